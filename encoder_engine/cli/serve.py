@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,18 @@ import click
 from encoder_engine.cli.common import debug_option, print_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from encoder_engine.serving.http.guard import Keys
 
-_TASKS = ("auto", "embed", "sparse", "tokens", "rank")
+_TASKS = ("auto", "embed", "sparse", "tokens", "hybrid", "rank", "classify")
 MIB = 2**20
 
 
 @click.command(context_settings={"auto_envvar_prefix": "ENCODER_ENGINE"})
 @click.option(
     "--model", "-m", "models", multiple=True, required=True, metavar="[NAME=]PATH",
+    envvar=["ENCODER_ENGINE_MODEL", "ENCODER_ENGINE_MODELS"],
     help="A model: a directory or hub id; repeatable, the first is the default.",
 )  # fmt: skip
 @click.option(
@@ -39,13 +43,20 @@ MIB = 2**20
 )  # fmt: skip
 @click.option(
     "--allowed-host", "allowed_hosts", multiple=True,
+    envvar=["ENCODER_ENGINE_ALLOWED_HOST", "ENCODER_ENGINE_ALLOWED_HOSTS"],
     help="A name that Host may have beside localhost; repeatable, * for any.",
 )  # fmt: skip
-@click.option("--cors-origin", "cors_origins", multiple=True, help="A page's origin; repeatable.")
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, help="A page's origin; repeatable.",
+    envvar=["ENCODER_ENGINE_CORS_ORIGIN", "ENCODER_ENGINE_CORS_ORIGINS"],
+)  # fmt: skip
 @click.option(
     "--batch-ms", type=float, default=20.0, show_default=True, help="Milliseconds of a batch."
 )
-@click.option("--lanes", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--lanes", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Batches at a time, each with an equal share of the threads.",
+)  # fmt: skip
 @click.option("--max-texts", type=click.IntRange(min=1), default=2048, show_default=True)
 @click.option("--max-body-mib", type=click.IntRange(min=1), default=16, show_default=True)
 @click.option("--max-queue-tokens", type=click.IntRange(min=1), help="[default: 10 seconds' work]")
@@ -64,6 +75,9 @@ MIB = 2**20
 @click.option(
     "--access-log", type=click.Choice(["errors", "all", "off"]), default="errors", show_default=True
 )
+@click.option(
+    "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True
+)
 @click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
 @click.option("--no-page", is_flag=True, help="GET / is no page for browsers.")
 @debug_option
@@ -71,8 +85,9 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
     GET / is a page to try them; /openapi.json lists the routes. Every option may be given by the
-    environment, as ENCODER_ENGINE_PORT. The exit code is 0 where all accepted requests were
-    answered.
+    environment, as ENCODER_ENGINE_PORT; several values are separated by spaces. SIGTERM ends the
+    server when it has answered. The exit status is 0 then, 1 where it did not start or a request
+    was not computed within the drain timeout, 2 for wrong options.
     """
     from encoder_engine.errors import MissingDependencyError
 
@@ -87,8 +102,9 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
     from encoder_engine.serving.service import Service
 
     keys = _read_keys(options["api_key_file"])
+    _configure_log()
     service = Service(
-        dict(_load(model, options) for model in models),
+        _load_all(models, options),
         ServingOptions(
             batch_ms=options["batch_ms"],
             lanes=options["lanes"],
@@ -102,10 +118,10 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
             drain_timeout=options["drain_timeout"],
         ),
     )
-    _configure_log()
-    address = options["unix_socket"] or f"http://{options['host']}:{options['port']}"
-    facts = {name: ", ".join(served.tasks) for name, served in service.models.items()}
-    print_facts(f"Serving at {address}", facts)
+    facts = {
+        name: ", ".join((*served.tasks, *_prompts(served.prompts)))
+        for name, served in service.models.items()
+    }
     code = run_server(
         service,
         host=options["host"],
@@ -113,15 +129,22 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
         unix_socket=options["unix_socket"],
         http=options["http"],
         max_connections=options["max_connections"],
+        ready=lambda address: print_facts(f"Serving at {address}", facts),
         keys=keys,
         limits=Limits(
             max_body_bytes=options["max_body_mib"] * MIB, allowed_hosts=options["allowed_hosts"]
         ),
         cors_origins=options["cors_origins"],
         page=not options["no_page"],
-        access_log=AccessLog(options["access_log"]),
+        access_log=AccessLog(options["access_log"], form=options["log_format"], stream=sys.stderr),
     )
     raise SystemExit(code)
+
+
+def _prompts(prompts: Mapping[str, str]) -> list[str]:
+    """Name the prompts with a text: without them vectors are quietly worse."""
+    named = [name for name, text in prompts.items() if text]
+    return [f"prompts {', '.join(named)}"] if named else []
 
 
 def _read_keys(path: str | None) -> Keys | None:
@@ -144,26 +167,48 @@ def _configure_log() -> None:
     logger = logging.getLogger("encoder_engine.serving")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # A line for every malformed request would let anybody fill the log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
-def _load(model: str, options: dict[str, Any]) -> tuple[str, Any]:
-    """Load ``[NAME=]PATH`` by the task; a name by default is the path's last part."""
+def _load_all(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Load every ``[NAME=]PATH``; a name by default is the path's last part."""
+    paths: dict[str, str] = {}
+    for model in models:
+        name, equals, path = model.partition("=")
+        if not equals:
+            name, path = Path(model).name or model, model
+        if not name or not path:
+            raise click.UsageError(f"{model}: a model is PATH or NAME=PATH")
+        if name in paths:
+            raise click.UsageError(
+                f"two models are named {name}, {paths[name]} and {path}; name them: NAME=PATH"
+            )
+        paths[name] = path
+    return {name: _load(path, options) for name, path in paths.items()}
+
+
+def _load(path: str, options: dict[str, Any]) -> Any:
     from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
-    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.any_model import load_dense
+    from encoder_engine.embedding.hybrid import HybridEmbedder
 
-    name, equals, path = model.partition("=")
-    if not equals:
-        name, path = Path(model).name or model, model
-    kinds = {"sparse": SparseEmbedder, "tokens": MultiVectorEmbedder, "rank": Ranker}
     task = _stated_task(path) if options["task"] == "auto" else options["task"]
-    kind: Any = kinds.get(task, Embedder)
+    loaders: dict[str, Any] = {
+        "sparse": SparseEmbedder.from_pretrained,
+        "tokens": MultiVectorEmbedder.from_pretrained,
+        "hybrid": HybridEmbedder.from_pretrained,
+        "rank": Ranker.from_pretrained,
+        "classify": Ranker.from_pretrained,
+    }
     given = {name: options[name] for name in ("dtype", "quantization", "device")}
-    return name, kind.from_pretrained(path, num_threads=options["threads"], **given)
+    return loaders.get(task, load_dense)(path, num_threads=options["threads"], **given)
 
 
 def _stated_task(path: str) -> str:
     """Return the task that a directory states: its sentence-transformers type, or its head."""
     from encoder_engine.embedding.directory.json_files import read_value
+    from encoder_engine.embedding.hybrid import is_hybrid
     from encoder_engine.families.checkpoints.files import resolve_directory
 
     directory = resolve_directory(path)
@@ -178,4 +223,4 @@ def _stated_task(path: str) -> str:
         architectures = read_value(config).object().get("architectures") or [""]
         if str(architectures[0]).endswith("ForSequenceClassification"):
             return "rank"
-    return "embed"
+    return "hybrid" if is_hybrid(directory) else "embed"

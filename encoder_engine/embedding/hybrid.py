@@ -32,15 +32,17 @@ from encoder_engine.packing.token_rows import TokenRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
     from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
-    from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
+    from encoder_engine.embedding.steps.window import TokenizedWindow
     from encoder_engine.families.checkpoints.files import HubKeywords
 
-__all__ = ["HybridEmbedder", "HybridVectors"]
+__all__ = ["HybridEmbedder", "HybridVectors", "is_hybrid"]
 
 Output = Literal["dense", "sparse", "tokens"]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
@@ -148,21 +150,7 @@ class HybridEmbedder:
                 on_truncation=on_truncation,
             )
         )
-        collected = _Collected(
-            dimension=options.dimension,
-            vocab_size=parts.engine.spec.embedding.vocab_size,
-            token_width=self._project.width(parts.engine.spec.width),
-            special=self._special,
-        )
-        compute = partial(
-            parts.engine.several,
-            modes=parts.recipe.pooling,
-            num_prompt_tokens=options.num_prompt_tokens,
-            normalized=options.normalized,
-            dimension=options.dimension,
-            stacks=(self._weigh, self._project),
-            wanted=("dense" in outputs, "sparse" in outputs, "tokens" in outputs),
-        )
+        collected = self._collected(options)
         notice = TruncationNotice.of(parts, on_truncation)
         for window in tokenized_windows(
             parts.tokenizer,
@@ -173,17 +161,53 @@ class HybridEmbedder:
             num_threads=parts.engine.num_threads,
             notice=notice,
         ):
-            rows = TokenRows.of(window.encoding)
-            numbers = window.first_row + np.arange(len(rows))
-            batches = compute_batches(
-                *(parts.engine, rows, compute),
-                batch_tokens=options.batch_tokens,
-                limit=parts.memory_limit,
-                numbers=numbers,
-            )
-            collected.add_window(rows, numbers, batches)
+            self._add_window(collected, window, options, outputs)
         notice.warn()
         return collected.finish(outputs)
+
+    def encode_window(
+        self, window: TokenizedWindow, options: EncodeOptions, outputs: Sequence[Output]
+    ) -> HybridVectors:
+        """Compute the requested outputs of a tokenized window."""
+        collected = self._collected(options)
+        self._add_window(collected, window, options, outputs)
+        return collected.finish(outputs)
+
+    def _collected(self, options: EncodeOptions) -> _Collected:
+        spec = self.embedder.engine.spec
+        return _Collected(
+            dimension=options.dimension,
+            vocab_size=spec.embedding.vocab_size,
+            token_width=self._project.width(spec.width),
+            special=self._special,
+        )
+
+    def _add_window(
+        self,
+        collected: _Collected,
+        window: TokenizedWindow,
+        options: EncodeOptions,
+        outputs: Sequence[Output],
+    ) -> None:
+        parts = self.embedder
+        compute = partial(
+            parts.engine.several,
+            modes=parts.recipe.pooling,
+            num_prompt_tokens=options.num_prompt_tokens,
+            normalized=options.normalized,
+            dimension=options.dimension,
+            stacks=(self._weigh, self._project),
+            wanted=("dense" in outputs, "sparse" in outputs, "tokens" in outputs),
+        )
+        rows = TokenRows.of(window.encoding)
+        numbers = window.first_row + np.arange(len(rows))
+        batches = compute_batches(
+            *(parts.engine, rows, compute),
+            batch_tokens=options.batch_tokens,
+            limit=parts.memory_limit,
+            numbers=numbers,
+        )
+        collected.add_window(rows, numbers, batches)
 
 
 class _Collected:
@@ -264,3 +288,8 @@ class _Collected:
             if "tokens" in outputs
             else None,
         )
+
+
+def is_hybrid(directory: Path) -> bool:
+    """Return whether a directory holds the layers of sparse and token vectors."""
+    return all((directory / name).is_file() for name in (SPARSE_FILE, TOKENS_FILE))

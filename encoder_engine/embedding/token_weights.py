@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.directory.opening import ModelDirectory
     from encoder_engine.embedding.options import OnTruncation
-    from encoder_engine.text import Tokenizer
+    from encoder_engine.packing.token_rows import TokenizedRows
+    from encoder_engine.text import Encoding, Tokenizer
 
 __all__ = [
     "Route",
@@ -32,6 +33,8 @@ __all__ = [
     "join_rows",
     "keep_largest",
     "read_query_weights",
+    "tokenize_weighed",
+    "weigh_rows",
     "weigh_tokens",
 ]
 
@@ -74,23 +77,33 @@ def weigh_tokens(
     """Return the weight of each token that a text has, however often."""
     check_on_truncation(on_truncation)
     notice = TruncationNotice(on_truncation, limit=table.max_length)
-    dimension, parts, first_row = len(table.weights_V), [], 0
+    parts, first_row = [], 0
     for window in windows(open_texts(texts).rows, len):
-        encoding = table.tokenizer.encode_batch(
-            [prefix + text for text in window] if prefix else window,
-            max_length=table.max_length,
-            add_special_tokens=False,
-        )
+        encoding = tokenize_weighed(table, window, prefix)
         notice.observe(np.asarray(encoding.truncated), first_row)
         first_row += len(window)
-        rows = []
-        for start, end in itertools.pairwise(encoding.cu_seqlens):
-            found = np.unique(encoding.ids[start:end])
-            present = found[table.weights_V[found] != 0]
-            rows.append(keep_largest(present, table.weights_V, most))
-        parts.append(join_rows(rows, dimension))
+        parts.append(weigh_rows(table, encoding, most))
     notice.warn()
-    return join_sparse(parts, dimension)
+    return join_sparse(parts, len(table.weights_V))
+
+
+def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
+    """Tokenize texts as :func:`weigh_tokens` reads them, each after the prefix."""
+    return table.tokenizer.encode_batch(
+        [prefix + text for text in texts] if prefix else texts,
+        max_length=table.max_length,
+        add_special_tokens=False,
+    )
+
+
+def weigh_rows(table: TokenWeights, rows: TokenizedRows, most: int | None) -> SparseVectors:
+    """Return the weight of each token that a row has, however often."""
+    found = []
+    for start, end in itertools.pairwise(rows.cu_seqlens):
+        tokens = np.unique(rows.ids[start:end])
+        present = tokens[table.weights_V[tokens] != 0]
+        found.append(keep_largest(present, table.weights_V, most))
+    return join_rows(found, len(table.weights_V))
 
 
 def keep_largest(

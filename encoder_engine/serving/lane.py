@@ -16,16 +16,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.errors import (
+    DeviceMemoryError,
+    InputError,
+    NonFiniteVectorError,
+    ServiceError,
+)
 from encoder_engine.serving.rows import join_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_engine.embedding.steps.window import WindowRows
-    from encoder_engine.serving.models import ServedModel, Task
+    from encoder_engine.serving.models import ServedModel
     from encoder_engine.serving.scheduler import Batch
+    from encoder_engine.serving.tasks import Task
 
-__all__ = ["Lane", "Outcome", "Work", "compute_parts"]
+__all__ = ["Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
@@ -39,7 +46,7 @@ class Work(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a batch: of each part its results, or the exception.
 
-    failed: a whole batch raised, for another reason than one of its texts.
+    failed: every part raised, for another reason than one of its texts.
     """
 
     results: list[Any]
@@ -51,40 +58,61 @@ def compute_parts(
     model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 ) -> tuple[list[Any], bool]:
     """Return the results of each part, or the exception that its texts raise, and ``failed``."""
-    try:
-        joined = join_rows(parts)
-        found = model.compute(task, joined, options)
-    except Exception as error:
-        if len(parts) == 1:
-            return [error], not _rows_of(error)
-        guilty = _parts_with(_rows_of(error), parts)
-        if guilty:
-            return _without(guilty, model, task, options, parts)
-        middle = len(parts) // 2
-        first, first_failed = compute_parts(model, task, options, parts[:middle])
-        second, second_failed = compute_parts(model, task, options, parts[middle:])
-        return first + second, first_failed or second_failed
-    ends = np.cumsum([0, *(part.stop - part.start for part in parts)]).tolist()
-    return [found[a:b] for a, b in pairwise(ends)], False
-
-
-def _without(
-    guilty: set[int], model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
-) -> tuple[list[Any], bool]:
-    """Compute each part that has a bad text alone, and the others together."""
     results: list[Any] = [None] * len(parts)
-    failed = False
-    others = [number for number in range(len(parts)) if number not in guilty]
-    for numbers in ([number] for number in sorted(guilty)):
-        results[numbers[0]] = compute_parts(model, task, options, [parts[numbers[0]]])[0][0]
-    if others:
-        found, failed = compute_parts(model, task, options, [parts[n] for n in others])
-        for number, result in zip(others, found, strict=True):
+    failures = 0
+    groups = [list(range(len(parts)))]
+    while groups:
+        numbers = groups.pop()
+        own = [parts[number] for number in numbers]
+        try:
+            found = _compute(model, task, options, own)
+        except Exception as error:
+            rows = rows_of(error)
+            if len(numbers) == 1:
+                results[numbers[0]] = _in_request(error, rows, own[0].start)
+                failures += not rows
+                continue
+            guilty = _parts_with(rows, own)
+            if guilty:
+                groups += [[numbers[place]] for place in sorted(guilty)]
+                rest = [number for place, number in enumerate(numbers) if place not in guilty]
+                groups += [rest] if rest else []
+            else:
+                middle = len(numbers) // 2
+                groups += [numbers[:middle], numbers[middle:]]
+            continue
+        for number, result in zip(numbers, found, strict=True):
             results[number] = result
-    return results, failed
+    return results, failures == len(parts)
 
 
-def _rows_of(error: Exception) -> list[int]:
+def _compute(model: ServedModel, task: Task, options: Any, parts: Sequence[Work]) -> list[Any]:
+    found = model.compute(task, join_rows(parts), options)
+    ends = np.cumsum([0, *(part.stop - part.start for part in parts)]).tolist()
+    if len(found) != ends[-1]:
+        raise ServiceError(f"the model returned {len(found)} results of {ends[-1]} texts")
+    return [found[a:b] for a, b in pairwise(ends)]
+
+
+def _in_request(error: Exception, rows: list[int], start: int) -> Exception:
+    """Return an error about rows of a part as one about the texts of its request."""
+    places = [start + row for row in rows]
+    if isinstance(error, NonFiniteVectorError) and rows:
+        return NonFiniteVectorError(
+            f"the results of {len(places)} texts are NaN or infinite, the first is text "
+            f"{places[0]}: the model's numbers overflow or are damaged",
+            rows=places,
+        )
+    if isinstance(error, DeviceMemoryError):
+        return DeviceMemoryError(
+            f"text {places[0]} alone needs more memory than the device has", row=places[0]
+        )
+    if isinstance(error, InputError) and rows:
+        error.row = places[0]
+    return error
+
+
+def rows_of(error: Exception) -> list[int]:
     """Return the rows of a batch that an error names; empty where it names none."""
     rows = getattr(error, "rows", None)
     if rows:
@@ -104,10 +132,13 @@ class Lane:
     """A thread that computes one batch at a time.
 
     done: called in this thread with the lane, the batch and its outcome.
+    busy_since: when its batch began; None: it is idle.
+    expected_seconds: the time that its batch should take; 0: unknown.
     """
 
     def __init__(self, number: int, done: Callable[[Lane, Batch, Outcome], None]) -> None:
         self.busy_since: float | None = None
+        self.expected_seconds = 0.0
         self._done = done
         self._inbox: queue.SimpleQueue[tuple[Batch, ServedModel, Task, Any, list[Work]] | None] = (
             queue.SimpleQueue()
@@ -130,5 +161,12 @@ class Lane:
         while (work := self._inbox.get()) is not None:
             batch, model, task, options, parts = work
             start = time.perf_counter()
-            results, failed = compute_parts(model, task, options, parts)
+            try:
+                results, failed = compute_parts(model, task, options, parts)
+            except BaseException as error:
+                # SystemExit from a model, say: whoever waits is answered, and the lane goes on.
+                reason = ServiceError(f"the lane failed ({type(error).__name__})")
+                results, failed = [reason] * len(parts), True
             self._done(self, batch, Outcome(results, time.perf_counter() - start, failed))
+            # Nothing of a batch is kept while the lane is idle.
+            del work, batch, parts, results

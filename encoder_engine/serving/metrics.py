@@ -44,15 +44,18 @@ class _Collector:
         """Yield every metric."""
         service, signals = self._service, self._service.signals
         requests = CounterMetricFamily(
-            f"{_PREFIX}requests", "Requests by route and status.", labels=("route", "code")
+            f"{_PREFIX}requests",
+            "Requests by route, status and the name of the key.",
+            labels=("route", "code", "client"),
         )
-        for (route, code), number in signals.requests.items():
-            requests.add_metric([route, str(code)], number)
+        for (route, code, client), number in signals.requests.items():
+            requests.add_metric([route, str(code), client], number)
         yield requests
         for name, label, values in (
             ("texts", "model", signals.texts),
             ("rejected", "reason", signals.rejected),
             ("batch_failures", "error", signals.batch_failures),
+            ("cancelled", "stage", signals.cancelled),
         ):
             family = CounterMetricFamily(
                 _PREFIX + name,
@@ -65,7 +68,6 @@ class _Collector:
         for name, text, total in (
             ("tokens", "Tokens of all requests.", signals.tokens),
             ("truncated_texts", "Texts that lost tokens.", signals.truncated),
-            ("cancelled", "Requests whose client went away.", signals.cancelled),
             ("lane_busy_seconds", "Time that lanes computed.", signals.lane_busy_seconds),
         ):
             yield CounterMetricFamily(_PREFIX + name, text, value=total)
@@ -73,12 +75,24 @@ class _Collector:
             yield _histogram(name, "Seconds.", getattr(signals, name))
         for name in ("batch_tokens", "batch_texts"):
             yield _histogram(name, "Sizes of batches.", getattr(signals, name))
+        scheduler = service.dispatcher.scheduler
         for name, text, now in (
-            ("queued_texts", "Texts that wait.", service.num_waiting),
-            ("queued_tokens", "Tokens that wait.", service.waiting_tokens),
-            ("queued_bytes", "Bytes of texts that wait or are computed.", service.waiting_bytes),
+            ("queued_texts", "Texts that wait.", scheduler.num_texts),
+            ("queued_tokens", "Tokens that wait.", scheduler.num_tokens),
+            (
+                "queued_bytes",
+                "Bytes of texts that wait or are computed.",
+                service.admission.num_bytes,
+            ),
+            ("connections", "Open connections.", signals.connections),
         ):
             yield GaugeMetricFamily(_PREFIX + name, text, value=now)
+        speed = GaugeMetricFamily(
+            f"{_PREFIX}tokens_per_second", "The measured speed of a lane.", labels=("model",)
+        )
+        for model, rate in service.dispatcher.rates.items():
+            speed.add_metric([model], rate.per_second)
+        yield speed
         version = sys.modules["encoder_engine"].__version__
         yield InfoMetricFamily(
             f"{_PREFIX}build",

@@ -6,7 +6,8 @@ __all__ = ["Rate"]
 
 # The share of a new batch in the estimate: the last 10 batches are two thirds of it.
 SHARE = 0.1
-# Costs that a lane without an estimate is given: a batch beyond 400 tokens gains nothing.
+# A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate. A smaller batch
+# counts by its cost, because it is slower a token and would make long queues look slower still.
 FIRST_COST = 400.0
 # Seconds that a batch takes before its first text: they are no part of the rate.
 LEAST_SECONDS = 1e-5
@@ -30,9 +31,13 @@ class Rate:
 
     def observe(self, cost: float, seconds: float) -> None:
         """Take a computed batch into the estimate."""
-        share = SHARE if self.known else 1.0
+        share = SHARE * min(1.0, cost / FIRST_COST) if self.known else 1.0
         self._cost += share * (cost - self._cost)
         self._seconds += share * (max(seconds, LEAST_SECONDS) - self._seconds)
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self._seconds = self._cost = 0.0
 
     def seconds(self, cost: float) -> float:
         """Return the time that a cost takes one lane; 0 before the first batch."""

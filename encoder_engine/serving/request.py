@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable
 
-    from encoder_engine.serving.models import Prepared, Task, Text
+    from encoder_engine.serving.models import Prepared
+    from encoder_engine.serving.tasks import Task, Text
 
-__all__ = ["Answer", "Key", "Request", "size_of"]
+__all__ = ["Answer", "Key", "Request", "count_characters", "size_of"]
 
 
 class Answer(NamedTuple):
@@ -26,12 +28,16 @@ class Answer(NamedTuple):
     num_tokens: tokens that were computed, special ones and prompts included.
     truncated: the numbers of the texts that lost tokens.
     seconds: the time in the queue, and of tokenizing and computing.
+    num_characters: characters of the texts.
+    num_bytes: of the results.
     """
 
     results: Any
     num_tokens: int
     truncated: tuple[int, ...]
     seconds: dict[str, float]
+    num_characters: int
+    num_bytes: int
 
 
 class Key(NamedTuple):
@@ -50,10 +56,16 @@ class Request(Waiting):
     done: asyncio.Future[None]
     results: list[Any] = field(default_factory=list)
     num_open: int = 0
+    num_characters: int = 0
     num_bytes: int = 0
     queued_at: float = 0.0
     started_at: float | None = None
     compute_seconds: float = 0.0
+
+    @property
+    def stage(self) -> str:
+        """The stage that the request is in: queue, compute."""
+        return "queue" if self.started_at is None else "compute"
 
     def answer(self, tokenize_seconds: float) -> Answer:
         """Put the results of all batches together."""
@@ -76,11 +88,16 @@ class Request(Waiting):
                 "queue": started - self.queued_at,
                 "compute": self.compute_seconds,
             },
+            self.num_characters,
+            self.num_bytes,
         )
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes of a text in memory, about; anything else is refused by the tokenizer."""
-    if isinstance(text, str):
-        return len(text)
-    return sum(len(one) for one in text if isinstance(one, str))
+    """Return the bytes of a text in memory; anything else is refused by the tokenizer."""
+    return sys.getsizeof(text) if isinstance(text, str) else sum(map(sys.getsizeof, text))
+
+
+def count_characters(text: Text) -> int:
+    """Return the characters of a text, or of both of a pair."""
+    return len(text) if isinstance(text, str) else sum(map(len, text))

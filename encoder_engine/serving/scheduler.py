@@ -88,14 +88,12 @@ class _Room:
         self._left, self._tokens_left = cost, num_tokens
         self.taken: dict[Waiting, list[int]] = {}
         self.cost, self.num_tokens = 0.0, 0
-        self.full = False
 
     def take(self, request: Waiting) -> bool:
         """Take the next text of a request if it fits; a batch's first text always does."""
         number = request.next_text
         cost, num_tokens = request.costs[number], request.num_tokens[number]
         if self.taken and (cost > self._left or num_tokens > self._tokens_left):
-            self.full = True
             return False
         self._left -= cost
         self._tokens_left -= num_tokens
@@ -114,7 +112,13 @@ class Scheduler:
         self._order: deque[Hashable] = deque()
         self.num_texts = 0
         self.num_tokens = 0
-        self.cost = 0.0
+        # The cost that waits and its texts, by key.
+        self._costs: dict[Hashable, tuple[float, int]] = {}
+
+    @property
+    def costs(self) -> dict[Hashable, float]:
+        """The cost that waits, by key."""
+        return {key: cost for key, (cost, _) in self._costs.items()}
 
     def __len__(self) -> int:
         """Count the requests with texts that wait."""
@@ -158,11 +162,16 @@ class Scheduler:
         matched = set(matching)
         others = [name for name in self._order if name not in matched]
         room = _Room(cost, num_tokens)
-        turns = deque(matching)
-        while turns and not room.full:
-            flow = self._flows[turns[0]]
-            self._visit(flow, key, room, quantum=cost / FLOWS_A_BATCH)
-            if not room.full:
+        turns, full = deque(matching), False
+        while turns and not full:
+            # The most urgent flow of a round gets a whole quantum: flows of priority 9 alone
+            # would otherwise be visited 512 times as often.
+            heaviest = max(self._flows[name].weight for name in turns)
+            for _ in range(len(turns)):
+                flow = self._flows[turns[0]]
+                full = self._visit(flow, key, room, quantum=cost / FLOWS_A_BATCH / heaviest)
+                if full:
+                    break
                 name = turns.popleft()
                 if self._has(name, key):
                     turns.append(name)
@@ -174,13 +183,14 @@ class Scheduler:
         for name in set(matching) - set(left):
             self._forget(name)
         parts = tuple(Part(request, *ends) for request, ends in room.taken.items())
-        self.num_texts -= sum(part.stop - part.start for part in parts)
+        taken = sum(part.stop - part.start for part in parts)
+        self.num_texts -= taken
         self.num_tokens -= room.num_tokens
-        self.cost = max(self.cost - room.cost, 0.0) if self.num_texts else 0.0
+        self._count_key(key, -room.cost, -taken)
         return Batch(key, parts, room.cost, room.num_tokens)
 
-    def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> None:
-        """Take texts of a flow while its deficit covers them."""
+    def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
+        """Take texts of a flow while its deficit covers them; return whether the room is full."""
         if not flow.interrupted:
             flow.deficit += quantum * flow.weight
         flow.interrupted = False
@@ -190,14 +200,15 @@ class Scheduler:
             while request.num_waiting:
                 cost = request.costs[request.next_text]
                 if cost > flow.deficit and room.taken:
-                    return
+                    return False
                 if not room.take(request):
                     flow.interrupted = True
-                    return
+                    return True
                 flow.deficit = max(flow.deficit - cost, 0.0)
             flow.requests.remove(request)
         # An empty flow saves nothing up.
         flow.deficit = 0.0
+        return False
 
     def _has(self, name: Hashable, key: Hashable) -> bool:
         return any(request.key == key for request in self._flows[name].requests)
@@ -211,4 +222,12 @@ class Scheduler:
         left = slice(request.next_text, None)
         self.num_texts += sign * request.num_waiting
         self.num_tokens += sign * sum(request.num_tokens[left])
-        self.cost += sign * sum(request.costs[left])
+        cost = sign * sum(request.costs[left])
+        self._count_key(request.key, cost, sign * request.num_waiting)
+
+    def _count_key(self, key: Hashable, cost: float, num_texts: int) -> None:
+        waiting, texts = self._costs.get(key, (0.0, 0))
+        if texts + num_texts:
+            self._costs[key] = max(waiting + cost, 0.0), texts + num_texts
+        else:
+            self._costs.pop(key, None)

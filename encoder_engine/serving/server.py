@@ -1,14 +1,16 @@
 """Runs a service behind uvicorn: in a thread of its own, or as the process of ``serve``.
 
 Ends without losing what it accepted: on SIGTERM it first says that it is not ready, after
-``drain_delay`` closes the socket, computes what waits within ``drain_timeout``, and exits. A second
-signal ends it at once.
+``drain_delay`` closes the socket and answers with ``connection: close``, computes what waits within
+``drain_timeout``, and exits. What is left then is answered with 503, and the exit status is 1. A
+second signal ends it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -19,30 +21,43 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import uvicorn
 
 from encoder_engine.errors import ServiceError
-from encoder_engine.serving.http.app import asgi_app
+from encoder_engine.serving.http.app import App, asgi_app
+from encoder_engine.serving.http.protocol import IDLE_SECONDS, protocol_class
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
 
     from encoder_engine.serving.service import Service
 
 __all__ = ["Server", "run_server"]
 
+Http = Literal["auto", "h11", "httptools"]
+LOGGER = logging.getLogger("encoder_engine.serving")
 # A busy engine thread hands the interpreter over after this time; by default 5 ms, which makes the
 # event loop's 99th percentile 15 ms instead of 3.3.
 SWITCH_SECONDS = 1e-4
-# Above the idle time of proxies, which otherwise send requests into closing connections.
-IDLE_SECONDS = 75
 START_SECONDS = 120.0
+# Connections stay open so long after the end began: a request that is under way on one is answered,
+# and says that no other may follow.
+CLOSE_SECONDS = 0.3
+# Seconds to write answers after the last one was computed.
+WRITE_SECONDS = 5.0
+# uvicorn looks for the end as often.
+TICK_SECONDS = 0.1
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that drains before it ends."""
+    """A server that drains before it ends.
+
+    answered: whether every answer was written.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
         self._signalled = False
+        self.answered = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain at the first signal; end at once at the second."""
@@ -68,24 +83,48 @@ class _Uvicorn(uvicorn.Server):
     def _end(self) -> None:
         self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the socket, and drain the service while connections finish."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        self._service.announce_end()
+        await self._pause(CLOSE_SECONDS)
+        stopping = asyncio.ensure_future(self._service.stop())
+        closing = asyncio.ensure_future(super().shutdown())
+        while not stopping.done():
+            if self.force_exit:
+                self._service.abandon()
+            await asyncio.wait((stopping,), timeout=TICK_SECONDS)
+        await asyncio.wait((closing,), timeout=WRITE_SECONDS)
+        self.answered = not self.server_state.tasks
+        # Whoever does not read their answer is left.
+        for task in list(self.server_state.tasks):
+            task.cancel()
+        self.force_exit = True
+        await closing
+
+    async def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self.server_state.connections and time.monotonic() < until and not self.force_exit:
+            await asyncio.sleep(TICK_SECONDS / 2)
+
 
 def _config(
-    service: Service,
-    app_options: dict[str, Any],
-    *,
-    http: Literal["auto", "h11", "httptools"],
-    max_connections: int,
-    **address: Any,
+    service: Service, app: App | Any, *, http: Http, max_connections: int, **address: Any
 ) -> uvicorn.Config:
     return uvicorn.Config(
-        asgi_app(service, **app_options),
-        http=http,
+        app,
+        http=protocol_class(service.signals, http),
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=int(service.options.drain_timeout) + 1,
+        # The service ends within drain_timeout by itself, and the server soon after it.
+        timeout_graceful_shutdown=None,
         limit_concurrency=max_connections,
         h11_max_incomplete_event_size=16_384,
         **address,
@@ -107,19 +146,17 @@ class Server:
         self, service: Service, *, host: str = "127.0.0.1", port: int = 0, **app: Any
     ) -> None:
         self.service = service
-        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((host, port))
+        self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        config = _config(service, app, http="auto", max_connections=4096)
+        self._app = asgi_app(service, **app)
+        config = _config(service, self._app, http="auto", max_connections=4096)
         self._server = _Uvicorn(config, service)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
     @property
     def url(self) -> str:
         """The address of the server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return _address((self.host, self.port))
 
     def start(self) -> None:
         """Start, and return when the service is ready. Raises :class:`ServiceError`."""
@@ -127,14 +164,31 @@ class Server:
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise ServiceError("the server did not start; the log of uvicorn has the reason")
+                self._server.should_exit = True
+                self._thread.join(WRITE_SECONDS)
+                self._socket.close()
+                reason = _start_error(self._app)
+                raise ServiceError(f"the server did not start: {reason}") from reason
             time.sleep(0.005)
 
     def drain(self) -> None:
-        """Stop accepting, compute what waits, and end the thread."""
+        """Stop accepting, compute what waits, and end the thread.
+
+        Raises :class:`ServiceError` where requests were lost, or the thread does not end.
+        """
         self._server.drain()
-        self._thread.join(self.service.options.drain_timeout + 5.0)
+        options = self.service.options
+        # A drain_timeout of infinity: as long as it takes.
+        most = options.drain_delay + options.drain_timeout + 4 * WRITE_SECONDS
+        self._thread.join(None if most > threading.TIMEOUT_MAX else most)
         self._socket.close()
+        if self._thread.is_alive():
+            raise ServiceError(f"the server did not end within {most:g} seconds")
+        if not (self.service.drained and self._server.answered):
+            raise ServiceError(
+                f"requests were not computed within {options.drain_timeout:g} seconds; they were "
+                "answered with 503"
+            )
 
     def __enter__(self) -> Self:
         self.start()
@@ -143,13 +197,37 @@ class Server:
     def __exit__(
         self,
         _kind: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self.drain()
+        try:
+            self.drain()
+        except ServiceError:
+            # The error of the block is the first one, and says more.
+            if error is None:
+                raise
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        try:
+            self._server.run(sockets=[self._socket])
+        except SystemExit:
+            # uvicorn ends the process where the service does not start; start() raises instead.
+            return
+
+
+class _Process(_Uvicorn):
+    """The server of a process of its own; ``ready`` is called when it takes requests."""
+
+    ready: Callable[[str], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and keep what the models made out of garbage collections."""
+        await super().startup(sockets)
+        # A full collection over the model's objects would stop all requests for 89 ms.
+        gc.collect()
+        gc.freeze()
+        if self.ready is not None:
+            self.ready(_address(self.servers[0].sockets[0].getsockname()))
 
 
 def run_server(
@@ -158,19 +236,72 @@ def run_server(
     host: str,
     port: int,
     unix_socket: str | None = None,
-    http: Literal["auto", "h11", "httptools"] = "auto",
+    http: Http = "auto",
     max_connections: int = 4096,
+    ready: Callable[[str], None] | None = None,
     **app: Any,
 ) -> int:
-    """Serve in this process until a signal; return the exit code: 0 drained, 1 failed."""
-    address = {"uds": unix_socket} if unix_socket else {"host": host, "port": port}
-    config = _config(service, app, http=http, max_connections=max_connections, **address)
-    server = _Uvicorn(config, service)
+    """Serve in this process until a signal; return the exit status: 0 drained, 1 failed.
+
+    ready: called with the address when requests are taken.
+
+    A server that did not start, or did not answer every request that it took, has failed. Raises
+    :class:`ServiceError` for an address that cannot be used.
+    """
+    sockets = None if unix_socket else [_bind(host, port)]
+    application = asgi_app(service, **app)
+    address = {"uds": unix_socket} if unix_socket else {}
+    config = _config(service, application, http=http, max_connections=max_connections, **address)
+    server = _Process(config, service)
+    server.ready = ready
     sys.setswitchinterval(SWITCH_SECONDS)
-    # A full collection over the model's objects would stop all requests for 89 ms.
-    gc.collect()
-    gc.freeze()
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, server.handle_exit)
-    server.run()
-    return 0 if server.started and service.drained else 1
+    try:
+        server.run(sockets=sockets)
+    except SystemExit:
+        LOGGER.error("the server did not start: %s", _start_error(application))
+        return 1
+    if not server.started:
+        return 1
+    lost = service.signals.rejected["drain_timeout"]
+    if not (service.drained and server.answered):
+        LOGGER.error("%d requests were not computed before the end, and answered with 503", lost)
+        return 1
+    return 0
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound. Raises :class:`ServiceError`."""
+    bound: socket.socket | None = None
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        raise ServiceError(
+            f"cannot listen at {host}, port {port}: {error.strerror}; choose another port, or port "
+            "0 for a free one"
+        ) from None
+    bound.setblocking(False)
+    return bound
+
+
+def _address(name: Any) -> str:
+    """Return the URL of a socket's name; the path of a Unix socket."""
+    if not isinstance(name, tuple):
+        return str(name)
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http://{host}:{name[1]}"
+
+
+def _start_error(app: Any) -> Exception:
+    """Return why a service did not start."""
+    # CORS is around the application where it is allowed.
+    inner = app if isinstance(app, App) else getattr(app, "app", None)
+    error = inner.start_error if isinstance(inner, App) else None
+    return error or ServiceError("the log of uvicorn has the reason")

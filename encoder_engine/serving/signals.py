@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 __all__ = ["Histogram", "Signals"]
 
@@ -40,15 +40,19 @@ def _sizes() -> Histogram:
 
 @dataclass
 class Signals:
-    """The counts and times since a service began."""
+    """The counts and times since a service began.
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    requests: by route, status and the client's name, which is empty where no key is needed.
+    cancelled: requests whose client went away, by stage: tokenize, queue, compute, answer.
+    """
+
+    requests: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     texts: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     batch_failures: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     truncated: int = 0
-    cancelled: int = 0
+    cancelled: Counter[str] = field(default_factory=Counter)
     connections: int = 0
     lane_busy_seconds: float = 0.0
     request_seconds: Histogram = field(default_factory=_seconds)
@@ -57,3 +61,9 @@ class Signals:
     compute_seconds: Histogram = field(default_factory=_seconds)
     batch_tokens: Histogram = field(default_factory=_sizes)
     batch_texts: Histogram = field(default_factory=_sizes)
+
+    def reset(self) -> None:
+        """Forget everything but the open connections."""
+        fresh = Signals(connections=self.connections)
+        for one in fields(self):
+            setattr(self, one.name, getattr(fresh, one.name))

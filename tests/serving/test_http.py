@@ -126,7 +126,7 @@ def test_no_text_is_in_metrics_or_errors(client: httpx.Client) -> None:
     assert CANARY not in broken.text
     metrics = client.get("/metrics").text
     assert CANARY not in metrics
-    assert 'encoder_engine_requests_total{code="200",route="/embed"}' in metrics
+    assert 'encoder_engine_requests_total{client="",code="200",route="/embed"}' in metrics
 
 
 def test_the_page_allows_its_own_parts_alone(client: httpx.Client) -> None:
@@ -158,7 +158,11 @@ def test_keys_and_hosts_are_checked(embedder: Embedder) -> None:
             assert found.status_code == 200
         assert client.get("/metrics").status_code == 401
         assert client.get("/health").status_code == 200
-        assert client.get("/health", headers={"host": "evil.example"}).status_code == 403
+        evil = {"host": "evil.example", "authorization": "Bearer secret"}
+        assert client.get("/info", headers=evil).status_code == 403
+        assert client.get("/", headers=evil).status_code == 403
+        # Kubernetes sends the address of the pod.
+        assert client.get("/health", headers={"host": "10.1.2.3:8080"}).status_code == 200
 
 
 def test_the_command_serves_and_drains(minilm: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.serving.scheduler import Scheduler, Waiting
@@ -27,6 +27,7 @@ def waiting(flow: int, key: int, priority: int, costs: list[float]) -> Waiting:
     )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=requests, removed=st.sets(st.integers(0, 11)), after=st.integers(0, 5))
 def test_every_text_is_in_one_batch_within_the_budget(
     drawn: list[tuple[int, int, int, list[float]]], removed: set[int], after: int

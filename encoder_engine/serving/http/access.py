@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from encoder_engine.serving.lane import rows_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from typing import TextIO
 
 __all__ = ["AccessLog", "Entry"]
 
 LOGGER = logging.getLogger("encoder_engine.serving")
+FLUSH_SECONDS = 0.1
 
 
 class Entry:
@@ -22,49 +26,83 @@ class Entry:
     def __init__(
         self,
         request_id: bytes,
-        scope: Mapping[str, Any],
+        method: str,
+        path: str,
         client: str,
         status: int,
         kind: str,
         start: float,
     ) -> None:
         self.request_id, self.client, self.status, self.kind = request_id, client, status, kind
-        self.method, self.path, self.start = scope["method"], scope["path"], start
+        self.method, self.path, self.start = method, path, start
 
 
 class AccessLog:
-    """Writes requests to the logger ``encoder_engine.serving``.
+    """Writes requests as lines, at most every :data:`FLUSH_SECONDS`.
 
-    ``level``: ``"errors"`` writes those that failed, ``"all"`` every one, ``"off"`` none.
+    level: ``"errors"`` writes those with a status of 500 or more, ``"all"`` every one, ``"off"``
+        none.
+    form: ``"json"`` or ``"text"``.
+    stream: the file to write to; None: the logger ``encoder_engine.serving``, which takes 39 us a
+        line instead of 3.
     """
 
-    def __init__(self, level: Literal["errors", "all", "off"] = "errors") -> None:
-        self._level = level
+    def __init__(
+        self,
+        level: Literal["errors", "all", "off"] = "errors",
+        *,
+        form: Literal["json", "text"] = "json",
+        stream: TextIO | None = None,
+    ) -> None:
+        self._level, self._form, self._stream = level, form, stream
+        self._lines: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, entry: Entry) -> None:
         """Log a request where its level is wanted."""
         if self._level == "off" or (self._level == "errors" and entry.status < 500):
             return
-        LOGGER.info(
-            orjson.dumps(
-                {
-                    "time": time.time(),
-                    "id": entry.request_id.decode("latin-1"),
-                    "client": entry.client,
-                    "method": entry.method,
-                    "path": entry.path if len(entry.path) <= 64 else "long",
-                    "status": entry.status,
-                    "kind": entry.kind,
-                    "seconds": round(time.monotonic() - entry.start, 6),
-                }
-            ).decode()
+        self._write(
+            {
+                "time": round(time.time(), 3),
+                "id": entry.request_id.decode("latin-1"),
+                "client": entry.client,
+                "method": entry.method,
+                "path": entry.path,
+                "status": entry.status,
+                "kind": entry.kind,
+                "seconds": round(time.monotonic() - entry.start, 6),
+            }
         )
 
     def failure(self, request_id: bytes, error: Exception) -> None:
         """Log the type of an error of a model; its message may quote a text."""
-        row = getattr(error, "row", None)
-        LOGGER.error(
-            orjson.dumps(
-                {"id": request_id.decode("latin-1"), "error": type(error).__name__, "row": row}
-            ).decode()
+        self._write(
+            {
+                "id": request_id.decode("latin-1"),
+                "error": type(error).__name__,
+                "rows": rows_of(error)[:16],
+            }
         )
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        lines, self._lines = self._lines, []
+        if self._stream is not None and lines:
+            self._stream.write("".join(lines))
+            self._stream.flush()
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        if self._form == "json":
+            line = orjson.dumps(facts).decode()
+        else:
+            line = " ".join(f"{name}={value}" for name, value in facts.items())
+        if self._stream is None:
+            LOGGER.info(line)
+            return
+        self._lines.append(line + "\n")
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)

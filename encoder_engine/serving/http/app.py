@@ -11,9 +11,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoder_engine.serving.http import cohere, openai, tei
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from encoder_engine.serving.http import cohere, openai, tei, tokens
 from encoder_engine.serving.http.access import AccessLog, Entry
-from encoder_engine.serving.http.context import Context
+from encoder_engine.serving.http.context import Context, decode
 from encoder_engine.serving.http.faults import Fault, RequestError, describe
 from encoder_engine.serving.http.guard import (
     REQUEST_ID,
@@ -24,6 +26,7 @@ from encoder_engine.serving.http.guard import (
     check_content_type,
     check_host,
     headers_of,
+    timeout_of,
 )
 from encoder_engine.serving.http.openapi import write_openapi
 from encoder_engine.serving.http.page import page_reply
@@ -42,17 +45,48 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Route", "asgi_app"]
 
+# The bytes of a piece of a long answer, the buffer of a connection.
+PIECE_BYTES = 65_536
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "x-truncated",
+    "x-compute-tokens",
+    "x-compute-characters",
+    "x-total-time",
+    "x-tokenization-time",
+    "x-queue-time",
+    "x-inference-time",
+    "retry-after",
+    "retry-after-ms",
+)
 # The status that servers log for a client that went away; nobody gets it.
 CLIENT_GONE = 499
 
 
 class Route(NamedTuple):
-    """An endpoint, and how its errors are written; ``open``: without a key."""
+    """An endpoint, and how its errors are written.
+
+    reads: it takes a body.
+    open: it takes no key.
+    probe: it takes any Host; Kubernetes sends the address of the pod.
+    """
 
     endpoint: Endpoint
     face: Face
     reads: bool = True
     open: bool = False
+    probe: bool = False
+
+
+class Caller(NamedTuple):
+    """The sender of a request.
+
+    name: of its key; empty where no key is needed.
+    flow: whose requests share a queue: the key's name, else the connection.
+    """
+
+    name: str
+    flow: str
 
 
 def asgi_app(
@@ -83,7 +117,11 @@ def asgi_app(
     from starlette.middleware.cors import CORSMiddleware
 
     return CORSMiddleware(
-        app, allow_origins=list(cors_origins), allow_methods=["*"], allow_headers=["*"]
+        app,
+        allow_origins=list(cors_origins),
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=EXPOSED_HEADERS,
     )
 
 
@@ -97,6 +135,8 @@ class App:
         self._keys, self._limits, self._log = keys, limits, access_log
         self._bodies = BodyReader(limits)
         self.routes = self._routes(page=page)
+        # The reason why the service did not start.
+        self.start_error: Exception | None = None
 
     def _routes(self, *, page: bool) -> dict[tuple[str, str], Route]:
         posts: dict[str, tuple[Endpoint, Face]] = {
@@ -110,8 +150,8 @@ class App:
             "/embed_sparse": (tei.embed_sparse, "tei"),
             "/predict": (tei.predict, "tei"),
             "/similarity": (tei.similarity, "tei"),
-            "/tokenize": (tei.tokenize, "tei"),
-            "/decode": (tei.decode_ids, "tei"),
+            "/tokenize": (tokens.tokenize, "tei"),
+            "/decode": (tokens.decode_ids, "tei"),
             "/": (_own_task, "tei"),
             "/invocations": (_own_task, "tei"),
         }
@@ -125,8 +165,8 @@ class App:
         for path, pair in gets.items():
             found["GET", path] = Route(*pair, reads=False)
         for path in ("/health", "/ping", "/health/ready"):
-            found["GET", path] = Route(_ready, "tei", reads=False, open=True)
-        found["GET", "/health/live"] = Route(_alive, "tei", reads=False, open=True)
+            found["GET", path] = Route(_ready, "tei", reads=False, open=True, probe=True)
+        found["GET", "/health/live"] = Route(_alive, "tei", reads=False, open=True, probe=True)
         found["GET", "/"] = Route(page_reply if page else _ready, "tei", reads=False, open=True)
         return found
 
@@ -147,11 +187,13 @@ class App:
         try:
             await self.service.start()
         except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            self.start_error = error
+            await send({"type": "lifespan.startup.failed", "message": type(error).__name__})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.service.stop()
+        self._log.flush()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -160,105 +202,150 @@ class App:
         request_id = headers.get(b"x-request-id", b"")
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex.encode()
-        route = self.routes.get((scope["method"], scope["path"]))
-        face: Face = "tei" if route is None else route.face
-        client, kind = "", "ok"
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        route = self.routes.get((method, scope["path"]))
+        caller = Caller("", "")
+        kind, status = "ok", 200
+        watch = _Watch(receive)
         try:
-            client, reply = await self._answer(scope, receive, headers, route)
+            try:
+                caller = self._caller(scope, headers, route)
+                accept = headers.get(b"accept", b"")
+                context = Context(self.service, caller.flow, timeout_of(headers), accept)
+                assert route is not None
+                if route.reads:
+                    check_content_type(headers)
+                    async with self._bodies.body(receive, headers) as body:
+                        watch.start()
+                        reply = await route.endpoint(body, context)
+                        del body
+                else:
+                    reply = await route.endpoint(b"", context)
+            except (DisconnectError, asyncio.CancelledError):
+                raise
+            except Exception as error:
+                fault: Fault = describe(error, "tei" if route is None else route.face)
+                kind = fault.kind
+                if kind == "failed":
+                    self._log.failure(request_id, error)
+                reply = Reply(fault.body, fault.headers, status=fault.status)
             status = reply.status
+            await self._send(reply, request_id, send)
         except DisconnectError:
-            self._note(Entry(request_id, scope, client, CLIENT_GONE, "cancelled", start))
-            return
-        except Exception as error:
-            fault: Fault = describe(error, face)
-            kind, status = fault.kind, fault.status
-            if kind == "failed":
-                self._log.failure(request_id, error)
-            reply = Reply(fault.body, fault.headers, status=status)
+            kind, status = "cancelled", CLIENT_GONE
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
+            kind, status = "cancelled", CLIENT_GONE
+        finally:
+            watch.stop()
+            self._note(Entry(request_id, method, scope["path"], caller.name, status, kind, start))
+
+    async def _send(self, reply: Reply, request_id: bytes, send: Any) -> None:
+        """Write an answer; a long one in pieces, as fast as the client takes them."""
+        whole = reply.body if isinstance(reply.body, bytes) else None
+        size = () if whole is None else ((b"content-length", str(len(whole)).encode()),)
         closing = ((b"connection", b"close"),) if self.service.draining else ()
         await send(
             {
                 "type": "http.response.start",
-                "status": status,
+                "status": reply.status,
                 "headers": [
                     (b"content-type", reply.media_type),
-                    (b"content-length", str(len(reply.body)).encode()),
+                    *size,
                     (b"x-request-id", request_id),
                     *reply.headers,
                     *closing,
                 ],
             }
         )
-        await send({"type": "http.response.body", "body": reply.body})
-        self._note(Entry(request_id, scope, client, status, kind, start))
+        if isinstance(reply.body, bytes):
+            await send({"type": "http.response.body", "body": reply.body})
+            return
+        with self.service.admission.hold_answer(reply.num_bytes):
+            parts: list[bytes] = []
+            size_bytes = 0
+            for piece in reply.body:
+                parts.append(piece)
+                size_bytes += len(piece)
+                if size_bytes >= PIECE_BYTES:
+                    message = {"type": "http.response.body", "body": b"".join(parts)}
+                    await send(message | {"more_body": True})
+                    await asyncio.sleep(0)
+                    parts, size_bytes = [], 0
+            await send({"type": "http.response.body", "body": b"".join(parts)})
 
     def _note(self, entry: Entry) -> None:
         signals = self.service.signals
-        path = entry.path if (entry.method, entry.path) in self.routes else "other"
-        signals.requests[path, entry.status] += 1
+        known = (entry.method, entry.path) in self.routes
+        if not known:
+            entry.path = "other"
+        signals.requests[entry.path, entry.status, entry.client] += 1
         signals.request_seconds.observe(time.monotonic() - entry.start)
         self._log.add(entry)
 
-    async def _answer(
-        self, scope: Scope, receive: Any, headers: Headers, route: Route | None
-    ) -> tuple[str, Reply]:
+    def _caller(self, scope: Scope, headers: Headers, route: Route | None) -> Caller:
+        """Check the route, the host and the key of a request."""
         path = scope["path"]
         if route is None:
             if any(known == path for _, known in self.routes):
-                raise RequestError("method", f"{path} does not take {scope['method']}")
+                raise RequestError("method", f"this path does not take {scope['method']}")
             raise RequestError("route", "there is no such path; GET /openapi.json lists them")
-        check_host(headers, self._limits)
+        if not route.probe:
+            check_host(headers, self._limits)
         name = None if route.open else self._keys.name_of(headers)
         peer = scope.get("client")
-        client = name or ("local" if peer is None else f"{peer[0]}:{peer[1]}")
-        context = Context(self.service, client, _timeout_of(headers))
-        if not route.reads:
-            accept = headers.get(b"accept", b"")
-            return client, await route.endpoint(accept, context)
-        check_content_type(headers)
-        body = await self._bodies.read(receive, headers)
-        return client, await _until_disconnect(route.endpoint(body, context), receive)
+        return Caller(name or "", name or ("local" if peer is None else f"{peer[0]}:{peer[1]}"))
 
 
-async def _until_disconnect(answer: Awaitable[Reply], receive: Any) -> Reply:
-    """Await an answer; cancel it where the client goes away."""
-    work = asyncio.ensure_future(answer)
-    watch = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise DisconnectError
-        return work.result()
-    finally:
-        watch.cancel()
-        if not work.done():
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+class _Watch:
+    """Cancels the task of a request when its client goes away."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+        self.gone = False
+
+    def start(self) -> None:
+        """Begin to watch; the body must have been read."""
+        owner = asyncio.current_task()
+        assert owner is not None
+        self._task = asyncio.get_running_loop().create_task(self._watch(owner))
+
+    def stop(self) -> None:
+        """End watching."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch(self, owner: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        owner.cancel()
 
 
-async def _disconnected(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _RerankKeys(Struct):
+    documents: Raw | UnsetType = UNSET
+    texts: Raw | UnsetType = UNSET
 
 
-def _timeout_of(headers: Headers) -> float | None:
-    given = headers.get(b"x-request-timeout-ms")
-    if given is None:
-        return None
-    if not given.isdigit() or not 1 <= int(given) <= 86_400_000:
-        raise RequestError("invalid", "x-request-timeout-ms must be 1 to 86400000 milliseconds")
-    return int(given) / 1000.0
+class _OwnKeys(Struct):
+    inputs: Raw | UnsetType = UNSET
 
 
 async def _either_rerank(body: bytes, context: Context) -> Reply:
     """Rerank as TEI does with ``texts``, as Cohere does with ``documents``."""
-    if b'"documents"' in body and b'"texts"' not in body:
+    keys = decode(body, _RerankKeys)
+    if keys.documents is not UNSET and keys.texts is UNSET:
         return await cohere.rerank(body, context)
     return await tei.rerank(body, context)
 
 
 async def _own_task(body: bytes, context: Context) -> Reply:
-    """Do the first task of the first model, as Hugging Face's clients ask for at ``/``."""
+    """Do the first task of the first model, as Hugging Face's clients request at ``/``.
+
+    An embedder compares where ``inputs`` is an object with a sentence and others.
+    """
     endpoints: dict[str, Endpoint] = {
         "embed": tei.embed,
         "sparse": tei.embed_sparse,
@@ -266,7 +353,14 @@ async def _own_task(body: bytes, context: Context) -> Reply:
         "rank": tei.rerank,
         "classify": tei.predict,
     }
-    return await endpoints[context.service.find(None).tasks[0]](body, context)
+    task = context.service.find(None).tasks[0]
+    keys = decode(body, _OwnKeys)
+    if isinstance(keys.inputs, Raw):
+        if task == "embed" and bytes(keys.inputs).lstrip()[:1] == b"{":
+            return await tei.similarity(body, context)
+        if task == "rank":
+            return await tei.predict(body, context)
+    return await endpoints[task](body, context)
 
 
 async def _ready(_: bytes, context: Context) -> Reply:

@@ -22,13 +22,14 @@ async def rerank(body: bytes, context: Context) -> Reply:
     """Score documents for a query: the best ``top_n``, best first."""
     request = decode(body, CohereRerank)
     check_count(len(request.documents), context, "documents")
-    if request.max_tokens_per_doc is not None:
-        raise RequestError(
-            "invalid",
-            "max_tokens_per_doc is not supported: a document is cut at the model's own limit; "
-            "leave it out",
-            param="max_tokens_per_doc",
-        )
+    for name in ("max_tokens_per_doc", "max_chunks_per_doc", "rank_fields"):
+        if getattr(request, name) is not None:
+            raise RequestError(
+                "invalid",
+                f"{name} is not supported: a document is its text, cut at the model's own limit; "
+                "leave it out",
+                param=name,
+            )
     documents = [one if isinstance(one, str) else one.text for one in request.documents]
     answer = await context.service.rank(
         request.query,
@@ -47,7 +48,7 @@ async def rerank(body: bytes, context: Context) -> Reply:
     reply = {
         "id": str(uuid.uuid4()),
         "object": "list",
-        "model": context.service.find(request.model).name,
+        "model": context.service.find(request.model, "rank").name,
         "results": results,
         "usage": usage,
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},

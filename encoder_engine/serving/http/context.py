@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
+import msgspec.structs
 
 from encoder_engine.serving.http.faults import RequestError
-from encoder_engine.serving.models import CallOptions
+from encoder_engine.serving.tasks import CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Context", "decode", "texts_of"]
 
 Message = TypeVar("Message")
+_CHOICE = re.compile(r"Invalid enum value .*", re.DOTALL)
+_UNKNOWN = "Object contains unknown field"
 _TOKENS_HINT = (
     "; send texts, not token ids, which another tokenizer may have made: "
     "langchain-openai does so with check_embedding_ctx_length=False"
@@ -28,11 +33,13 @@ class Context(NamedTuple):
 
     client: the name of its key, else its connection; clients take turns.
     timeout: seconds; None: the service's.
+    accept: the media types that the caller takes.
     """
 
     service: Service
     client: str
     timeout: float | None = None
+    accept: bytes = b""
 
     def call(self, *, priority: int = 0, timeout_ms: int | None = None) -> dict[str, Any]:
         """Return the keywords of the service's methods for this request."""
@@ -41,8 +48,7 @@ class Context(NamedTuple):
 
     def options(self, *, truncate: bool | None, **given: Any) -> CallOptions:
         """Return the options of a call; ``truncate`` None: the server's."""
-        refuses = self.service.options.truncation == "refuse" if truncate is None else not truncate
-        return CallOptions(refuses_long=refuses, **given)
+        return CallOptions(refuses_long=None if truncate is None else not truncate, **given)
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:
@@ -50,19 +56,37 @@ def decode(body: bytes, kind: type[Message]) -> Message:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `$")
-        param = place.rstrip("`").lstrip(".") or None
-        hint = ""
-        if (
-            param is not None
-            and param.startswith("input")
-            and ("got `int`" in reason or "got `array`" in reason)
-        ):
-            hint = _TOKENS_HINT
-        raise RequestError("invalid", f"{reason}{hint}", param=param) from None
+        raise _invalid(str(error), kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else _reason(error)
         raise RequestError("malformed", f"the body is no valid JSON: {reason}") from None
+
+
+def _invalid(message: str, kind: type[Any]) -> RequestError:
+    """Return the error of a field; the name of an unknown field is the caller's and not told."""
+    reason, _, place = message.partition(" - at `$")
+    # The message of an unknown choice quotes it.
+    reason = _CHOICE.sub("Unknown choice", reason)
+    param = place.rstrip("`").lstrip(".") or None
+    if reason.startswith(_UNKNOWN):
+        unknown = reason[len(_UNKNOWN) :].strip(" `")
+        known = [field.encode_name for field in msgspec.structs.fields(kind)] if not param else []
+        near = difflib.get_close_matches(unknown, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        fields = f"; there are {', '.join(known)}" if known and not near else ""
+        # A name of letters like those of the known fields cannot be a text.
+        shown = f" {unknown!r}" if unknown.isidentifier() and len(unknown) <= 40 else ""
+        return RequestError(
+            "invalid", f"unknown field{shown}{hint}{fields}", param=param or shown[2:-1] or None
+        )
+    hint = ""
+    if (
+        param is not None
+        and param.startswith("input")
+        and ("got `int`" in reason or "got `array`" in reason)
+    ):
+        hint = _TOKENS_HINT
+    return RequestError("invalid", f"{reason}{hint}", param=param)
 
 
 def _reason(error: Exception) -> str:

@@ -22,6 +22,7 @@ from encoder_engine.errors import (
     UnknownNameError,
     UnsupportedFeatureError,
 )
+from encoder_engine.serving.lane import rows_of
 
 __all__ = ["Face", "Fault", "RequestError", "describe"]
 
@@ -66,17 +67,20 @@ STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "body": (413, "invalid_request_error", None, 413, "Validation"),
     "slow_body": (408, "invalid_request_error", None, 408, "Validation"),
     "content_type": (415, "invalid_request_error", None, 415, "Validation"),
+    "busy": (429, "rate_limit_error", "overloaded", 429, "Overloaded"),
     "overloaded": (429, "rate_limit_error", "overloaded", 429, "Overloaded"),
     "late": (504, "timeout_error", "timeout", 504, "Overloaded"),
     "draining": (503, "service_unavailable_error", None, 503, "Unhealthy"),
     "failed": (500, "server_error", None, 424, "Backend"),
 }
 
+_CLOSING = ("body", "slow_body", "busy")
+
 
 def kind_of(error: Exception) -> tuple[str, str]:
     """Return the kind of an error and a message without the caller's text."""
-    row = getattr(error, "row", None)
-    place = "" if row is None else f"text {row}: "
+    rows = rows_of(error)
+    place = f"text {rows[0]}: " if rows else ""
     if isinstance(error, RequestError):
         return error.kind, str(error)
     if isinstance(error, OverloadedError):
@@ -96,7 +100,7 @@ def kind_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, InputError):
         return "invalid", f"{place}{_plain(error)}"
     if isinstance(error, NonFiniteVectorError):
-        return "failed", "the model's numbers overflow for this request; load it as float32"
+        return "failed", f"{place}the model's numbers overflow; load it as float32"
     if isinstance(error, DeviceMemoryError):
         return "failed", f"{place}it needs more memory than the device has"
     return "failed", f"the model failed ({type(error).__name__}); the log has the reason"
@@ -117,12 +121,17 @@ def describe(error: Exception, face: Face) -> Fault:
         details = {"message": message, "type": type_, "param": param, "code": code}
         body = {"error": details, "message": message}
     else:
+        if param is not None and param not in message:
+            message = f"{param}: {message}"
         status, body = tei_status, {"error": message, "error_type": tei_type}
     headers: list[tuple[bytes, bytes]] = []
-    if isinstance(error, OverloadedError):
-        seconds = error.retry_after
+    if kind in ("overloaded", "busy", "draining"):
+        seconds = error.retry_after if isinstance(error, OverloadedError) else 1.0
         headers.append((b"retry-after", str(max(1, round(seconds))).encode()))
         headers.append((b"retry-after-ms", str(max(1, round(1000 * seconds))).encode()))
+    if kind in _CLOSING:
+        # The rest of the body would be read for nothing.
+        headers.append((b"connection", b"close"))
     if kind == "key":
         headers.append((b"www-authenticate", b"Bearer"))
     return Fault(status, orjson.dumps(body), tuple(headers), kind)

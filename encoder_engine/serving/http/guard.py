@@ -12,13 +12,15 @@ import hashlib
 import hmac
 import ipaddress
 import re
+from collections import deque
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.serving.http.faults import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
 __all__ = [
     "BodyReader",
@@ -28,6 +30,7 @@ __all__ = [
     "check_content_type",
     "check_host",
     "headers_of",
+    "timeout_of",
 ]
 
 Headers = dict[bytes, bytes]
@@ -39,10 +42,10 @@ class Limits:
     """The limits of requests.
 
     max_body_bytes: of one body.
-    max_bodies_bytes: of all bodies that are read at a time.
+    max_bodies_bytes: of all bodies from their first byte to their answer.
     body_timeout: seconds for a whole body.
     allowed_hosts: names that ``Host`` may have beside localhost and addresses of this machine's
-        loopback; ``"*"``: any.
+        loopback, in any case; ``"*"``: any.
     """
 
     max_body_bytes: int = 16 * 2**20
@@ -104,7 +107,7 @@ def check_host(headers: Headers, limits: Limits) -> None:
     host = headers.get(b"host", b"").decode("latin-1")
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     name = name.strip("[]").lower()
-    if name in ("localhost", *limits.allowed_hosts):
+    if name == "localhost" or name in (allowed.lower() for allowed in limits.allowed_hosts):
         return
     try:
         if ipaddress.ip_address(name).is_loopback:
@@ -128,50 +131,107 @@ class DisconnectError(Exception):
 
 
 class BodyReader:
-    """Reads bodies within the limits."""
+    """Reads bodies within the limits.
+
+    Each body reserves its stated size, or the largest one, until its request is answered. Where
+    all reservations reach the limit, reading waits.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._held = 0
-        self._freed = asyncio.Condition()
+        self._reserved = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def read(self, receive: Any, headers: Headers) -> bytes:
-        """Read a body. Raises :class:`RequestError` where it is too large or too slow."""
-        most = self._limits.max_body_bytes
+    @asynccontextmanager
+    async def body(self, receive: Any, headers: Headers) -> AsyncIterator[bytes]:
+        """Read a body, whose bytes count until the end of the block.
+
+        Raises :class:`RequestError` where it is too large or too slow, or where others leave no
+        room for it in time.
+        """
+        most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
         stated = headers.get(b"content-length")
-        if stated is not None and (not stated.isdigit() or int(stated) > most):
-            raise RequestError("body", f"the body is larger than {most} bytes; split the request")
+        size = most if stated is None else _number(stated)
+        if size is None or size > most:
+            raise _too_large(most)
+        reserved = min(size, self._limits.max_bodies_bytes)
         try:
-            async with asyncio.timeout(self._limits.body_timeout):
-                return await self._read(receive, most, int(stated or 0))
+            async with asyncio.timeout(seconds):
+                await self._reserve(reserved)
         except TimeoutError:
-            raise RequestError(
-                "slow_body",
-                f"the body did not arrive within {self._limits.body_timeout:g} seconds",
-            ) from None
-
-    async def _read(self, receive: Any, most: int, stated: int) -> bytes:
-        async with self._freed:
-            room = self._limits.max_bodies_bytes - (stated or most)
-            await self._freed.wait_for(lambda: self._held <= max(room, 0))
-        parts: list[bytes] = []
-        size = 0
+            raise RequestError("busy", "too many large bodies at a time; try again later") from None
         try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise DisconnectError
-                part = message.get("body", b"")
-                size += len(part)
-                self._held += len(part)
-                if size > most:
-                    raise RequestError(
-                        "body", f"the body is larger than {most} bytes; split the request"
-                    )
-                parts.append(part)
-                if not message.get("more_body", False):
-                    return parts[0] if len(parts) == 1 else b"".join(parts)
+            try:
+                async with asyncio.timeout(seconds):
+                    body = await _read(receive, most)
+            except TimeoutError:
+                raise RequestError(
+                    "slow_body", f"the body did not arrive within {seconds:g} seconds"
+                ) from None
+            yield body
         finally:
-            self._held -= size
-            async with self._freed:
-                self._freed.notify_all()
+            self._reserved -= reserved
+            self._wake()
+
+    async def _reserve(self, size: int) -> None:
+        """Wait in turn until there is room for a body."""
+        if not self._waiting and self._reserved + size <= self._limits.max_bodies_bytes:
+            self._reserved += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, turn)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._reserved -= size
+            else:
+                self._waiting.remove(entry)
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        while self._waiting:
+            size, turn = self._waiting[0]
+            if self._reserved + size > self._limits.max_bodies_bytes:
+                return
+            self._waiting.popleft()
+            self._reserved += size
+            turn.set_result(None)
+
+
+async def _read(receive: Any, most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _number(digits: bytes) -> int | None:
+    """Return a number of at most 18 digits; None for anything else."""
+    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError("body", f"the body is larger than {most} bytes; split the request")
+
+
+def timeout_of(headers: Headers) -> float | None:
+    """Return the seconds of ``x-request-timeout-ms``; None without it."""
+    given = headers.get(b"x-request-timeout-ms")
+    if given is None:
+        return None
+    found = _number(given)
+    if found is None or not 1 <= found <= 86_400_000:
+        raise RequestError("invalid", "x-request-timeout-ms must be 1 to 86400000 milliseconds")
+    return found / 1000.0

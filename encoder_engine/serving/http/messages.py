@@ -1,8 +1,12 @@
-"""The bodies of requests, as msgspec decodes and checks them."""
+"""The bodies of requests, as msgspec decodes and checks them.
+
+A field that a body does not have is refused, with the nearest one: a typing error is no option that
+is left out. Fields of the OpenAI API and of Cohere's that change no vector are taken and unread.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -22,11 +26,12 @@ __all__ = [
 
 Texts = str | list[str]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Id = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
-class Embeddings(Struct):
+class Embeddings(Struct, forbid_unknown_fields=True):
     """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``."""
 
     input: Texts
@@ -39,9 +44,11 @@ class Embeddings(Struct):
     truncate: bool | None = None
     priority: Priority = 0
     timeout_ms: Milliseconds | None = None
+    # Other services take these, and clients in front of several send them.
+    metadata: dict[str, Any] | None = None
 
 
-class EmbedTexts(Struct):
+class EmbedTexts(Struct, forbid_unknown_fields=True):
     """``/embed`` of Text Embeddings Inference (TEI)."""
 
     inputs: Texts
@@ -52,7 +59,7 @@ class EmbedTexts(Struct):
     dimensions: Count | None = None
 
 
-class EmbedAll(Struct):
+class EmbedAll(Struct, forbid_unknown_fields=True):
     """``/embed_all`` of TEI: the vectors of all tokens."""
 
     inputs: Texts
@@ -61,7 +68,7 @@ class EmbedAll(Struct):
     prompt_name: str | None = None
 
 
-class EmbedSparse(Struct):
+class EmbedSparse(Struct, forbid_unknown_fields=True):
     """``/embed_sparse`` of TEI."""
 
     inputs: Texts
@@ -70,16 +77,24 @@ class EmbedSparse(Struct):
     prompt_name: str | None = None
 
 
-class Predict(Struct):
+class Parameters(Struct, forbid_unknown_fields=True):
+    """The parameters of Hugging Face's clients; each but null is refused."""
+
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    top_k: Count | None = None
+
+
+class Predict(Struct, forbid_unknown_fields=True):
     """``/predict`` of TEI: a text, a pair of texts, or a batch of ``[text]`` and ``[a, b]``."""
 
     inputs: str | list[str | list[str]]
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] = "right"
     raw_scores: bool = False
+    parameters: Parameters = field(default_factory=Parameters)
 
 
-class Rerank(Struct):
+class Rerank(Struct, forbid_unknown_fields=True):
     """``/rerank`` of TEI."""
 
     query: str
@@ -91,12 +106,12 @@ class Rerank(Struct):
 
 
 class Document(Struct):
-    """A document of Cohere, as an object."""
+    """A document of Cohere, as an object; its other fields are not ranked."""
 
     text: str
 
 
-class CohereRerank(Struct):
+class CohereRerank(Struct, forbid_unknown_fields=True):
     """``/v1/rerank`` and ``/v2/rerank`` of Cohere and Jina."""
 
     query: str
@@ -105,17 +120,19 @@ class CohereRerank(Struct):
     top_n: Count | None = None
     return_documents: bool = False
     max_tokens_per_doc: Count | None = None
+    max_chunks_per_doc: Count | None = None
+    rank_fields: list[str] | None = None
     priority: Priority = 0
 
 
-class SimilarityInputs(Struct):
+class SimilarityInputs(Struct, forbid_unknown_fields=True):
     """The texts of ``/similarity``."""
 
     source_sentence: str
     sentences: list[str]
 
 
-class SimilarityParameters(Struct):
+class SimilarityParameters(Struct, forbid_unknown_fields=True):
     """The options of ``/similarity``."""
 
     truncate: bool | None = None
@@ -123,14 +140,14 @@ class SimilarityParameters(Struct):
     prompt_name: str | None = None
 
 
-class Similarity(Struct):
+class Similarity(Struct, forbid_unknown_fields=True):
     """``/similarity`` of TEI: the cosine of a sentence with each of the others."""
 
     inputs: SimilarityInputs
     parameters: SimilarityParameters = field(default_factory=SimilarityParameters)
 
 
-class Tokenize(Struct):
+class Tokenize(Struct, forbid_unknown_fields=True):
     """``/tokenize`` of TEI."""
 
     inputs: Texts
@@ -138,8 +155,8 @@ class Tokenize(Struct):
     prompt_name: str | None = None
 
 
-class Decode(Struct):
+class Decode(Struct, forbid_unknown_fields=True):
     """``/decode`` of TEI: the ids of one text, or of several."""
 
-    ids: list[int | list[int]]
+    ids: list[Id | list[Id]]
     skip_special_tokens: bool = True

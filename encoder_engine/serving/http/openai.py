@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from encoder_engine.serving.http.context import decode, texts_of
 from encoder_engine.serving.http.messages import Embeddings
-from encoder_engine.serving.http.replies import Reply, dump, embedding_items, reply_of
+from encoder_engine.serving.http.replies import Reply, dump, embedding_pieces, reply_of
 
 if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
@@ -28,11 +29,11 @@ async def embeddings(body: bytes, context: Context) -> Reply:
         ),
         **context.call(priority=request.priority, timeout_ms=request.timeout_ms),
     )
-    items = await embedding_items(answer.results, encoded=request.encoding_format == "base64")
-    name = context.service.find(request.model).name
+    name = context.service.find(request.model, "embed").name
     usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
     end = dump({"model": name, "usage": usage})[1:]
-    return reply_of(b'{"object":"list","data":' + items + b"," + end, answer)
+    items = embedding_pieces(answer.results, encoded=request.encoding_format == "base64")
+    return reply_of(chain((b'{"object":"list","data":',), items, (b",", end)), answer)
 
 
 async def models(_: bytes, context: Context) -> Reply:

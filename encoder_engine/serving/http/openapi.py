@@ -31,8 +31,8 @@ _BODIES: dict[str, tuple[type, ...]] = {
 _OWN = (messages.EmbedTexts, messages.Rerank, messages.Predict)
 # The statuses that any route may answer with.
 _FAULTS = {
-    "POST": ("400", "401", "403", "404", "408", "413", "415", "422", "424", "429", "500", "503",
-             "504"),
+    "POST": ("400", "401", "403", "404", "408", "413", "415", "422", "424", "429", "431", "500",
+             "503", "504"),
     "GET": ("401", "403", "503"),
 }  # fmt: skip
 

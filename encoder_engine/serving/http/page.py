@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["page_reply"]
 
 
-async def page_reply(accept: bytes, context: Context) -> Reply:
+async def page_reply(_: bytes, context: Context) -> Reply:
     """Return the page for a browser, and TEI's health for any other client."""
-    if b"text/html" in accept:
+    if b"text/html" in context.accept:
         return _page()
     return Reply(b"", media_type=b"text/plain", status=200 if context.service.ready else 503)
 

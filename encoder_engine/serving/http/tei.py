@@ -6,27 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.errors import InputError
 from encoder_engine.serving.http.context import check_count, decode, texts_of
 from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.http.messages import (
-    Decode,
     EmbedAll,
     EmbedSparse,
     EmbedTexts,
     Predict,
     Rerank,
     Similarity,
-    Tokenize,
 )
-from encoder_engine.serving.http.replies import Reply, dump, dump_each, reply_of
+from encoder_engine.serving.http.replies import (
+    NPY,
+    Reply,
+    dump,
+    list_pieces,
+    matrix_pieces,
+    npy_pieces,
+    reply_of,
+    token_pieces,
+)
 
 if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
-    from encoder_engine.serving.models import Text
+    from encoder_engine.serving.tasks import Text
 
 __all__ = [
-    "decode_ids",
     "embed",
     "embed_all",
     "embed_sparse",
@@ -34,7 +39,6 @@ __all__ = [
     "predict",
     "rerank",
     "similarity",
-    "tokenize",
 ]
 
 
@@ -51,9 +55,9 @@ async def embed(body: bytes, context: Context) -> Reply:
         ),
         **context.call(),
     )
-    vectors = answer.results
-    items = await dump_each(len(vectors), lambda start, stop: list(vectors[start:stop]))
-    return reply_of(items, answer)
+    if NPY in context.accept:
+        return reply_of(npy_pieces(answer.results), answer, media_type=NPY)
+    return reply_of(matrix_pieces(answer.results), answer)
 
 
 async def embed_all(body: bytes, context: Context) -> Reply:
@@ -64,9 +68,7 @@ async def embed_all(body: bytes, context: Context) -> Reply:
         options=context.options(truncate=request.truncate, prompt_name=request.prompt_name),
         **context.call(),
     )
-    found = answer.results
-    items = await dump_each(len(found), lambda start, stop: found[start:stop])
-    return reply_of(items, answer)
+    return reply_of(token_pieces(answer.results), answer)
 
 
 async def embed_sparse(body: bytes, context: Context) -> Reply:
@@ -85,12 +87,21 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
             for row in ((indices.tolist(), values) for indices, values in rows[start:stop])
         ]
 
-    return reply_of(await dump_each(len(rows), make), answer)
+    # An entry with its index has about the bytes of four numbers.
+    return reply_of(list_pieces(len(rows), 1000, make), answer)
 
 
 async def predict(body: bytes, context: Context) -> Reply:
     """Classify a text or a pair, best label first; a list of these for a batch."""
     request = decode(body, Predict)
+    for name in ("function_to_apply", "top_k"):
+        if getattr(request.parameters, name) is not None:
+            raise RequestError(
+                "invalid",
+                f"{name} is not supported; all labels are returned, and raw_scores leaves the "
+                "activation out",
+                param=f"parameters.{name}",
+            )
     texts, batched = _texts_or_pairs(request.inputs)
     check_count(len(texts), context, "inputs")
     answer = await context.service.classify(
@@ -99,7 +110,7 @@ async def predict(body: bytes, context: Context) -> Reply:
         **context.call(),
     )
     scores = answer.results
-    served = context.service.find(None)
+    served = context.service.find(None, "classify")
     if not request.raw_scores and scores.shape[1] > 1 and served.model.activation == "identity":
         scores = _softmax(scores)
     labels = served.labels
@@ -174,55 +185,6 @@ async def similarity(body: bytes, context: Context) -> Reply:
     )
     vectors = answer.results
     return reply_of(dump(vectors[1:] @ vectors[0]), answer)
-
-
-async def tokenize(body: bytes, context: Context) -> Reply:
-    """Tokenize texts: id, text, and characters of each token."""
-    request = decode(body, Tokenize)
-    texts = texts_of(request.inputs, context, "inputs")
-    served = context.service.find(None)
-    if request.prompt_name is not None:
-        if request.prompt_name not in served.prompts:
-            raise InputError(f"no prompt of that name; there are {', '.join(served.prompts)}")
-        texts = [served.prompts[request.prompt_name] + text for text in texts]
-    found = served.tokenizer.encode_batch(
-        texts, add_special_tokens=request.add_special_tokens, return_offsets=True
-    )
-    special = found.special_tokens_mask
-    ends = found.cu_seqlens.tolist()
-    rows = []
-    for text, start, stop in zip(texts, ends[:-1], ends[1:], strict=True):
-        row = []
-        for place in range(start, stop):
-            first, last = found.offsets[place].tolist()
-            is_special = bool(special[place])
-            name = served.tokenizer.id_to_token(int(found.ids[place]))
-            row.append(
-                {
-                    "id": int(found.ids[place]),
-                    "text": name if is_special else text[first:last],
-                    "special": is_special,
-                    "start": None if is_special else first,
-                    "stop": None if is_special else last,
-                }
-            )
-        rows.append(row)
-    return Reply(dump(rows))
-
-
-async def decode_ids(body: bytes, context: Context) -> Reply:
-    """Return the texts of token ids."""
-    request = decode(body, Decode)
-    tokenizer = context.service.find(None).tokenizer
-    alone = [one for one in request.ids if isinstance(one, int)]
-    rows = [one for one in request.ids if isinstance(one, list)]
-    if alone and rows:
-        raise RequestError("invalid", "ids and lists of ids in one list; send them apart")
-    rows = rows if rows or not alone else [alone]
-    check_count(len(rows), context, "ids")
-    skips = request.skip_special_tokens
-    texts = [tokenizer.decode(row, skip_special_tokens=skips) for row in rows]
-    return Reply(dump(texts))
 
 
 async def info(_: bytes, context: Context) -> Reply:

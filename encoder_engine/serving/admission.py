@@ -1,0 +1,122 @@
+"""Admits requests whole, or refuses them at once: by bytes, by tokens, by the expected wait."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import DrainingError, InputError, OverloadedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from encoder_engine.serving.dispatcher import Dispatcher
+    from encoder_engine.serving.options import ServingOptions
+    from encoder_engine.serving.signals import Signals
+
+__all__ = ["Admission"]
+
+# Seconds of work that may wait, where max_queue_tokens is not given.
+QUEUE_SECONDS = 10.0
+
+
+class Admission:
+    """Counts the calls of a service, their texts and their answers, and refuses what is too much.
+
+    num_calls: calls that were admitted and not answered.
+    num_bytes: the bytes of their texts.
+    answer_bytes: the bytes of their answers, computed or to come.
+    empty: set while there is no call.
+    """
+
+    def __init__(self, options: ServingOptions, dispatcher: Dispatcher, signals: Signals) -> None:
+        self._options, self._dispatcher, self._signals = options, dispatcher, signals
+        self.num_calls = self.num_bytes = self.answer_bytes = 0
+        self.closed = False
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    @contextmanager
+    def call(self, num_bytes: int) -> Iterator[None]:
+        """Count a call and the bytes of its texts until the end of the block.
+
+        Raises :class:`DrainingError` where the service ends, :class:`OverloadedError` where too
+        many bytes wait, and :class:`InputError` for more bytes than may ever wait.
+        """
+        most = self._options.max_queue_bytes
+        if self.closed:
+            self._signals.rejected["draining"] += 1
+            raise DrainingError("the service ends; send the request to another one")
+        if num_bytes > most:
+            raise InputError(
+                f"the request's texts have {num_bytes} bytes, the most are {most}; split it"
+            )
+        if self.num_bytes + num_bytes > most:
+            raise self.overloaded(f"{self.num_bytes} bytes of texts wait, the most are {most}")
+        self.num_calls += 1
+        self.num_bytes += num_bytes
+        self.empty.clear()
+        try:
+            yield
+        finally:
+            self.num_bytes -= num_bytes
+            self.num_calls -= 1
+            if self.num_calls == 0:
+                self.empty.set()
+
+    @contextmanager
+    def answer(self, num_bytes: int) -> Iterator[None]:
+        """Count the bytes of an answer until the end of the block.
+
+        Raises :class:`InputError` for an answer that is too large alone, and
+        :class:`OverloadedError` beside the others.
+        """
+        most = self._options.max_answer_bytes
+        if num_bytes > most:
+            raise InputError(
+                f"the answer would have {num_bytes} bytes, the most are {most}; send fewer texts"
+            )
+        if self.answer_bytes + num_bytes > most:
+            raise self.overloaded(
+                f"answers of {self.answer_bytes} bytes are due, the most are {most}"
+            )
+        with self.hold_answer(num_bytes):
+            yield
+
+    @contextmanager
+    def hold_answer(self, num_bytes: int) -> Iterator[None]:
+        """Count the bytes of an answer that is being sent until the end of the block."""
+        self.answer_bytes += num_bytes
+        try:
+            yield
+        finally:
+            self.answer_bytes -= num_bytes
+
+    def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
+        """Refuse texts that would wait too long; those that meet no others are taken.
+
+        seconds: the time that the request has.
+        """
+        scheduler = self._dispatcher.scheduler
+        if not scheduler.num_texts:
+            return
+        most = self._options.max_queue_tokens
+        if most is not None and scheduler.num_tokens + num_tokens > most:
+            raise self.overloaded(f"{scheduler.num_tokens} tokens wait, the most are {most}")
+        wait = self._dispatcher.wait_seconds()
+        if most is None and wait > QUEUE_SECONDS:
+            raise self.overloaded(
+                f"texts for {wait:.1f} seconds wait, the most are {QUEUE_SECONDS:g}"
+            )
+        if wait + self._dispatcher.seconds(model, cost) > seconds:
+            raise self.overloaded(
+                f"texts for {wait:.1f} seconds wait, and the request has {seconds:g}"
+            )
+
+    def overloaded(self, reason: str) -> OverloadedError:
+        """Count a refusal, and return its error with the time after which to try again."""
+        self._signals.rejected["overloaded"] += 1
+        return OverloadedError(
+            f"{reason}; try again later", retry_after=max(0.1, self._dispatcher.wait_seconds())
+        )

@@ -1,0 +1,226 @@
+"""Lanes outlive every exception, speeds come from batches that ended well, and waits are right."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine.errors import (
+    DeadlineError,
+    InputError,
+    NonFiniteVectorError,
+    OverloadedError,
+    ServiceError,
+)
+from encoder_engine.serving.models import ServedModel
+from encoder_engine.serving.options import ServingOptions
+from encoder_engine.serving.rate import FIRST_COST, Rate
+from encoder_engine.serving.scheduler import Scheduler, Waiting
+from encoder_engine.serving.service import Service
+
+if TYPE_CHECKING:
+    from encoder_engine.embedding import Embedder
+    from tests.serving.conftest import Gate
+
+
+def test_counts_and_speeds_begin_after_the_warm_up(tiny: Embedder) -> None:
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            assert service.signals.texts == {}
+            assert service.signals.batch_texts.total == 0
+            assert service.dispatcher.rates["tiny"].known
+
+    asyncio.run(run())
+
+
+def test_a_service_with_narrow_limits_starts(tiny: Embedder) -> None:
+    async def run() -> None:
+        options = ServingOptions(max_queue_bytes=400, max_answer_bytes=300, truncation="refuse")
+        async with Service({"tiny": tiny}, options) as service:
+            assert (await service.embed(["the text"])).results.shape == (1, 16)
+
+    asyncio.run(run())
+
+
+def test_failed_batches_say_nothing_about_the_speed(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        time.sleep(0.05)
+        raise RuntimeError("broken")
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            before = service.dispatcher.rates["tiny"].per_second
+            monkeypatch.setattr(ServedModel, "compute", fail)
+            for _ in range(5):
+                with pytest.raises(RuntimeError):
+                    await service.embed(["the text"] * 20)
+            assert service.dispatcher.rates["tiny"].per_second == before
+            assert service.illness() == "the last 5 batches failed"
+
+    asyncio.run(run())
+
+
+def test_small_batches_hardly_change_the_speed_of_large_ones() -> None:
+    rate = Rate()
+    rate.observe(FIRST_COST, 0.1)
+    for _ in range(100):
+        rate.observe(2.0, 0.004)
+    assert rate.per_second > 0.5 * FIRST_COST / 0.1
+
+
+def test_a_model_s_own_timeout_is_no_deadline(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise TimeoutError("the device does not answer")
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            monkeypatch.setattr(ServedModel, "compute", fail)
+            with pytest.raises(TimeoutError) as raised:
+                await service.embed(["the text"])
+            assert not isinstance(raised.value, DeadlineError)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [SystemExit, "short"])
+def test_a_lane_goes_on_after_anything(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    compute = ServedModel.compute
+
+    def fail(self: ServedModel, task: Any, rows: Any, options: Any) -> Any:
+        if kind is SystemExit:
+            raise SystemExit(3)
+        return compute(self, task, rows, options)[:-1]
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            with monkeypatch.context() as patch:
+                patch.setattr(ServedModel, "compute", fail)
+                with pytest.raises(ServiceError):
+                    await service.embed(["the text"], timeout=5.0)
+            assert (await service.embed(["the text"])).results.shape == (1, 16)
+
+    asyncio.run(run())
+
+
+def test_many_bad_texts_of_one_batch_fail_one_by_one(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    """A thousand parts whose errors each name one row: no recursion, and every row is right."""
+    compute = ServedModel.compute
+
+    def failing(self: ServedModel, task: Any, rows: Any, options: Any) -> Any:
+        bad = np.flatnonzero(rows.lengths == 5)
+        if len(bad):
+            raise NonFiniteVectorError("NaN", rows=[int(bad[0])])
+        return compute(self, task, rows, options)
+
+    async def run() -> list[Any]:
+        async with Service({"tiny": tiny}, ServingOptions(batch_ms=1e6)) as service:
+            gate.close()
+            first = asyncio.create_task(service.embed(["the"]))
+            await asyncio.sleep(0.05)
+            calls = [
+                asyncio.create_task(service.embed(["the row", "the text row" if n % 2 else "the"]))
+                for n in range(1200)
+            ]
+            await asyncio.sleep(0.1)
+            monkeypatch.setattr(ServedModel, "compute", failing)
+            gate.open()
+            await first
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    for number, answer in enumerate(asyncio.run(run())):
+        if number % 2:
+            assert isinstance(answer, NonFiniteVectorError)
+            assert answer.rows == (1,)
+        else:
+            assert answer.results.shape == (2, 16)
+
+
+def test_rows_are_those_of_the_request_in_every_batch(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = ServedModel.compute
+
+    def failing(self: ServedModel, task: Any, rows: Any, options: Any) -> Any:
+        bad = np.flatnonzero(rows.lengths == 5)
+        if len(bad):
+            raise NonFiniteVectorError("NaN", rows=bad.tolist())
+        return compute(self, task, rows, options)
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}, ServingOptions(batch_ms=0.001)) as service:
+            monkeypatch.setattr(ServedModel, "compute", failing)
+            texts = ["the row"] * 900
+            texts[777] = "the text row"
+            with pytest.raises(NonFiniteVectorError, match="text 777") as raised:
+                await service.embed(texts)
+            assert raised.value.rows == (777,)
+
+    asyncio.run(run())
+
+
+def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) -> None:
+    async def run() -> None:
+        async with Service({"slow": tiny, "fast": tiny}) as service:
+            for name, seconds in (("slow", 100.0), ("fast", 0.001)):
+                rate = service.dispatcher.rates[name]
+                rate.reset()
+                rate.observe(1000.0, seconds)
+            gate.close()
+            first = asyncio.create_task(service.embed(["the"], "fast"))
+            await asyncio.sleep(0.05)
+            many = asyncio.create_task(service.embed(["the text"] * 40, "slow"))
+            await asyncio.sleep(0.02)
+            assert 10.0 < service.dispatcher.wait_seconds() < 20.0
+            # The fast model's own text must wait for the slow one's.
+            with pytest.raises(OverloadedError) as raised:
+                await service.embed(["the"], "fast", timeout=1.0)
+            assert raised.value.retry_after > 5.0
+            gate.open()
+            await asyncio.gather(first, many)
+
+    asyncio.run(run())
+
+
+def test_bytes_of_texts_are_those_in_memory(tiny: Embedder) -> None:
+    async def run() -> None:
+        async with Service({"tiny": tiny}, ServingOptions(max_queue_bytes=5000)) as service:
+            await service.embed(["a" * 2000])
+            with pytest.raises(InputError, match="the most are 5000"):
+                await service.embed(["\U0001f600" * 2000])
+
+    asyncio.run(run())
+
+
+def test_urgent_and_patient_flows_are_served_in_few_visits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flows of priority 9 alone were visited 512 times as often for each batch."""
+    visits, visit = 0, Scheduler._visit
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> bool:
+        nonlocal visits
+        visits += 1
+        return visit(self, *arguments, **options)
+
+    monkeypatch.setattr(Scheduler, "_visit", counted)
+    scheduler = Scheduler()
+    for flow in range(3):
+        scheduler.add(
+            Waiting(flow=flow, key=0, costs=[1.0] * 500, num_tokens=[1] * 500, priority=9)
+        )
+    batch = scheduler.next_batch(100.0, 1000)
+    assert batch.num_texts == 100
+    assert visits <= 16
+    assert scheduler.costs == {0: pytest.approx(1400.0)}

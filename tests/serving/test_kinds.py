@@ -1,0 +1,199 @@
+"""Every kind of model is served with the bytes of its own methods, and no option is ignored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.embedding.hybrid import HybridEmbedder
+from encoder_engine.embedding.static.embedder import StaticEmbedder
+from encoder_engine.embedding.token_weights import TokenWeights
+from encoder_engine.errors import EncoderEngineError, InputError, SequenceLengthError
+from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.serving.options import ServingOptions
+from encoder_engine.serving.service import Service
+from encoder_engine.serving.tasks import CallOptions
+from tests.embedding.static.static_models import write_model2vec
+from tests.embedding.tiny_model import write_head_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["the long query", "a row, of (text).", "", "words passage", "text the row the text"]
+QUERY, DOCUMENT = CallOptions(input_type="query"), CallOptions(input_type="document")
+
+
+def serve(model: Any, task: str, options: CallOptions | None = None, **settings: Any) -> Any:
+    """Return the results of a service for all texts, of which each is also sent alone."""
+
+    async def run() -> Any:
+        async with Service({"tiny": model}, ServingOptions(**settings)) as service:
+            call = getattr(service, task)
+            if task == "rank":
+                return (await call(TEXTS[0], TEXTS[1:], options=options)).results
+            whole = (await call(TEXTS, options=options)).results
+            each = await asyncio.gather(*(call([text], options=options) for text in TEXTS))
+            for row, alone in zip(whole, each, strict=True):
+                assert same(row, alone.results[0])
+            return whole
+
+    return asyncio.run(run())
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, tuple):
+        return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    return np.array_equal(first, second)
+
+
+def same_rows(found: Any, expected: Any, row: Any) -> bool:
+    return len(found) == len(expected) and all(
+        same(found[number], row(expected, number)) for number in range(len(expected))
+    )
+
+
+def sparse_row(vectors: Any, number: int) -> Any:
+    return vectors.row(number)
+
+
+def token_row(vectors: Any, number: int) -> Any:
+    return vectors[number]
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> SparseEmbedder:
+    """Return a sparse embedder whose queries need no model."""
+    folder = write_head_directory(tmp_path_factory.mktemp("sparse"), MaskedLM)
+    plain = SparseEmbedder.from_pretrained(folder, device="cpu", num_threads=1)
+    weights = np.random.default_rng(2).random(plain.dimension).astype(np.float32)
+    table = TokenWeights(tokenizer=plain.tokenizer, weights_V=weights, max_length=4)
+    return SparseEmbedder(plain.model, plain.tokenizer, query_weights=table)
+
+
+@pytest.fixture(scope="module")
+def ranker(tmp_path_factory: pytest.TempPathFactory) -> Ranker:
+    folder = tmp_path_factory.mktemp("ranker")
+    write_head_directory(folder, SequenceClassification, num_labels=1)
+    return Ranker.from_pretrained(folder, device="cpu", num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> StaticEmbedder:
+    return StaticEmbedder.from_pretrained(write_model2vec(tmp_path_factory.mktemp("static")))
+
+
+def test_dense_vectors_with_prompts_and_dimensions(tiny: Embedder) -> None:
+    assert same(serve(tiny, "embed", QUERY), tiny.encode_query(TEXTS))
+    assert same(serve(tiny, "embed", DOCUMENT), tiny.encode_document(TEXTS))
+    cut = CallOptions(dimensions=5, normalize=False)
+    assert same(
+        serve(tiny, "embed", cut), tiny.encode(TEXTS, truncate_dim=5, normalize_embeddings=False)
+    )
+
+
+def test_static_vectors(static: StaticEmbedder) -> None:
+    assert same(serve(static, "embed"), static.encode(TEXTS))
+    cut = CallOptions(dimensions=7)
+    assert same(serve(static, "embed", cut), static.encode(TEXTS, truncate_dim=7))
+
+
+def test_queries_of_a_sparse_model_take_their_own_route(sparse: SparseEmbedder) -> None:
+    queries, documents = sparse.encode_query(TEXTS, on_truncation="ignore"), None
+    assert same_rows(serve(sparse, "sparse", QUERY), queries, sparse_row)
+    documents = sparse.encode_document(TEXTS)
+    assert same_rows(serve(sparse, "sparse", DOCUMENT), documents, sparse_row)
+    assert same_rows(serve(sparse, "sparse"), sparse.encode(TEXTS), sparse_row)
+    with pytest.raises(SequenceLengthError):
+        serve(sparse, "sparse", QUERY, truncation="refuse")
+
+
+def test_queries_and_documents_of_a_late_interaction_model(tiny: Embedder) -> None:
+    projection = np.random.default_rng(4).normal(size=(6, 16)).astype(np.float32)
+    many = MultiVectorEmbedder(tiny, projection, skipped=[2, 3])
+    assert same_rows(serve(many, "tokens"), many.encode_documents(TEXTS), token_row)
+    for options in (QUERY, CallOptions(prompt_name="query")):
+        assert same_rows(serve(many, "tokens", options), many.encode_queries(TEXTS), token_row)
+    for wrong in (
+        CallOptions(prompt_name="passage"),
+        CallOptions(prompt_name="query", input_type="document"),
+        CallOptions(normalize=False),
+        CallOptions(dimensions=3),
+    ):
+        with pytest.raises(InputError):
+            serve(many, "tokens", wrong)
+
+
+def test_scores_of_a_ranker(ranker: Ranker) -> None:
+    expected = ranker.score([(TEXTS[0], text) for text in TEXTS[1:]])
+    assert same(serve(ranker, "rank"), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "options"),
+    [
+        ("tiny", "embed", {"raw_scores": True}),
+        ("tiny", "tokens", {"dimensions": 3}),
+        ("static", "embed", {"raw_scores": True}),
+        ("sparse", "sparse", {"dimensions": 3}),
+        ("sparse", "sparse", {"normalize": True}),
+        ("ranker", "rank", {"input_type": "query"}),
+        ("ranker", "rank", {"normalize": True}),
+        ("ranker", "classify", {"dimensions": 3}),
+    ],
+)
+def test_an_option_without_a_meaning_is_refused(
+    kind: str, task: str, options: Any, request: pytest.FixtureRequest
+) -> None:
+    (name,) = options
+    with pytest.raises(InputError, match=f"{name} has no meaning"):
+        serve(request.getfixturevalue(kind), task, CallOptions(**options))
+
+
+def test_a_request_may_allow_the_truncation_that_the_server_refuses(tiny: Embedder) -> None:
+    long = ["words " * 60]
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}, ServingOptions(truncation="refuse")) as service:
+            with pytest.raises(SequenceLengthError):
+                await service.embed(long)
+            answer = await service.embed(long, options=CallOptions(refuses_long=False))
+            assert answer.truncated == (0,)
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_hybrid_model_has_three_tasks(tmp_path: Path) -> None:
+    from tests.embedding.hybrid_model import write_hybrid_directory
+
+    model = HybridEmbedder.from_pretrained(write_hybrid_directory(tmp_path), device="cpu")
+    expected = model.encode(TEXTS)
+    assert same(serve(model, "embed"), expected.dense)
+    assert same_rows(serve(model, "sparse"), expected.sparse, sparse_row)
+    assert same_rows(serve(model, "tokens"), expected.tokens, token_row)
+
+
+def test_lanes_share_the_threads_of_each_model(tmp_path: Path, static: StaticEmbedder) -> None:
+    del tmp_path
+    model = StaticEmbedder(static.model, num_threads=6)
+
+    async def run() -> tuple[int, int]:
+        async with Service({"static": model}, ServingOptions(lanes=3)):
+            return model.engine.num_threads, 0
+
+    assert asyncio.run(run())[0] == 2
+    assert model.engine.num_threads == 6
+
+
+def test_a_task_finds_the_first_model_that_has_it(tiny: Embedder, ranker: Ranker) -> None:
+    async def run() -> Any:
+        async with Service({"tiny": tiny, "ranker": ranker}) as service:
+            return (await service.rank("the", ["text"])).results
+
+    assert same(asyncio.run(run()), ranker.score([("the", "text")]))
+    with pytest.raises(EncoderEngineError, match="cannot be served"):
+        Service({"text": "text"})
