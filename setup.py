@@ -11,9 +11,20 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import OptionError
 
 ROOT = Path(__file__).parent.resolve()
+
+
+class PythonBuild(build_py):
+    """Copy the modules of today: setuptools leaves those of an earlier build, deleted since."""
+
+    def run(self) -> None:
+        """Remove what an earlier build left, then copy."""
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib), ignore_errors=True)
+        super().run()
 
 
 class CMakeBuild(build_ext):
@@ -68,5 +79,5 @@ setup(
     packages=[*find_packages(include=["encoder_engine", "encoder_engine.*"]), *KERNELS],
     package_dir=KERNELS,
     ext_modules=[Extension("encoder_engine._native", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_py": PythonBuild, "build_ext": CMakeBuild},
 )
