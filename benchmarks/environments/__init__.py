@@ -41,7 +41,8 @@ class Environment:
         """The pinned version of each distribution."""
         lines = self.requirements.read_text(encoding="utf-8").splitlines()
         pins = [line.partition("==") for line in lines if "==" in line and line[0] != "#"]
-        return {name.strip(): version.strip() for name, _, version in pins}
+        # An extra, as in infinity-emb[server], is no part of the name.
+        return {name.partition("[")[0].strip(): version.strip() for name, _, version in pins}
 
     @property
     def found(self) -> dict[str, str]:

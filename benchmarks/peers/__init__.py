@@ -13,12 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environments import environment
+from benchmarks.jobs.http_servers import ServingJob
+from benchmarks.jobs.http_servers import build as build_server
 from benchmarks.jobs.tokenizing import Form, Load, TokenizerJob, build
 from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Settings
 from benchmarks.measuring.tuning import fastest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 # Texts, at least, that the best batch size is found on.
@@ -63,6 +65,20 @@ class TokenizerPeer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServingPeer:
+    """An HTTP server of a library with OpenAI's route of embeddings, in float32.
+
+    ``command``: its command line in the peer's environment. ``ready``: the path that answers when
+    it is ready. ``keep_slow``: see :class:`~benchmarks.measuring.case.Candidate`.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    ready: str
+    keep_slow: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Peer:
     """A library. ``modules`` maps each module it needs to the distribution that brings it.
 
@@ -74,6 +90,7 @@ class Peer:
     modules: Mapping[str, str]
     embedding: tuple[EmbeddingPeer, ...] = field(default=())
     tokenizing: TokenizerPeer | None = None
+    serving: tuple[ServingPeer, ...] = field(default=())
     environment: str | None = None
     only_there: bool = False
 
@@ -131,6 +148,25 @@ def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
         for peer in find_peers()
         for way in peer.embedding
         if job.precision in way.precisions
+    ]
+
+
+def serving_candidates(serving: ServingJob, path: str) -> list[Candidate]:
+    """Return every peer's servers, all of which compute in float32."""
+    return [
+        Candidate(
+            name=way.name,
+            role="peer",
+            build=partial(build_server, serving, way.command, path, way.ready),
+            unavailable=peer.available(),
+            libraries=() if peer.python() else tuple(peer.modules.values()),
+            python=peer.python(),
+            versions=peer.versions(),
+            keep_slow=way.keep_slow,
+        )
+        for peer in find_peers()
+        for way in peer.serving
+        if serving.job.precision == "float32"
     ]
 
 

@@ -33,7 +33,9 @@ MIB = 2**20
 @click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16, ...")
 @click.option("--quantization", type=click.Choice(["int8"]), help="Round the dense layers.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores, or the quota]"
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
 @click.option("--unix-socket", help="Listen at this path instead.")
@@ -192,6 +194,7 @@ def _load(path: str, options: dict[str, Any]) -> Any:
     from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.embedding.hybrid import HybridEmbedder
+    from encoder_engine.serving.threads import available_threads
 
     task = _stated_task(path) if options["task"] == "auto" else options["task"]
     loaders: dict[str, Any] = {
@@ -202,7 +205,8 @@ def _load(path: str, options: dict[str, Any]) -> Any:
         "classify": Ranker.from_pretrained,
     }
     given = {name: options[name] for name in ("dtype", "quantization", "device")}
-    return loaders.get(task, load_dense)(path, num_threads=options["threads"], **given)
+    threads = options["threads"] or available_threads()
+    return loaders.get(task, load_dense)(path, num_threads=threads, **given)
 
 
 def _stated_task(path: str) -> str:

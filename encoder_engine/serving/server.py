@@ -23,6 +23,7 @@ import uvicorn
 from encoder_engine.errors import ServiceError
 from encoder_engine.serving.http.app import App, asgi_app
 from encoder_engine.serving.http.protocol import IDLE_SECONDS, protocol_class
+from encoder_engine.serving.notify import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,6 +220,7 @@ class _Process(_Uvicorn):
     """The server of a process of its own; ``ready`` is called when it takes requests."""
 
     ready: Callable[[str], None] | None = None
+    notifier = Notifier(None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and keep what the models made out of garbage collections."""
@@ -228,6 +230,13 @@ class _Process(_Uvicorn):
         gc.freeze()
         if self.ready is not None:
             self.ready(_address(self.servers[0].sockets[0].getsockname()))
+        self.notifier.ready(lambda: self._service.illness() is None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell systemd, and drain; the watchdog is fed meanwhile."""
+        self.notifier.stopping()
+        await super().shutdown(sockets)
+        self.notifier.close()
 
 
 def run_server(
@@ -253,7 +262,7 @@ def run_server(
     address = {"uds": unix_socket} if unix_socket else {}
     config = _config(service, application, http=http, max_connections=max_connections, **address)
     server = _Process(config, service)
-    server.ready = ready
+    server.ready, server.notifier = ready, Notifier.from_environment()
     sys.setswitchinterval(SWITCH_SECONDS)
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, server.handle_exit)

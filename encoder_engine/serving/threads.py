@@ -1,19 +1,54 @@
-"""Divides the threads of models among lanes that compute side by side."""
+"""Counts the threads of a server, and divides those of models among lanes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.embedding.static.parts import StaticEngine
+from encoder_engine.inference.options import check_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from encoder_engine.serving.models import ServedModel
 
-__all__ = ["SharedThreads", "shared_threads"]
+__all__ = ["SharedThreads", "available_threads", "shared_threads"]
+
+# The processor time of a container, as cgroups of version 2 and 1 state it.
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+OLD_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+OLD_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+
+
+def available_threads() -> int:
+    """Return the cores that this process may use, at most those that its container pays for.
+
+    More threads than the quota are all stopped together for the rest of each 100 ms.
+    """
+    quota = _quota()
+    cores = check_threads(None)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def _quota() -> float | None:
+    """Return the cores of the container's quota; None: it has none."""
+    try:
+        quota, period = QUOTA.read_text("ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota, period = OLD_QUOTA.read_text("ascii"), OLD_PERIOD.read_text("ascii")
+        except OSError:
+            return None
+    try:
+        cores = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):
+        # "max": no limit.
+        return None
+    return cores if cores > 0 else None
 
 
 class SharedThreads:

@@ -189,7 +189,9 @@ def test_nothing_accepted_is_lost_when_the_server_is_ended_under_load(
             threads = [threading.Thread(target=load, args=(url, stop, own)) for own in statuses]
             for thread in threads:
                 thread.start()
-            time.sleep(0.1 + 0.3 * draw.random())
+            while not any(statuses):
+                time.sleep(0.01)
+            time.sleep(0.3 * draw.random())
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=60)
             stop.set()

@@ -234,9 +234,9 @@ class App:
         except DisconnectError:
             kind, status = "cancelled", CLIENT_GONE
         except asyncio.CancelledError:
+            kind, status = "cancelled", CLIENT_GONE
             if not watch.gone:
                 raise
-            kind, status = "cancelled", CLIENT_GONE
         finally:
             watch.stop()
             self._note(Entry(request_id, method, scope["path"], caller.name, status, kind, start))

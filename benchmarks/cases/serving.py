@@ -1,0 +1,85 @@
+"""Texts to vectors over HTTP: closed loops of clients, and a large request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.cases.embedding import SEED, make_gate, minilm_directory, why_not
+from benchmarks.jobs.http_servers import ServingJob, build, our_command
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers import serving_candidates
+from benchmarks.texts import corpus
+
+MAX_LENGTH = 256
+PATH = "/v1/embeddings"
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Clients that each wait for their answer, and the texts of a request."""
+
+    connections: int
+    texts_each: int
+    num_texts: int
+    summary: str
+
+
+KINDS = {
+    "alone": Kind(
+        connections=1, texts_each=1, num_texts=100, summary="one client, one text a request"
+    ),
+    "clients": Kind(
+        connections=16, texts_each=1, num_texts=800, summary="16 clients, one text a request"
+    ),
+    "large": Kind(
+        connections=1, texts_each=1000, num_texts=1000, summary="one request of 1,000 texts"
+    ),
+}
+
+
+def case_specs() -> list[CaseSpec]:
+    """Return MiniLM behind HTTP, by clients and precision."""
+    return [
+        CaseSpec(
+            name=f"serving/minilm-{precision}-{name}",
+            summary=f"{kind.summary}, {precision}",
+            make=partial(make_case, name, precision),
+            unavailable=partial(why_not, "bundled"),
+        )
+        for precision in PRECISIONS
+        for name, kind in KINDS.items()
+    ]
+
+
+def make_case(name: str, precision: str, options: Options) -> Case:
+    """Send single sentences; a call is all requests."""
+    kind = KINDS[name]
+    count = 6 if options.smoke else kind.num_texts // (4 if options.quick else 1)
+    texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
+    job = EmbeddingJob(
+        directory=str(minilm_directory()),
+        texts=tuple(texts),
+        max_length=MAX_LENGTH,
+        threads=options.threads,
+        precision=precision,
+    )
+    serving = ServingJob(job=job, connections=kind.connections, texts_each=kind.texts_each)
+    command = partial(our_command, precision=precision)
+    ours = Candidate(
+        name="encoder-engine",
+        role="ours",
+        build=partial(build, serving, command, PATH, "/health/ready"),
+    )
+    return Case(
+        name=f"serving/minilm-{precision}-{name}",
+        candidates=(ours, *serving_candidates(serving, PATH)),
+        gate=make_gate(job, smoke=options.smoke),
+        fingerprint=corpus.fingerprint(job.texts),
+        seed=SEED,
+        amounts={"documents": len(texts), "requests": -(-len(texts) // kind.texts_each)},
+        isolated=True,
+        rounds=MIN_ROUNDS,
+    )

@@ -1,0 +1,133 @@
+"""Loads a server at shares of its capacity, with Poisson arrivals: ``python -m benchmarks load``.
+
+The capacity is the throughput of 32 clients that each wait for their answer. Latency counts from
+the time when a request was due, so a server that stalls is not spared. Vectors of every answer are
+compared with those of ``encode`` at rest: under load they are the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from benchmarks.cases.embedding import SEED, load_ours, minilm_directory
+from benchmarks.cases.serving import MAX_LENGTH, PATH
+from benchmarks.jobs.http_load import Answer, Target, closed_loop, open_loop, percentile
+from benchmarks.jobs.http_servers import ServerProcess, ServingJob, our_command, read_vectors
+from benchmarks.measuring.case import EmbeddingJob
+from benchmarks.texts import corpus
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+CLIENTS, CAPACITY_REQUESTS = 32, 2000
+NUM_TEXTS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A load and what came of it; times in milliseconds.
+
+    share: of the capacity. answered, refused, failed: requests by their end.
+    """
+
+    share: float
+    rate: float
+    sent: int
+    answered: int
+    refused: int
+    failed: int
+    p50_ms: float
+    p99_ms: float
+    refused_p99_ms: float
+    answered_per_second: float
+    server_cpu_us: float
+    wrong_vectors: int
+
+
+@click.command("load")
+@click.option("--share", "shares", type=float, multiple=True, default=(0.5, 0.8, 1.0, 3.0))
+@click.option("--seconds", type=float, default=10.0, show_default=True)
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
+def load(shares: tuple[float, ...], seconds: float, precision: str, threads: int) -> None:
+    """Load the server of MiniLM at shares of its capacity; a line of JSON for each."""
+    texts = corpus.short_sentences(corpus.read_documents("bundled"), NUM_TEXTS, seed=SEED)
+    job = EmbeddingJob(
+        directory=str(minilm_directory()),
+        texts=tuple(texts),
+        max_length=MAX_LENGTH,
+        threads=threads,
+        precision=precision,
+    )
+    expected = load_ours(job).encode(texts, on_truncation="ignore")
+    bodies = ServingJob(job=job, connections=CLIENTS, texts_each=1).bodies()
+    server = ServerProcess(our_command(precision=precision), job, ready="/health/ready")
+    try:
+        target = server.target(PATH, bodies)
+        closed_loop(target, connections=CLIENTS, requests=NUM_TEXTS)
+        capacity = measure_capacity(target)
+        click.echo(f"capacity: {capacity:.0f} requests a second", err=True)
+        for share in shares:
+            measured = measure_load(
+                server, target, share=share, rate=share * capacity, seconds=seconds,
+                expected=expected,
+            )  # fmt: skip
+            click.echo(json.dumps({k: round(v, 3) for k, v in asdict(measured).items()}))
+    finally:
+        server.stop()
+    sys.stdout.flush()
+
+
+def measure_capacity(target: Target) -> float:
+    """Return the requests a second of clients that each wait for their answer."""
+    answers = closed_loop(target, connections=CLIENTS, requests=CAPACITY_REQUESTS)
+    return CLIENTS / (sum(answer.seconds for answer in answers) / len(answers))
+
+
+def measure_load(
+    server: ServerProcess,
+    target: Target,
+    *,
+    share: float,
+    rate: float,
+    seconds: float,
+    expected: npt.NDArray[np.float32],
+) -> Load:
+    """Load the server for some seconds."""
+    before = server.cpu_seconds()
+    answers = open_loop(target, rate=rate, seconds=seconds, seed=SEED)
+    used = server.cpu_seconds() - before
+    of_status = partial(_of_status, answers)
+    served, refused = of_status(200), of_status(429)
+    wrong = sum(not _is_right(answer, expected) for answer in served)
+    return Load(
+        share=share,
+        rate=rate,
+        sent=len(answers),
+        answered=len(served),
+        refused=len(refused),
+        failed=len(answers) - len(served) - len(refused),
+        p50_ms=1e3 * percentile(served, 0.5),
+        p99_ms=1e3 * percentile(served, 0.99),
+        refused_p99_ms=1e3 * percentile(refused, 0.99),
+        answered_per_second=len(served) / seconds,
+        server_cpu_us=1e6 * used / max(len(answers), 1),
+        wrong_vectors=wrong,
+    )
+
+
+def _of_status(answers: list[Answer], status: int) -> list[Answer]:
+    return [answer for answer in answers if answer.status == status]
+
+
+def _is_right(answer: Answer, expected: npt.NDArray[np.float32]) -> bool:
+    """Compare an answer with the vector of its text, byte for byte."""
+    vector = read_vectors(answer.body)[0]
+    return bool((expected[answer.number % len(expected)] == vector).all())

@@ -1,0 +1,191 @@
+"""Loads an HTTP server from one thread: closed loops, and an open loop with Poisson arrivals.
+
+A closed loop sends the next request when the last one was answered, so a server that stalls is sent
+less, and the wait is missing from its percentiles. An open loop sends at times that were drawn
+beforehand, and counts latency from them.
+
+It needs the standard library alone, because it also runs in the environments of peers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Seconds that an open loop waits for answers after its last request.
+LAST_SECONDS = 10.0
+
+
+class Answer(NamedTuple):
+    """The answer to a request; status 0: the connection failed.
+
+    seconds: from the time when the request was due.
+    number: of the request.
+    """
+
+    status: int
+    seconds: float
+    body: bytes
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """An address, and the bodies that are sent to it in turn."""
+
+    host: str
+    port: int
+    path: str
+    bodies: tuple[bytes, ...]
+
+    def request(self, number: int) -> bytes:
+        """Return the bytes of a request."""
+        body = self.bodies[number % len(self.bodies)]
+        head = (
+            f"POST {self.path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+class _Connection(asyncio.Protocol):
+    """A kept-alive connection with one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self.open = transport, True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.open = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((0, b""))
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        found = _parse(self._received)
+        if found is not None and self._answer is not None and not self._answer.done():
+            self._received.clear()
+            self._answer.set_result(found)
+
+    async def send(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request and return the status and the body."""
+        if not self.open or self._transport is None:
+            return 0, b""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _parse(received: bytearray) -> tuple[int, bytes] | None:
+    """Return the status and the body of a whole answer, or None."""
+    end = received.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = bytes(received[:end]).lower()
+    status = int(head[9:12])
+    start = end + 4
+    place = head.find(b"\r\ncontent-length:")
+    if place >= 0:
+        size = int(head[place + 17 :].split(b"\r\n", 1)[0])
+        return (
+            (status, bytes(received[start : start + size]))
+            if len(received) >= start + size
+            else None
+        )
+    if not received.endswith(b"0\r\n\r\n"):
+        return None
+    parts: list[bytes] = []
+    while True:
+        line_end = received.find(b"\r\n", start)
+        size = int(bytes(received[start:line_end]), 16)
+        if size == 0:
+            return status, b"".join(parts)
+        parts.append(bytes(received[line_end + 2 : line_end + 2 + size]))
+        start = line_end + 2 + size + 2
+
+
+async def _connect(target: Target) -> _Connection:
+    loop = asyncio.get_running_loop()
+    try:
+        _, connection = await loop.create_connection(_Connection, target.host, target.port)
+    except OSError:
+        return _Connection()
+    return connection
+
+
+def closed_loop(target: Target, *, connections: int, requests: int) -> list[Answer]:
+    """Send so many requests over connections that each wait for their answer, in order."""
+    return asyncio.run(_closed_loop(target, connections, requests))
+
+
+async def _closed_loop(target: Target, connections: int, requests: int) -> list[Answer]:
+    found: list[Answer | None] = [None] * requests
+    numbers = iter(range(requests))
+
+    async def work() -> None:
+        connection = await _connect(target)
+        for number in numbers:
+            start = time.perf_counter()
+            status, body = await connection.send(target.request(number))
+            found[number] = Answer(status, time.perf_counter() - start, body, number)
+            if not connection.open:
+                connection = await _connect(target)
+        connection.close()
+
+    await asyncio.gather(*(work() for _ in range(connections)))
+    return [answer for answer in found if answer is not None]
+
+
+def open_loop(target: Target, *, rate: float, seconds: float, seed: int) -> list[Answer]:
+    """Send requests at a Poisson process' times; a connection is opened where none is idle."""
+    draw, due, times = random.Random(seed), 0.0, list[float]()
+    while (due := due + draw.expovariate(rate)) < seconds:
+        times.append(due)
+    return asyncio.run(_open_loop(target, times))
+
+
+async def _open_loop(target: Target, times: list[float]) -> list[Answer]:
+    idle: list[_Connection] = []
+    found: list[Answer] = []
+
+    async def work(number: int, due: float) -> None:
+        connection = idle.pop() if idle else await _connect(target)
+        status, body = await connection.send(target.request(number))
+        found.append(Answer(status, time.perf_counter() - due, body, number))
+        if connection.open:
+            idle.append(connection)
+
+    start = time.perf_counter()
+    tasks = []
+    for number, offset in enumerate(times):
+        wait = start + offset - time.perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.ensure_future(work(number, start + offset)))
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=LAST_SECONDS)
+        found += [Answer(0, time.perf_counter() - start, b"", -1) for _ in late]
+        for task in late:
+            task.cancel()
+    for connection in idle:
+        connection.close()
+    return found
+
+
+def percentile(answers: list[Answer], share: float) -> float:
+    """Return the seconds that a share of the answers took at most; 0 without answers."""
+    times = sorted(answer.seconds for answer in answers)
+    return times[min(int(share * len(times)), len(times) - 1)] if times else 0.0

@@ -1,0 +1,79 @@
+"""Load is sent when it is due, latency counts from then, and answers are read whole."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from benchmarks.jobs.http_load import Target, closed_loop, open_loop, percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabcd"
+REFUSED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"
+
+
+@contextmanager
+def server(answers: list[bytes], stall: float = 0.0) -> Iterator[Target]:
+    """Answer requests in turn, the first one after a stall, in two pieces each."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    number, lock = 0, threading.Lock()
+
+    def talk(connection: socket.socket) -> None:
+        nonlocal number
+        with connection:
+            while connection.recv(65_536):
+                with lock:
+                    answer, first = answers[number % len(answers)], number == 0
+                    number += 1
+                    if first:
+                        time.sleep(stall)
+                connection.sendall(answer[:20])
+                time.sleep(0.001)
+                connection.sendall(answer[20:])
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=talk, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    port = int(listener.getsockname()[1])
+    try:
+        yield Target(host="127.0.0.1", port=port, path="/", bodies=(b"{}", b"[]"))
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def test_a_closed_loop_reads_answers_of_both_forms() -> None:
+    with server([CHUNKED, SIZED]) as target:
+        found = closed_loop(target, connections=1, requests=6)
+    assert [answer.body for answer in found] == [b"abcde", b"abcd"] * 3
+    assert [answer.number for answer in found] == list(range(6))
+    assert {answer.status for answer in found} == {200}
+
+
+def test_an_open_loop_counts_a_stall_for_all_that_were_due() -> None:
+    with server([SIZED, SIZED, REFUSED], stall=0.3) as target:
+        found = open_loop(target, rate=100.0, seconds=0.5, seed=3)
+    assert 25 <= len(found) <= 80
+    # A closed loop would have one slow answer; here everything that was due meanwhile is slow.
+    assert sum(answer.seconds > 0.1 for answer in found) >= 8
+    assert {answer.status for answer in found} == {200, 429}
+    assert percentile(found, 0.99) >= 0.25
+    assert percentile([], 0.5) == 0.0
+
+
+def test_a_server_that_is_gone_is_a_failure() -> None:
+    with server([SIZED]) as target:
+        pass
+    assert {answer.status for answer in closed_loop(target, connections=2, requests=4)} == {0}
