@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
+    from encoder_engine.prediction.chooser import Chooser
     from encoder_engine.prediction.classifier import Classifier
+    from encoder_engine.prediction.mask_filler import MaskFiller
     from encoder_engine.prediction.reader import Reader
     from encoder_engine.prediction.tagger import SpanTagger, Tagger
     from encoder_engine.text import Encoding, Tokenizer
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chooser",
     "Classifier",
     "CompiledEncoder",
     "EmbedBatch",
@@ -36,6 +39,7 @@ __all__ = [
     "Encoder",
     "EncoderOutput",
     "Encoding",
+    "MaskFiller",
     "PackedBatch",
     "Reader",
     "SelectedRows",
@@ -54,7 +58,9 @@ __all__ = [
 
 # The module that each name is in; "": a module itself.
 _MODULES = {
+    "Chooser": "prediction.chooser",
     "Classifier": "prediction.classifier",
+    "MaskFiller": "prediction.mask_filler",
     "Reader": "prediction.reader",
     "SpanTagger": "prediction.tagger",
     "Tagger": "prediction.tagger",

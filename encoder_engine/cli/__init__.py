@@ -27,6 +27,7 @@ from encoder_engine.cli.stores.quantize import quantize
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.cli.tuning.evaluate import evaluate
+from encoder_engine.cli.tuning.fill_mask import fill_mask, score
 from encoder_engine.cli.tuning.finetune import finetune
 from encoder_engine.cli.tuning.predict import predict
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
@@ -54,6 +55,7 @@ _VERBS = (
     doctor,
     embed,
     evaluate,
+    fill_mask,
     finetune,
     index,
     mine_negatives,
@@ -62,6 +64,7 @@ _VERBS = (
     prepare,
     pretrain,
     quantize,
+    score,
     search,
     serve,
     tokenize,

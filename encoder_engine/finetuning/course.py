@@ -10,10 +10,14 @@ from encoder_engine.files import replacing_folder, write_atomically
 from encoder_engine.finetuning.batch_stream import ItemStream
 from encoder_engine.finetuning.data import prepare_data
 from encoder_engine.finetuning.evaluation import DevEvaluation
+from encoder_engine.finetuning.frozen import with_features
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.json_values import read_value
+from encoder_engine.models.lora.adapters import merged_adapters
+from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, refuse_changes
+from encoder_engine.tasks.task import TaskModel
 from encoder_engine.tasks.task_folder import SavedTask, save_task
 from encoder_engine.training.best import Best
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FineTuning"]
 
-RECIPE, DATA = "recipe.json", "data.json"
+RECIPE, DATA, ADAPTER = "recipe.json", "data.json", "adapter"
 # Settings that may differ when a run resumes: they do not change the losses. Files may have moved;
 # the digests of their rows are compared.
 FREE = {
@@ -106,16 +110,22 @@ class FineTuning:
     def build_model(self) -> TrainingModel:
         """Load the checkpoint and add the task's head."""
         recipe = self.recipe
-        return build_task_model(
+        self._model = build_task_model(
             self.data.directory,
             self.data.task,
             recipe.model,
             recipe.optimizer,
             seed=recipe.run.seed,
         )
+        return self._model
 
     def batch_stream(self, world: World) -> ItemStream:
-        """Return the micro-batches of this process."""
+        """Return the micro-batches of this process; a frozen encoder is computed here."""
+        recipe = self.recipe
+        if recipe.model.cache_frozen and recipe.run.sharding == "none":
+            self._data = with_features(
+                self.data, self._model, batch_tokens=recipe.batch.micro_tokens
+            )
         return ItemStream(self.data, self.recipe.batch, world, seed=self.recipe.run.seed)
 
     def evaluation(self, names: Sequence[str], world: World) -> DevEvaluation | None:
@@ -180,9 +190,15 @@ class FineTuning:
             self.evaluated = self._evaluation.evaluate(model)
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
-        """Write model, tokenizer and task; the folder appears when all of it is written."""
+        """Write model, tokenizer and task; the folder appears when all of it is written.
+
+        Adapters are merged into the model, and written as peft's files beside it.
+        """
         task = self.data.task if self.evaluated is None else self.evaluated.task
-        with replacing_folder(directory) as folder:
+        assert isinstance(model, TaskModel)
+        base = str(self.data.directory)
+        save_adapter(model.encoder, model.head_model, directory.parent / ADAPTER, base=base)
+        with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self.data.tokenizer.save(folder)
             save_task(folder, SavedTask(task, self.data.windows))

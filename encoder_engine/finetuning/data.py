@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.directory.modules import read_transformer_config
+from encoder_engine.embedding.directory.recipe import encoder_directory, read_tokenizer
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -20,7 +22,6 @@ from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.tasks.task import Windows
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Task
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["Examples", "TaskData", "prepare_data", "read_examples"]
 
@@ -58,7 +60,8 @@ class Examples:
 class TaskData:
     """The data of a run, tokenized: shared by runs with other seeds.
 
-    ``task``: with what the training rows fix.
+    ``task``: with what the checkpoint and the training rows fix.
+    ``directory``: the folder of the checkpoint's encoder, inside a sentence-transformers directory.
     ``notes``: what was found in the rows that makes scores doubtful, and what is missing.
     """
 
@@ -100,14 +103,17 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
         raise ConfigError("model.checkpoint is not set; name a directory or hub id")
     if not data.train:
         raise ConfigError("data.train is not set; name the file of the training rows")
-    directory = resolve_directory(recipe.model.checkpoint)
+    checkpoint = resolve_directory(recipe.model.checkpoint)
+    directory = encoder_directory(checkpoint)
     windows = _windows(data, spec_from_config(read_config(directory)).max_length)
-    train = read_examples(recipe.task, data.train, data, every=data.train_every, gold=True)
-    task = recipe.task.fit(train.examples)
+    task = recipe.task.of_checkpoint(checkpoint)
+    train = read_examples(task, data.train, data, every=data.train_every, gold=True)
+    task = task.fit(train.examples)
     dev = None
     if data.dev:
         dev = read_examples(task, data.dev, data, every=data.dev_every, gold=True)
-    tokenizer = Tokenizer.from_pretrained(directory)
+    lowercase = read_transformer_config(directory).lowercase
+    tokenizer = read_tokenizer(directory, lowercase=lowercase)
     return TaskData(
         task=task,
         directory=directory,

@@ -12,6 +12,7 @@ from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.registry import find_family
 from encoder_engine.models import Encoder
 from encoder_engine.models.init import draw_weights
+from encoder_engine.models.lora.adapters import Adapter, add_adapters
 from encoder_engine.models.norm import Norm
 
 if TYPE_CHECKING:
@@ -85,15 +86,26 @@ def _reinitialise(encoder: Encoder, num_blocks: int) -> None:
 
 def _freeze(model: TaskModel, recipe: ModelRecipe) -> None:
     encoder = model.encoder
-    if recipe.train == "head":
+    # The pooler is part of the head that reads it, and frozen already where none does.
+    pooler = [] if encoder.pooler is None else list(encoder.pooler.parameters())
+    read = [parameter for parameter in pooler if parameter.requires_grad]
+    if recipe.train in ("head", "lora"):
         encoder.requires_grad_(False)
-        if encoder.pooler is not None:
-            encoder.pooler.requires_grad_(True)
     elif recipe.train == "bias":
         for name, parameter in encoder.named_parameters():
-            parameter.requires_grad_(name.endswith("bias") or name.startswith("pooler."))
+            parameter.requires_grad_(name.endswith("bias"))
+    if recipe.train != "all":
+        for parameter in pooler:
+            parameter.requires_grad_(any(parameter is one for one in read))
     if recipe.frozen_blocks or recipe.freeze_embeddings:
         encoder.embedding.requires_grad_(False)
+    if recipe.train == "lora":
+        add_adapters(
+            encoder,
+            Adapter(
+                rank=recipe.lora_rank, alpha=recipe.lora_alpha, targets=tuple(recipe.lora_targets)
+            ),
+        )
     for block in list(encoder.blocks)[: recipe.frozen_blocks]:
         block.requires_grad_(False)
 

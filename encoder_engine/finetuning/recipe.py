@@ -52,7 +52,11 @@ class ModelRecipe:
     ``checkpoint``: a directory or hub id.
     ``dropout``: replaces every dropout of the checkpoint's configuration; None: as configured.
     ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: biases and the head alone
-    (BitFit, Zaken et al. 2022).
+    (BitFit, Zaken et al. 2022); ``"lora"``: low-rank adapters and the head alone (Hu et al. 2022).
+    ``cache_frozen``: where the encoder is frozen, compute each row once, not once an epoch; the
+    outputs are kept in memory.
+    ``lora_rank``, ``lora_alpha``: an adapter adds alpha / rank times a product of this rank.
+    ``lora_targets``: the dense layers with adapters, by the last part of transformers' names.
     ``frozen_blocks``: the first blocks, and the embeddings, are frozen.
     ``freeze_embeddings``: the embeddings are frozen.
     ``reinit_blocks``: the last blocks, and the pooler, begin with random weights (Zhang et al.
@@ -61,7 +65,11 @@ class ModelRecipe:
 
     checkpoint: str = ""
     dropout: float | None = None
-    train: Literal["all", "head", "bias"] = "all"
+    train: Literal["all", "head", "bias", "lora"] = "all"
+    cache_frozen: bool = True
+    lora_rank: int = 8
+    lora_alpha: float = 16.0
+    lora_targets: tuple[str, ...] = ("query", "value")
     frozen_blocks: int = 0
     freeze_embeddings: bool = False
     reinit_blocks: int = 0
@@ -71,6 +79,8 @@ class ModelRecipe:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.dropout}")
         _at_least("model.frozen_blocks", self.frozen_blocks, 0)
         _at_least("model.reinit_blocks", self.reinit_blocks, 0)
+        _at_least("model.lora_rank", self.lora_rank, 1)
+        _at_least("model.lora_alpha", self.lora_alpha, 0)
 
 
 @dataclass(frozen=True, kw_only=True)

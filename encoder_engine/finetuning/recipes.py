@@ -57,6 +57,18 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "conll": _words(),
     "wikiann": _words(strip_language=True),
     "wnut": _words(),
+    "swag": {
+        "task": {
+            "name": "multiple-choice",
+            "context": "sent1",
+            "stem": "sent2",
+            "endings": ("ending0", "ending1", "ending2", "ending3"),
+        },
+        "data": {"max_length": 128},
+        "batch": {"examples": 16},
+        "run": {"epochs": 3},
+        "optimizer": {"learning_rate": 2e-5},
+    },
     "squad": _questions(),
     "squad2": _questions(),
 }

@@ -11,9 +11,12 @@ from encoder_engine.errors import OutputError
 from encoder_engine.files import write_atomically
 from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.finetuning.page import run_page
+from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.json_values import read_value
 from encoder_engine.metrics.intervals import Interval, seed_interval
+from encoder_engine.training.log import read_log
 from encoder_engine.training.loop import Loop
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FineTuner", "Run", "finetune", "finetune_seeds"]
 
-REPORT, SEEDS = "report.json", "seeds.json"
+REPORT, SEEDS, PAGE = "report.json", "seeds.json", "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class FineTuner(Loop):
     """Fine-tunes by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``data.json``, ``log.jsonl``, ``speed.jsonl``,
-    ``checkpoints/`` and, at the end, ``model/`` and ``report.json``.
+    ``checkpoints/`` and, at the end, ``model/``, ``report.json`` and ``report.html``.
     """
 
     course: FineTuning
@@ -112,6 +115,9 @@ class FineTuner(Loop):
             report["details"] = found.task.details(examples, found.predictions)
         encoded = json.dumps(report, indent=1) + "\n"
         write_atomically(self.directory / REPORT, encoded.encode())
+        values = recipe_to_values(self.recipe)
+        page = run_page(self.directory.name, report, read_log(self.directory), values)
+        write_atomically(self.directory / PAGE, page.encode())
 
 
 def read_run(directory: Path) -> Run:

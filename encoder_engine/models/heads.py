@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HeadModel",
     "MaskedLM",
+    "MultipleChoice",
     "NextSentence",
     "QuestionAnswering",
     "ReplacedTokens",
@@ -146,6 +147,12 @@ class SequenceClassification(_PlainModel):
     """Returns logits of each sequence's labels, [B, C]; a single label is a regression."""
 
     task = "sequence-classification"
+
+
+class MultipleChoice(_PlainModel):
+    """Returns a score of each sequence, a choice of a question: [B, 1]."""
+
+    task = "multiple-choice"
 
 
 class TokenClassification(_PlainModel):

@@ -31,9 +31,20 @@ class Linear(nn.Linear):
 
     def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
         """Return [T, N]."""
+        return self.multiply(input_TK, self.weight, self.bias, gelu=gelu)
+
+    @staticmethod
+    def multiply(
+        input_TK: Tensor,
+        weight_NK: Tensor,
+        bias_N: Tensor | None,
+        *,
+        gelu: Approximation | None = None,
+    ) -> Tensor:
+        """Return [T, N] for a weight that need not be the layer's own."""
         if gelu is None:
-            return ops.linear(input_TK, self.weight, self.bias)
-        return ops.bias_gelu(ops.linear(input_TK, self.weight), self.bias, approximate=gelu)
+            return ops.linear(input_TK, weight_NK, bias_N)
+        return ops.bias_gelu(ops.linear(input_TK, weight_NK), bias_N, approximate=gelu)
 
     def quantize(self) -> QuantizedLinear:
         """Return the layer in 8-bit integers; the caller should drop this one."""

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from torch import Tensor
 
     from encoder_engine.tasks.task import Windows
     from encoder_engine.text import Encoding, Tokenizer
 
-__all__ = ["encode_windows", "packed_batch", "window_items"]
+# The column, and the target, of the rows that a frozen encoder has computed.
+FEATURES = "features"
+
+__all__ = ["FEATURES", "encode_windows", "feature_targets", "packed_batch", "window_items"]
 
 
 def packed_batch(rows: TokenRows) -> PackedBatch:
@@ -30,6 +34,13 @@ def packed_batch(rows: TokenRows) -> PackedBatch:
         sequences=Sequences(torch.from_numpy(np.ascontiguousarray(rows.cu_seqlens))),
         token_type_ids=None if types is None else torch.from_numpy(np.ascontiguousarray(types)),
     )
+
+
+def feature_targets(items: Items) -> dict[str, Tensor]:
+    """Return the features of items as a target, where a frozen encoder has computed them."""
+    if FEATURES not in items.columns:
+        return {}
+    return {FEATURES: torch.from_numpy(items.ragged(FEATURES).values)}
 
 
 def encode_windows(

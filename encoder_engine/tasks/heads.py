@@ -23,6 +23,8 @@ Model = TypeVar("Model", bound="HeadModel")
 def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -> Model:
     """Make a head model whose outputs have these names; a pooler that it needs is added.
 
+    A pooler that the head does not read is frozen: no loss trains it, and DDP would wait for it.
+
     Weights are drawn from N(0, initializer_range^2) by torch's global generator, as it is at the
     call: the same seed draws the same head. Biases are 0.
     """
@@ -40,4 +42,6 @@ def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -
             encoder.pooler = Pooler(encoder.spec)
             draw_weights(encoder.pooler, encoder.spec.initializer_range)
             encoder.pooler.to(device=encoder.device, dtype=encoder.dtype)
+        elif model.rows != "pooled" and encoder.pooler is not None:
+            encoder.pooler.requires_grad_(False)
     return model

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnknownNameError
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
+from encoder_engine.tasks.ranking import RankingTask
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.span_classification import SpanClassificationTask
@@ -24,7 +26,9 @@ __all__ = ["TASKS", "find_task", "read_task", "task_from_values", "task_values"]
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
     EmbeddingTask,
+    MultipleChoiceTask,
     QuestionAnsweringTask,
+    RankingTask,
     RegressionTask,
     SequenceClassificationTask,
     SpanClassificationTask,

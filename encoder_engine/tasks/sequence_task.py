@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 import torch
 
+from encoder_engine import ops
 from encoder_engine.models.heads import SequenceClassification
 from encoder_engine.models.training_model import Inputs, LossSum
-from encoder_engine.tasks.batching import encode_windows, packed_batch, window_items
+from encoder_engine.packing import Sequences
+from encoder_engine.tasks.batching import (
+    FEATURES,
+    encode_windows,
+    feature_targets,
+    packed_batch,
+    window_items,
+)
 from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.task import Task, TaskModel
 
@@ -118,7 +126,9 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
 
     def collate(self, items: Items) -> Inputs:
         """Make the input of a batch of these items."""
-        targets = {name: torch.from_numpy(items.column(name)) for name in items.columns}
+        targets = feature_targets(items)
+        if "target" in items.columns:
+            targets["target"] = torch.from_numpy(items.column("target"))
         return Inputs(packed_batch(items.rows), targets)
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -164,17 +174,32 @@ class SequenceModel(TaskModel):
         """Return the number of rows."""
         return {self._loss_name: len(inputs.batch.sequences)}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+        output = self.model.encode(inputs.batch)
+        mode: ops.PoolingMode = "mean" if self.model.rows == "mean" else "cls"
+        return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        vectors_BD = inputs.targets.get(FEATURES)
+        if vectors_BD is None:
+            return full_precision(self.model(inputs.batch))
+        if self.model.rows == "pooled":
+            assert self.encoder.pooler is not None
+            offsets = torch.arange(len(vectors_BD) + 1, dtype=torch.int32, device=vectors_BD.device)
+            vectors_BD = self.encoder.pooler(vectors_BD, Sequences(offsets))
+        return full_precision(self.model.head(vectors_BD))
+
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the rows."""
-        logits = full_precision(self.model(inputs.batch))
+        logits = self._logits(inputs)
         total = self._loss(logits, inputs.targets["target"])
         return {self._loss_name: LossSum(total, len(logits))}
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute ``logits``, float32 or float64 [B, C]."""
-        logits = full_precision(self.model(inputs.batch))
-        return {"logits": logits.cpu().numpy()}
+        return {"logits": self._logits(inputs).cpu().numpy()}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write encoder and head in transformers' layout."""

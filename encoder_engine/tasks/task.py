@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from encoder_engine.models.heads import HeadModel
 from encoder_engine.models.training_model import Inputs, TrainingModel
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import torch
+    from torch import Tensor
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
@@ -66,6 +68,31 @@ class TaskModel(TrainingModel):
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
     """
+
+    @property
+    def head_model(self) -> HeadModel | None:
+        """The encoder with a head that transformers has; None: it has the encoder alone."""
+        found = self._modules.get("model")
+        return found if isinstance(found, HeadModel) else None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; what is frozen below the first trained block has no dropout."""
+        super().train(mode)
+        if mode:
+            for part in (self.encoder.embedding, *self.encoder.blocks):
+                if any(parameter.requires_grad for parameter in part.parameters()):
+                    break
+                part.eval()
+        return self
+
+    def features(self, inputs: Inputs) -> Tensor | None:
+        """Compute the rows [n, D] that the head reads, as a frozen encoder makes them.
+
+        They may be passed back as the target ``features``: the encoder is then not computed. None:
+        the model has no such rows.
+        """
+        del inputs
+        return None
 
     @abstractmethod
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
@@ -127,6 +154,10 @@ class Task(ABC, Generic[Example, Prediction]):
     @abstractmethod
     def collate(self, items: Items) -> Inputs:
         """Make the input of a batch of these items, on the CPU."""
+
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the first feature of each item, and the total, int64 [N + 1]; by default one."""
+        return np.arange(len(items) + 1)
 
     @abstractmethod
     def make_model(self, encoder: Encoder) -> TaskModel:

@@ -19,7 +19,7 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.models.crf import CRF, LegalTags, viterbi
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing import SelectedRows
-from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.batching import feature_targets, packed_batch
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.labels import balanced_weights, check_label, collect_labels, softmax
 from encoder_engine.tasks.words.decoding import decode_words
@@ -212,7 +212,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         rows = SelectedRows(torch.from_numpy(places.values + firsts), batch.sequences)
-        targets: dict[str, torch.Tensor] = {}
+        targets = feature_targets(items)
         if "tags" in items.columns:
             targets["tags"] = torch.from_numpy(items.ragged("tags").values)
         if self.decoding == "crf":
@@ -221,6 +221,10 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
             targets["begins"] = torch.from_numpy(begins)
             targets["ends"] = torch.from_numpy(ends)
         return Inputs(batch, targets, rows)
+
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the offsets of the rows of words."""
+        return items.ragged("places").offsets
 
     def _crf(self) -> CRF | None:
         if self.decoding != "crf":

@@ -21,7 +21,7 @@ FLOORS: list[set[str]] = [
         "strings",
         "warn",
     },
-    {"ops", "text", "packing", "families", "inputs", "metrics"},
+    {"ops", "text", "packing", "pages", "families", "inputs", "metrics"},
     {"inference"},
     {"models", "vectors"},
     {"objectives", "data"},

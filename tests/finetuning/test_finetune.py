@@ -21,7 +21,7 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.training.best import Best, SelectionRecipe
 from encoder_engine.training.schedule import learning_rate_factor
-from tests.finetuning.conftest import WORDS
+from tests.finetuning.tiny import write_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from encoder_engine.training.loop import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.SuspiciousDataWarning")
-
-
-def write_rows(path: Path, *, num_rows: int, seed: int) -> Path:
-    """Write texts that are positive where they have the word good."""
-    generator = np.random.default_rng(seed)
-    lines = []
-    for number in range(num_rows):
-        words = generator.choice(WORDS[2:], size=6).tolist()
-        words[int(generator.integers(6))] = WORDS[number % 2]
-        lines.append(json.dumps({"text": " ".join(words), "label": ["yes", "no"][number % 2]}))
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def recipe_of(checkpoint: Path, tmp_path: Path, *settings: str) -> FineTuningRecipe:

@@ -11,7 +11,7 @@ import pytest
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import ConfigError, InputError
-from tests.finetuning.conftest import WORDS
+from tests.finetuning.tiny import WORDS
 
 if TYPE_CHECKING:
     from pathlib import Path

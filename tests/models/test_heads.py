@@ -32,6 +32,7 @@ MODELS: dict[str, type[heads.HeadModel]] = {
     model.task: model
     for model in (
         heads.MaskedLM,
+        heads.MultipleChoice,
         heads.NextSentence,
         heads.QuestionAnswering,
         heads.ReplacedTokens,
@@ -67,6 +68,9 @@ def questions() -> list[list[int]]:
 def by_transformers(model: Any, rows: list[list[int]]) -> list[torch.Tensor]:
     """Return its logits, those of padding left out."""
     ids, mask = padded_inputs(model, rows)
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        # The rows are the choices of one question.
+        return [model(input_ids=ids[None], attention_mask=mask[None]).logits.T]
     out = model(input_ids=ids, attention_mask=mask)
     if hasattr(out, "start_logits"):
         return [out.start_logits[mask.bool()], out.end_logits[mask.bool()]]

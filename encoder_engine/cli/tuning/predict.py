@@ -1,8 +1,7 @@
-"""``encoder-engine predict``: writes the predictions of a fine-tuned model, a line a row."""
+"""``encoder-engine predict``: writes the predictions of a fine-tuned model."""
 
 from __future__ import annotations
 
-import json
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import click
 
 from encoder_engine.cli.common import count, debug_option
-from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile
 
 # Rows that are read, predicted and written together: memory stays constant.
@@ -20,7 +18,12 @@ WINDOW_ROWS = 4096
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
-@click.option("--output", "-o", required=True, help="The .jsonl file to write.")
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    help="The file to write: .jsonl; .conll, .json (SQuAD) or .tsv (GLUE) by task.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 @click.option("--header", help="The columns of files without a header, separated by commas.")
 @click.option(
@@ -29,35 +32,35 @@ WINDOW_ROWS = 4096
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
 @debug_option
 def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Predict the rows of DATA by the model of RUN, a folder that finetune wrote."""
+    """Predict the rows of DATA by the model of RUN, a folder that finetune wrote.
+
+    The suffix of the output is its form: .jsonl for every task, .conll for tags of words, .json for
+    SQuAD's answers by id, .tsv for GLUE's index and prediction.
+    """
     from encoder_engine.dependencies import require_torch
 
     require_torch("predicting by a model")
     from encoder_engine.inputs.tables import read_table
+    from encoder_engine.prediction.output_forms import output_form
     from encoder_engine.prediction.predictor import Predictor
 
-    target = Path(output)
-    if target.suffix != ".jsonl":
-        raise OutputError(
-            f"{output}: predictions are lines of JSON; name a file that ends in .jsonl"
-        )
     predictor = Predictor.from_pretrained(run, options["device"])
     task = predictor.task
+    form = output_form(output, task)
     header = tuple(options["header"].split(",")) if options["header"] else ()
     rows = chain.from_iterable(
         task.records(file) or read_table(file, header=header, quoting=not options["no_quoting"])
         for file in files
     )
-    num_rows = 0
-    pending = PendingFile(target, overwrite=options["overwrite"])
+    pending = PendingFile(Path(output), overwrite=options["overwrite"])
     try:
+        pending.stream.write(form.begin().encode())
         while window := list(islice(rows, WINDOW_ROWS)):
             examples = [task.read(record) for record in window]
-            for example, found in zip(examples, predictor.predict_examples(examples), strict=True):
-                line = json.dumps(task.to_record(example, found), ensure_ascii=False)
-                pending.stream.write(line.encode() + b"\n")
-            num_rows += len(window)
+            written = form.write(examples, predictor.predict_examples(examples))
+            pending.stream.write(written.encode())
+        pending.stream.write(form.end().encode())
         pending.publish()
     finally:
         pending.discard()
-    click.echo(f"{count(num_rows)} predictions in {output}", err=True)
+    click.echo(f"{count(form.num_rows)} predictions in {output}", err=True)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADAPTER",
+    "ADAPTER_WEIGHTS",
     "check_no_leftovers",
     "has_stacked_adapters",
     "merge_adapters",

@@ -6,7 +6,7 @@ block.
 
 from dataclasses import replace
 
-from encoder_engine.families.data.bert import CLASSIFIER, SPANS, TOKEN_CLASSIFIER
+from encoder_engine.families.data.bert import CHOICES, CLASSIFIER, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.families.facts.family import PLAIN_BLOCK, ConfigKeys, Family
 from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
 from encoder_engine.families.facts.names import Rename
@@ -70,6 +70,11 @@ FAMILY = Family(
             dropouts=("classifier_dropout_prob", "hidden_dropout_prob"),
         ),
         replace(SPANS, architecture="AlbertForQuestionAnswering"),
+        replace(
+            CHOICES,
+            architecture="AlbertForMultipleChoice",
+            dropouts=("classifier_dropout_prob",),
+        ),
     ),
     # No published checkpoint has a layer of several blocks.
     required={"inner_group_num": (1,)},

@@ -50,6 +50,14 @@ CLASSIFIER = HeadLayout(
     dropouts=CLASSIFIER_DROPOUTS,
     renames=(Rename("output", "classifier"),),
 )
+CHOICES = HeadLayout(
+    task="multiple-choice",
+    architecture="BertForMultipleChoice",
+    rows="pooled",
+    num_outputs=1,
+    dropouts=CLASSIFIER_DROPOUTS,
+    renames=(Rename("output", "classifier"),),
+)
 TOKEN_CLASSIFIER = HeadLayout(
     task="token-classification",
     architecture="BertForTokenClassification",
@@ -78,7 +86,7 @@ FAMILY = Family(
     padding_id=0,
     pooler=True,
     heads=("cls.", "classifier.", "qa_outputs."),
-    layouts=(PREDICTIONS, NEXT_SENTENCE, CLASSIFIER, TOKEN_CLASSIFIER, SPANS),
+    layouts=(PREDICTIONS, NEXT_SENTENCE, CLASSIFIER, CHOICES, TOKEN_CLASSIFIER, SPANS),
     # rubert-tiny2 repeats its width in it.
     ignored=("emb_size",),
 )

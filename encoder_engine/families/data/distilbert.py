@@ -63,6 +63,16 @@ FAMILY = Family(
             dropout=0.2,
             renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
         ),
+        HeadLayout(
+            task="multiple-choice",
+            architecture="DistilBertForMultipleChoice",
+            rows="first",
+            dense=DenseLayout(activation="relu"),
+            num_outputs=1,
+            dropouts=("seq_classif_dropout",),
+            dropout=0.2,
+            renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
+        ),
         replace(
             TOKEN_CLASSIFIER,
             architecture="DistilBertForTokenClassification",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from encoder_engine.families.data.bert import (
+    CHOICES,
     CLASSIFIER_DROPOUTS,
     POOLER,
     RENAMES,
@@ -46,5 +47,10 @@ FAMILY = Family(
         CLASSIFIER,
         replace(TOKEN_CLASSIFIER, architecture="RobertaForTokenClassification"),
         replace(SPANS, architecture="RobertaForQuestionAnswering"),
+        replace(
+            CHOICES,
+            architecture="RobertaForMultipleChoice",
+            dropouts=("hidden_dropout_prob",),
+        ),
     ),
 )

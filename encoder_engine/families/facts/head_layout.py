@@ -15,6 +15,7 @@ __all__ = ["DenseLayout", "HeadLayout", "Rows", "Task"]
 
 Task = Literal[
     "masked-lm",
+    "multiple-choice",
     "next-sentence",
     "question-answering",
     "replaced-tokens",

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine.models.heads import TokenClassification
 from encoder_engine.models.training_model import LossSum
 from encoder_engine.packing import Sequences
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.extra_weights import load_extra, save_with_extra
 from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.sequence_task import full_precision
@@ -89,9 +90,18 @@ class TaggingModel(TaskModel):
         """Return the number of rows that have a tag."""
         return {self._loss_name: inputs.targets["tags"].shape[0]}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the rows of words, [M, D]."""
+        hidden_MD: Tensor = self.encoder(
+            inputs.batch, output_pooled=False, rows=inputs.rows
+        ).last_hidden_state
+        return hidden_MD
+
     def _logits(self, inputs: Inputs) -> Tensor:
-        output = self.encoder(inputs.batch, output_pooled=False, rows=inputs.rows)
-        return full_precision(self.model.head(output.last_hidden_state))
+        rows_MD = inputs.targets.get(FEATURES)
+        if rows_MD is None:
+            rows_MD = self.features(inputs)
+        return full_precision(self.model.head(rows_MD))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the rows."""

@@ -1,0 +1,109 @@
+"""``encoder-engine fill-mask`` and ``score``: what a masked language model predicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.files import PendingFile
+
+if TYPE_CHECKING:
+    from encoder_engine.prediction.mask_filler import MaskFiller
+
+# Texts that are read, scored and written together.
+WINDOW_TEXTS = 256
+
+
+def _load(model: str, device: str, verb: str) -> MaskFiller:
+    from encoder_engine.dependencies import require_torch
+
+    require_torch(verb)
+    from encoder_engine.prediction.mask_filler import MaskFiller
+
+    return MaskFiller.from_pretrained(model, device)
+
+
+@click.command("fill-mask")
+@click.argument("model", metavar="MODEL")
+@click.argument("text", metavar="TEXT")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Tokens of each mask."
+)
+@click.option("--joint", is_flag=True, help="Fill all masks together, from left to right.")
+@click.option(
+    "--target", "targets", multiple=True, help="A word to compare in the mask's place; repeatable."
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each row.")
+@debug_option
+def fill_mask(model: str, text: str, **options: Any) -> None:
+    """Predict the masks of TEXT by MODEL, such as "Paris is the [MASK] of France."."""
+    filler = _load(model, options["device"], "filling masks")
+    rows: list[dict[str, Any]]
+    if options["targets"]:
+        rows = [one._asdict() for one in filler.rank(text, options["targets"])]
+    elif options["joint"]:
+        rows = [one._asdict() for one in filler.fill_jointly([text], top_k=options["top"])[0]]
+    else:
+        rows = [
+            {"mask": mask, **one._asdict()}
+            for mask, found in enumerate(filler.fill([text], top_k=options["top"])[0])
+            for one in found
+        ]
+    for row in rows:
+        if options["as_json"]:
+            print_json(row)
+        elif "mask" in row:
+            click.echo(f"mask {row['mask']}  {row['probability']:.4f}  {row['token']}")
+        else:
+            named = row.get("target", row.get("text"))
+            click.echo(f"{math.exp(row['log_probability']):.3g}  {named}")
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.argument("files", metavar="DATA...", nargs=-1, required=True)
+@click.option("--output", "-o", required=True, help="The .jsonl file to write.")
+@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+@click.option("--text", "column", default="text", show_default=True, help="The column of texts.")
+@click.option(
+    "--single-tokens", is_flag=True, help="Mask a token alone, not the rest of its word with it."
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
+@debug_option
+def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
+    """Write the pseudo-log-likelihood of the texts of DATA by MODEL, a masked language model."""
+    filler = _load(model, options["device"], "scoring texts")
+    from encoder_engine.inputs.tables import read_table
+
+    total, num_tokens, num_texts = 0.0, 0, 0
+    pending = PendingFile(Path(output), overwrite=options["overwrite"])
+    try:
+        for file in files:
+            texts = (record.text(options["column"]) for record in read_table(file))
+            while window := list(islice(texts, WINDOW_TEXTS)):
+                scores = filler.score(window, within_words=not options["single_tokens"])
+                for text, found in zip(window, scores, strict=True):
+                    values = {
+                        "text": text,
+                        "log_likelihood": found.log_likelihood,
+                        "tokens": len(found.tokens),
+                        "pseudo_perplexity": found.pseudo_perplexity if found.tokens else None,
+                    }
+                    line = json.dumps(values, ensure_ascii=False) + "\n"
+                    pending.stream.write(line.encode())
+                    total += found.log_likelihood
+                    num_tokens += len(found.tokens)
+                num_texts += len(window)
+        pending.publish()
+    finally:
+        pending.discard()
+    perplexity = f"{math.exp(-total / num_tokens):.4f}" if num_tokens else "no token"
+    facts = {"tokens": count(num_tokens), "pseudo-perplexity": perplexity}
+    print_facts(f"{count(num_texts)} texts in {output}", facts)

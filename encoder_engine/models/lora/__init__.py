@@ -1,0 +1,1 @@
+"""Low-rank adapters (LoRA): trained, merged, and saved as peft does."""

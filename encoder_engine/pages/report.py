@@ -1,0 +1,111 @@
+"""A report as one HTML file of tables, bars and drawings: no script, no address, no other file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Bars", "Drawing", "Part", "Table", "report_page"]
+
+_STYLE = """
+body { font: 15px/1.5 sans-serif; color: #222; margin: 24px auto; max-width: 860px;
+ padding: 0 16px; overflow-wrap: anywhere; }
+h1 { font-size: 22px; } h2 { font-size: 17px; margin-top: 28px; }
+table { border-collapse: collapse; } th, td { padding: 3px 12px 3px 0; text-align: right; }
+th { border-bottom: 1px solid #999; } th:first-child, td:first-child { text-align: left; }
+tr:nth-child(even) td { background: #f5f7fa; }
+svg { display: block; width: 100%; height: auto; font: 12px sans-serif; }
+"""
+# In SVG units, of which the drawing is 800 wide.
+_LABEL, _BAR, _ROW = 180, 540, 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A titled table; cells are text, the first column names the row."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """A titled chart: a bar a label, from 0; negative values lie left of it."""
+
+    title: str
+    labels: Sequence[str]
+    values: Sequence[float]
+    note: str = ""
+    # Of the number at a bar.
+    form: str = field(default=".3f")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A titled SVG element, which must come from the package itself: it is not escaped."""
+
+    title: str
+    svg: str
+    note: str = ""
+
+
+Part = Table | Bars | Drawing
+
+
+def report_page(title: str, summary: str, parts: Sequence[Part]) -> str:
+    """Return the page; all texts are shown as they are, markup included."""
+    body = "\n".join(_part(part) for part in parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy"\n'
+        " content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n<p>{escape(summary)}</p>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, Drawing):
+        return f"{_heading(part)}\n{part.svg}"
+    return _table(part) if isinstance(part, Table) else _bars(part)
+
+
+def _heading(part: Part) -> str:
+    note = f"\n<p>{escape(part.note)}</p>" if part.note else ""
+    return f"<h2>{escape(part.title)}</h2>{note}"
+
+
+def _table(part: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in part.columns)
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in part.rows
+    )
+    return f"{_heading(part)}\n<table>\n<tr>{head}</tr>\n{rows}\n</table>"
+
+
+def _bars(part: Bars) -> str:
+    low, high = min(0.0, *part.values, 0.0), max(0.0, *part.values, 0.0)
+    scale = _BAR / (high - low) if high > low else 0.0
+    zero = _LABEL - low * scale
+    drawn = []
+    for number, (label, value) in enumerate(zip(part.labels, part.values, strict=True)):
+        top = number * _ROW
+        left, width = zero + min(0.0, value) * scale, abs(value) * scale
+        drawn.append(
+            f'<text x="{_LABEL - 8}" y="{top + 16}" text-anchor="end">{escape(label)}</text>'
+            f'<rect x="{left:.1f}" y="{top + 3}" width="{width:.1f}" height="{_ROW - 6}" '
+            'fill="#1a56b0"/>'
+            f'<text x="{left + width + 6:.1f}" y="{top + 16}">{value:{part.form}}</text>'
+        )
+    height = _ROW * len(part.values)
+    return (
+        f'{_heading(part)}\n<svg viewBox="0 0 800 {height}" role="img" '
+        f'aria-label="{escape(part.title)}">\n' + "\n".join(drawn) + "\n</svg>"
+    )

@@ -1,0 +1,41 @@
+"""Chooses between endings by a fine-tuned model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import InputError
+from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Chooser"]
+
+
+class Chooser(Predictor):
+    """Chooses one of any number of endings of a context."""
+
+    tasks = ("multiple-choice",)
+
+    def predict(
+        self, questions: Sequence[tuple[str, Sequence[str]]], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Any]:
+        """Return the choice of each pair of a context and its endings, the stem included.
+
+        A :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the number of the
+        ending and the probabilities of all. Raises :class:`InputError` for a row of another form.
+        """
+        assert isinstance(self.task, MultipleChoiceTask)
+        examples = []
+        for row, question in enumerate(questions):
+            paired = isinstance(question, (tuple, list)) and len(question) == 2
+            if not paired or isinstance(question[1], str) or len(question[1]) < 2:
+                raise InputError(
+                    f"row {row} is {question!r:.60}; give a pair of a context and a list of two or "
+                    "more endings",
+                    row=row,
+                )
+            examples.append(ChoiceExample(question[0], tuple(question[1])))
+        return self.predict_examples(examples, batch_tokens=batch_tokens)

@@ -1,0 +1,276 @@
+"""Fills masks, and scores texts, by a masked language model.
+
+A text is scored by copies of it in which tokens are masked, one copy for each token. The last block
+and the head compute a single row of each copy.
+
+Dimensions: C copies, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import torch
+
+from encoder_engine.errors import InputError
+from encoder_engine.models.heads import MaskedLM
+from encoder_engine.packing import SelectedRows, pack
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    Ids = list[int]
+
+__all__ = ["Filling", "MaskCandidate", "MaskFiller", "TargetScore", "TextScore"]
+
+BATCH_TOKENS = 8192
+
+
+class MaskCandidate(NamedTuple):
+    """A token for one mask, with its probability while all other masks stay."""
+
+    token: str
+    token_id: int
+    probability: float
+
+
+class Filling(NamedTuple):
+    """Tokens for all masks of a text, with the log probability of all of them."""
+
+    tokens: tuple[str, ...]
+    log_probability: float
+    text: str
+
+
+class TargetScore(NamedTuple):
+    """A word in the place of a mask: its pieces, and the log probability of all of them."""
+
+    target: str
+    pieces: tuple[str, ...]
+    log_probability: float
+
+
+class TextScore(NamedTuple):
+    """The pseudo-log-likelihood of a text.
+
+    ``tokens``, ``log_probabilities``: without special tokens; ``log_probabilities`` float64 [n].
+    """
+
+    tokens: tuple[str, ...]
+    log_probabilities: npt.NDArray[np.float64]
+
+    @property
+    def log_likelihood(self) -> float:
+        """The sum over the tokens."""
+        return float(self.log_probabilities.sum())
+
+    @property
+    def pseudo_perplexity(self) -> float:
+        """``exp(-sum / tokens)`` (Salazar et al. 2020); NaN without a token."""
+        if not len(self.tokens):
+            return math.nan
+        return math.exp(-self.log_likelihood / len(self.tokens))
+
+
+class _Copy(NamedTuple):
+    """Token ids with masks, and the place that is predicted."""
+
+    ids: Ids
+    place: int
+
+
+class MaskFiller:
+    """A masked language model with its tokenizer."""
+
+    def __init__(self, model: MaskedLM, tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer = model.eval(), tokenizer
+        if tokenizer.mask_token_id is None:
+            raise InputError("the tokenizer names no mask token: its model fills no masks")
+        self._mask = tokenizer.mask_token_id
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> Self:
+        """Load a checkpoint with a head for masked tokens; see :meth:`MaskedLM.from_pretrained`."""
+        model = MaskedLM.from_pretrained(path_or_hub_id, device, dtype)
+        return cls(model, Tokenizer.from_pretrained(path_or_hub_id))
+
+    def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[MaskCandidate]]]:
+        """Return for each text and each of its masks the ``top_k`` tokens, most probable first.
+
+        Masks are filled independently. Raises :class:`InputError` for a text without a mask.
+        """
+        rows = [self._masked(text, row) for row, text in enumerate(texts)]
+        copies = [_Copy(ids, place) for ids in rows for place in self._masks(ids)]
+        best = [self._best(shares_V, top_k) for shares_V in self._log_shares(copies)]
+        found, taken = [], 0
+        for ids in rows:
+            count = len(self._masks(ids))
+            found.append(best[taken : taken + count])
+            taken += count
+        return found
+
+    def fill_jointly(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[Filling]]:
+        """Return for each text the ``top_k`` fillings of all of its masks, most probable first.
+
+        Masks are filled from left to right; each sees the tokens before it. A beam of ``top_k``
+        fillings is kept. Raises :class:`InputError` for a text without a mask.
+        """
+        return [self._beam(self._masked(text, row), top_k) for row, text in enumerate(texts)]
+
+    def _beam(self, ids: Ids, top_k: int) -> list[Filling]:
+        beams = [(ids, 0.0)]
+        masks = self._masks(ids)
+        for place in masks:
+            shares = list(self._log_shares([_Copy(row, place) for row, _ in beams]))
+            grown = [
+                ([*row[:place], one.token_id, *row[place + 1 :]], log + math.log(one.probability))
+                for (row, log), shares_V in zip(beams, shares, strict=True)
+                for one in self._best(shares_V, top_k)
+                if one.probability > 0.0
+            ]
+            beams = sorted(grown, key=lambda beam: -beam[1])[:top_k]
+        return [
+            Filling(tuple(self._token(row[p]) for p in masks), log, self.tokenizer.decode(row))
+            for row, log in beams
+        ]
+
+    def rank(self, text: str, targets: Sequence[str]) -> list[TargetScore]:
+        """Return targets in the place of a text's only mask, most probable first.
+
+        A target of n pieces takes n masks, and its pieces are predicted from left to right. Targets
+        of different lengths are compared by the probability of all pieces.
+        """
+        ids = self._masked(text, 0)
+        masks = self._masks(ids)
+        if len(masks) != 1:
+            raise InputError(f"the text has {len(masks)} masks; targets take the place of one")
+        place = masks[0]
+        pieces = [self.tokenizer.encode(t, add_special_tokens=False).tolist() for t in targets]
+        copies, wanted = [], []
+        for target, parts in zip(targets, pieces, strict=True):
+            if not parts:
+                raise InputError(f"the target {target!r} has no token")
+            for number, part in enumerate(parts):
+                middle = [*parts[:number], *[self._mask] * (len(parts) - number)]
+                row = [*ids[:place], *middle, *ids[place + 1 :]]
+                self._check_length(len(row), f"the text with the target {target!r}")
+                copies.append(_Copy(row, place + number))
+                wanted.append(part)
+        logs = self._log_probabilities(copies, wanted)
+        sums = np.split(logs, np.cumsum([len(parts) for parts in pieces])[:-1])
+        found = [
+            TargetScore(target, tuple(self._token(p) for p in parts), float(log.sum()))
+            for target, parts, log in zip(targets, pieces, sums, strict=True)
+        ]
+        return sorted(found, key=lambda one: -one.log_probability)
+
+    def score(self, texts: Sequence[str], *, within_words: bool = True) -> list[TextScore]:
+        """Return the pseudo-log-likelihood of each text.
+
+        within_words: mask the later pieces of a token's word as well (Kauf & Ivanova 2023); False:
+            the token alone (Salazar et al. 2020), which makes rare words of many pieces too likely.
+        Raises :class:`InputError` for a text of more tokens than the model takes.
+        """
+        if isinstance(texts, str):
+            raise InputError("texts is one text; give a list of texts")
+        encoding = self.tokenizer.encode_batch(list(texts), return_offsets=True)
+        offsets = encoding.cu_seqlens.tolist()
+        words = np.asarray(encoding.word_ids)
+        copies, wanted, counts = [], [], []
+        for row in range(len(texts)):
+            start, stop = offsets[row], offsets[row + 1]
+            self._check_length(stop - start, f"text {row}")
+            ids, owners = encoding.ids[start:stop].tolist(), words[start:stop].tolist()
+            places = [place for place, owner in enumerate(owners) if owner >= 0]
+            counts.append(len(places))
+            for place in places:
+                masked = list(ids)
+                masked[place] = self._mask
+                later = place + 1
+                while within_words and later < len(ids) and owners[later] == owners[place]:
+                    masked[later] = self._mask
+                    later += 1
+                copies.append(_Copy(masked, place))
+                wanted.append(ids[place])
+        logs = self._log_probabilities(copies, wanted)
+        ends = np.cumsum([0, *counts])
+        return [
+            TextScore(
+                tuple(self._token(token) for token in wanted[first:last]), logs[first:last].copy()
+            )
+            for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        ]
+
+    def _masked(self, text: str, row: int) -> Ids:
+        ids: Ids = self.tokenizer.encode(text).tolist()
+        if self._mask not in ids:
+            raise InputError(
+                f"text {row} has no {self._token(self._mask)}; put it where a token is to be "
+                "predicted",
+                row=row,
+            )
+        self._check_length(len(ids), f"text {row}")
+        return ids
+
+    def _check_length(self, length: int, noun: str) -> None:
+        longest = self.model.encoder.spec.max_length
+        if longest is not None and length > longest:
+            raise InputError(
+                f"{noun} has {length} tokens, the model takes {longest}; shorten or split it"
+            )
+
+    def _masks(self, ids: Ids) -> list[int]:
+        return [place for place, token in enumerate(ids) if token == self._mask]
+
+    def _token(self, token_id: int) -> str:
+        return self.tokenizer.id_to_token(token_id) or ""
+
+    def _best(self, shares_V: Tensor, top_k: int) -> list[MaskCandidate]:
+        best = shares_V.topk(min(top_k, len(shares_V)))
+        return [
+            MaskCandidate(self._token(token), token, math.exp(log))
+            for log, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+
+    def _log_probabilities(self, copies: list[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
+        shares = self._log_shares(copies)
+        logs = [float(one[token]) for one, token in zip(shares, wanted, strict=True)]
+        return np.array(logs, np.float64)
+
+    @torch.no_grad()
+    def _log_shares(self, copies: list[_Copy]) -> Iterator[Tensor]:
+        """Yield the log softmax [V] at the place of each copy, in order."""
+        for part in _parts(copies):
+            batch = pack([copy.ids for copy in part], device=self.model.encoder.device)
+            starts_C = batch.sequences.cu_seqlens[:-1].long()
+            places_C = torch.tensor([copy.place for copy in part], device=starts_C.device)
+            rows = SelectedRows(starts_C + places_C, batch.sequences)
+            output = self.model.encoder(batch, output_pooled=False, rows=rows)
+            logits_CV = self.model.logits_of(output.last_hidden_state)
+            yield from logits_CV.float().log_softmax(1).cpu()
+
+
+def _parts(copies: list[_Copy]) -> Iterator[list[_Copy]]:
+    """Cut copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
+    part: list[_Copy] = []
+    tokens = 0
+    for copy in copies:
+        if part and tokens + len(copy.ids) > BATCH_TOKENS:
+            yield part
+            part, tokens = [], 0
+        part.append(copy)
+        tokens += len(copy.ids)
+    if part:
+        yield part

@@ -1,0 +1,167 @@
+"""Files of predictions: lines of JSON, CoNLL, the JSON of SQuAD's script, and GLUE's .tsv."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import OutputError
+from encoder_engine.tasks.question_answering import QuestionAnsweringTask
+from encoder_engine.tasks.sequence_task import SequenceTask
+from encoder_engine.tasks.span_classification import SpanClassificationTask
+from encoder_engine.tasks.token_classification import TokenClassificationTask
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from encoder_engine.tasks.task import Task
+
+__all__ = ["OutputForm", "output_form"]
+
+
+class OutputForm(ABC):
+    """Encodes predictions, part after part, as a file of one form."""
+
+    # The suffix of the file, and the noun for messages.
+    suffix: str
+    noun: str
+
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self.task = task
+        self.num_rows = 0
+
+    @classmethod
+    @abstractmethod
+    def takes(cls, task: Task[Any, Any]) -> bool:
+        """Return whether the predictions of a task can be written in this form."""
+
+    def begin(self) -> str:
+        """Return the text before the first row."""
+        return ""
+
+    def write(self, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
+        """Return the text of further rows."""
+        parts = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            parts.append(self.row(example, prediction))
+            self.num_rows += 1
+        return "".join(parts)
+
+    @abstractmethod
+    def row(self, example: Any, prediction: Any) -> str:
+        """Return the text of a row."""
+
+    def end(self) -> str:
+        """Return the text after the last row."""
+        return ""
+
+
+class JsonLines(OutputForm):
+    """A line of JSON a row, with its columns, the prediction and its probabilities."""
+
+    suffix, noun = ".jsonl", "lines of JSON"
+
+    @classmethod
+    def takes(cls, task: Task[Any, Any]) -> bool:
+        """Return True: every task has records."""
+        del task
+        return True
+
+    def row(self, example: Any, prediction: Any) -> str:
+        """Return a line."""
+        return json.dumps(self.task.to_record(example, prediction), ensure_ascii=False) + "\n"
+
+
+class ConllFile(OutputForm):
+    """A word and its tag a line, separated by a tab, and a blank line after each sentence."""
+
+    suffix, noun = ".conll", "CoNLL"
+
+    @classmethod
+    def takes(cls, task: Task[Any, Any]) -> bool:
+        """Return whether the task tags words; nested spans have no tags."""
+        flat = isinstance(task, SpanClassificationTask) and not task.nested
+        return flat or isinstance(task, TokenClassificationTask)
+
+    def row(self, example: Any, prediction: Any) -> str:
+        """Return a sentence. Raises :class:`OutputError` for a word that CoNLL cannot hold."""
+        if isinstance(self.task, TokenClassificationTask):
+            tags = list(prediction.tags)
+        else:
+            tags = ["O"] * len(example.words)
+            for span in prediction.spans:
+                tags[span.start : span.stop] = [f"I-{span.type}"] * (span.stop - span.start)
+                tags[span.start] = f"B-{span.type}"
+        for word in example.words:
+            if not word or any(blank in word for blank in "\t\r\n"):
+                raise OutputError(
+                    f"sentence {self.num_rows} has the word {word!r:.40}, which a line of CoNLL "
+                    "cannot hold; write .jsonl"
+                )
+        lines = [f"{word}\t{tag}\n" for word, tag in zip(example.words, tags, strict=True)]
+        return "".join(lines) + "\n"
+
+
+class SquadFile(OutputForm):
+    """One JSON object, the answer's text by the question's id, as SQuAD's script reads it."""
+
+    suffix, noun = ".json", "the JSON of SQuAD's predictions"
+
+    @classmethod
+    def takes(cls, task: Task[Any, Any]) -> bool:
+        """Return whether the task answers questions."""
+        return isinstance(task, QuestionAnsweringTask)
+
+    def begin(self) -> str:
+        """Open the object."""
+        return "{"
+
+    def row(self, example: Any, prediction: Any) -> str:
+        """Return an entry; an empty text where there is no answer."""
+        entry = json.dumps({example.id: prediction.text}, ensure_ascii=False)[1:-1]
+        return ("," if self.num_rows else "") + "\n " + entry
+
+    def end(self) -> str:
+        """Close the object."""
+        return "\n}\n"
+
+
+class GlueFile(OutputForm):
+    """The columns ``index`` and ``prediction``, as GLUE's server reads them."""
+
+    suffix, noun = ".tsv", "GLUE's .tsv"
+
+    @classmethod
+    def takes(cls, task: Task[Any, Any]) -> bool:
+        """Return whether the task predicts one label or score a row."""
+        return isinstance(task, SequenceTask) and not getattr(task, "multi_label", False)
+
+    def begin(self) -> str:
+        """Return the header."""
+        return "index\tprediction\n"
+
+    def row(self, example: Any, prediction: Any) -> str:
+        """Return a line; scores have three decimals, as in GLUE's samples."""
+        del example
+        labels = getattr(prediction, "labels", None)
+        value = f"{prediction.score:.3f}" if labels is None else labels[0]
+        return f"{self.num_rows}\t{value}\n"
+
+
+_FORMS: tuple[type[OutputForm], ...] = (JsonLines, ConllFile, SquadFile, GlueFile)
+
+
+def output_form(path: str | os.PathLike[str], task: Task[Any, Any]) -> OutputForm:
+    """Return the form that a file's suffix names.
+
+    Raises :class:`OutputError` for a suffix that is no form of the task's predictions.
+    """
+    fitting = [form for form in _FORMS if form.takes(task)]
+    for form in fitting:
+        if Path(path).suffix == form.suffix:
+            return form(task)
+    known = ", ".join(f"{form.suffix} ({form.noun})" for form in fitting)
+    raise OutputError(f"{path}: predictions of {task.name} can be written as {known}")

@@ -1,0 +1,197 @@
+"""Multiple choice: a score of each ending after its context, softmax over a question's choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.models.heads import MultipleChoice
+from encoder_engine.models.training_model import LossSum
+from encoder_engine.objectives.vectors.lists import list_log_softmax
+from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks.labels import softmax
+from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
+from encoder_engine.tasks.task import Task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import torch
+    from torch import Tensor
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["ChoiceExample", "ChoicePrediction", "MultipleChoiceTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """A context with its endings, and the number of the right one; None: unlabelled."""
+
+    context: str
+    endings: tuple[str, ...]
+    gold: int | None = None
+
+
+class ChoicePrediction(NamedTuple):
+    """The number of the chosen ending, and the probabilities and logits of all, float64 [n]."""
+
+    choice: int
+    probabilities: npt.NDArray[np.float64]
+    logits: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
+    """Chooses one of any number of endings; each is read as ``[CLS] context [SEP] ending [SEP]``.
+
+    ``context``: the column of contexts.
+    ``stem``: a column put before every ending, as in SWAG; None: there is none.
+    ``endings``: one column of lists, or a column for each ending.
+    ``label``: the number of the right ending, from 0.
+    """
+
+    name: ClassVar[str] = "multiple-choice"
+
+    context: str = "context"
+    stem: str | None = None
+    endings: tuple[str, ...] = ("endings",)
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        if not self.endings:
+            raise ConfigError("task.endings is empty; name a column of lists, or two columns")
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return "accuracy"
+
+    def read(self, record: Record) -> ChoiceExample:
+        """Make an example of a row; refuse a single choice, and a label beyond the endings."""
+        if len(self.endings) == 1:
+            endings = record.names_of(self.endings[0])
+        else:
+            endings = [record.text(column) for column in self.endings]
+        if len(endings) < 2:
+            record.refuse(f"there are {len(endings)} endings; a choice needs two or more")
+        if self.stem is not None:
+            stem = record.text(self.stem)
+            endings = [f"{stem} {ending}" for ending in endings]
+        gold = None
+        if record.has(self.label):
+            number = record.number_of(self.label)
+            if number != int(number) or not 0 <= number < len(endings):
+                record.refuse(
+                    f"{self.label} is {number:g}; it must be the number of an ending, 0 to "
+                    f"{len(endings) - 1}"
+                )
+            gold = int(number)
+        return ChoiceExample(record.text(self.context), tuple(endings), gold)
+
+    def fit(self, examples: Sequence[ChoiceExample]) -> Self:
+        """Return the task: rows fix nothing."""
+        if not examples:
+            raise InputError("there is no training row")
+        return self
+
+    def has_gold(self, example: ChoiceExample) -> bool:
+        """Return whether an example is labelled."""
+        return example.gold is not None
+
+    def key(self, example: ChoiceExample) -> object:
+        """Return the context and the endings."""
+        return example.context, example.endings
+
+    def gold_key(self, example: ChoiceExample) -> object:
+        """Return the number of the right ending."""
+        return example.gold
+
+    def encode(
+        self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize each context with each of its endings."""
+        pairs = [[(one.context, ending) for ending in one.endings] for one in examples]
+        labels = None
+        if all(example.gold is not None for example in examples):
+            labels = [[n == one.gold for n in range(len(one.endings))] for one in examples]
+        return encode_lists(tokenizer, windows, pairs, labels)
+
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch of questions."""
+        return collate_lists(items)
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model with a random head."""
+        model = new_head_model(MultipleChoice, encoder, ("score",))
+        return ListModel(model, "cross_entropy", _cross_entropy)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load an encoder with its head."""
+        model = MultipleChoice.from_pretrained(directory, device, dtype)
+        return ListModel(model, "cross_entropy", _cross_entropy)
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[ChoiceExample]
+    ) -> list[ChoicePrediction]:
+        """Choose the ending with the highest score."""
+        del examples
+        return [
+            ChoicePrediction(int(logits.argmax()), softmax(logits[None])[0], logits)
+            for logits in split_lists(outputs["scores"], items)
+        ]
+
+    def score(
+        self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]
+    ) -> dict[str, float]:
+        """Return the accuracy in percent, and the mean negative log-likelihood."""
+        right = self.row_scores(examples, predictions)
+        logs = [
+            -np.log(max(found.probabilities[one.gold], np.finfo(np.float64).tiny))
+            for one, found in zip(examples, predictions, strict=True)
+            if one.gold is not None
+        ]
+        return {"accuracy": 100.0 * float(right.mean()), "nll": float(np.mean(logs))}
+
+    def row_scores(
+        self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return 1 for each row whose ending is right, else 0."""
+        both = zip(examples, predictions, strict=True)
+        return np.array([float(one.gold == found.choice) for one, found in both])
+
+    def degenerate(self, predictions: Sequence[ChoicePrediction]) -> str | None:
+        """Return a message where the scores of every row are equal."""
+        if any(np.ptp(found.logits) > 0.0 for found in predictions):
+            return None
+        return "all endings have equal scores: nothing was learned"
+
+    def to_record(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes."""
+        return {
+            self.context: example.context,
+            "endings": list(example.endings),
+            "prediction": prediction.choice,
+            "probabilities": prediction.probabilities.tolist(),
+        }
+
+
+def _cross_entropy(scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> LossSum:
+    logs_N = list_log_softmax(scores_N, lists_N, num_lists)
+    return LossSum(-(labels_N * logs_N).sum(), num_lists)

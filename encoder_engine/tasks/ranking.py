@@ -1,0 +1,209 @@
+"""Ranking by a cross-encoder: a score of each query with a document, read together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
+from encoder_engine.models.heads import SequenceClassification
+from encoder_engine.models.training_model import LossSum
+from encoder_engine.objectives.vectors.lists import binary_error, listwise
+from encoder_engine.tasks.embedders.examples import (
+    RetrievalColumns,
+    RetrievalExample,
+    is_scored_pair,
+    read_example,
+)
+from encoder_engine.tasks.embedders.scores import correlations
+from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
+from encoder_engine.tasks.task import Task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import torch
+    from torch import Tensor
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["RankingPrediction", "RankingTask"]
+
+
+class RankingPrediction(NamedTuple):
+    """The logits of a query's documents, float64 [n]."""
+
+    scores: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingTask(Task[RetrievalExample, RankingPrediction]):
+    """Scores documents for queries, as sentence-transformers' ``CrossEncoder`` does.
+
+    Columns: as in the task ``embedding``; without scores a document that belongs to the query has
+    the label 1, a negative 0.
+    ``loss``: ``binary`` cross-entropy of each document, whose labels lie from 0 to 1, or
+    ``listwise`` (ListNet); None: binary.
+    ``metric``: the score that selects the best checkpoint; None: nDCG@10, or Spearman's
+    correlation for scored pairs.
+    """
+
+    name: ClassVar[str] = "ranking"
+
+    query: str = "query"
+    document: str = "positive"
+    negatives: str = "negatives"
+    score_column: str = "score"
+    loss: Literal["binary", "listwise"] | None = None
+    pairs: bool = False
+    metric: str | None = None
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return self.metric or ("spearman" if self.pairs else "ndcg")
+
+    def read(self, record: Record) -> RetrievalExample:
+        """Make an example of a row."""
+        columns = RetrievalColumns(
+            query=self.query,
+            documents=self.document,
+            negatives=self.negatives,
+            scores=self.score_column,
+        )
+        example = read_example(record, columns)
+        if not example.documents:
+            record.refuse(f"{self.document} names no document; a query alone has no score")
+        return example
+
+    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
+        """Choose the loss, and refuse rows from which nothing can be learned."""
+        labels = {label for example in examples for label in _labels(example)}
+        if len(labels) < 2:
+            raise InputError(
+                "all documents of the training rows have one label: there is nothing to learn; "
+                "give negatives or scores"
+            )
+        loss = self.loss or "binary"
+        if loss == "binary" and not all(0.0 <= label <= 1.0 for label in labels):
+            raise InputError(
+                f"scores reach from {min(labels):g} to {max(labels):g}; binary cross-entropy takes "
+                "0 to 1: divide them, or set task.loss=listwise"
+            )
+        return replace(self, loss=loss, pairs=all(is_scored_pair(one) for one in examples))
+
+    def has_gold(self, example: RetrievalExample) -> bool:
+        """Return True: documents that belong to a query come first."""
+        return bool(example.documents)
+
+    def key(self, example: RetrievalExample) -> object:
+        """Return all texts."""
+        return example.query, example.documents
+
+    def gold_key(self, example: RetrievalExample) -> object:
+        """Return the labels of the documents."""
+        return _labels(example)
+
+    def encode(
+        self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize each query with each of its documents."""
+        pairs = [[(one.query, document) for document in one.documents] for one in examples]
+        return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
+
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch of queries."""
+        return collate_lists(items)
+
+    def _loss(self, scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> LossSum:
+        if self.loss == "listwise":
+            return LossSum(listwise(scores_N, labels_N, lists_N, num_lists), num_lists)
+        return LossSum(binary_error(scores_N, labels_N), len(scores_N))
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model with a random head."""
+        model = new_head_model(SequenceClassification, encoder, ("score",))
+        return ListModel(model, self.loss or "binary", self._loss)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load an encoder with its head."""
+        model = SequenceClassification.from_pretrained(directory, device, dtype)
+        return ListModel(model, self.loss or "binary", self._loss)
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
+    ) -> list[RankingPrediction]:
+        """Cut the scores into those of each query."""
+        del examples
+        return [RankingPrediction(scores) for scores in split_lists(outputs["scores"], items)]
+
+    def score(
+        self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
+    ) -> dict[str, float]:
+        """Return nDCG@10, MRR and MAP of each query's own documents, or correlations of pairs."""
+        if self.pairs:
+            return correlations(
+                [one.scores[0] for one in examples], [float(p.scores[0]) for p in predictions]
+            )
+        both = zip(examples, predictions, strict=True)
+        found = ranking_scores(rank_by_score(_labels(one), p.scores) for one, p in both)
+        return {
+            "ndcg": 100.0 * found.ndcg,
+            "mrr": 100.0 * found.mean_reciprocal_rank,
+            "map": 100.0 * found.mean_average_precision,
+        }
+
+    def row_scores(
+        self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return nDCG@10 of each row; of a scored pair minus its squared difference of ranks."""
+        if self.pairs:
+            gold = np.array([one.scores[0] for one in examples])
+            given = np.array([float(p.scores[0]) for p in predictions])
+            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, given)]
+            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
+            return -squared
+        return np.array(
+            [
+                self.score([one], [p])["ndcg"] if any(_labels(one)) else 0.0
+                for one, p in zip(examples, predictions, strict=True)
+            ]
+        )
+
+    def degenerate(self, predictions: Sequence[RankingPrediction]) -> str | None:
+        """Return a message where all documents have one score."""
+        if np.ptp(np.concatenate([found.scores for found in predictions])) > 0.0:
+            return None
+        return "all documents have one score: nothing was learned"
+
+    def to_record(self, example: RetrievalExample, prediction: RankingPrediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes."""
+        return {
+            self.query: example.query,
+            "documents": list(example.documents),
+            "scores": prediction.scores.tolist(),
+        }
+
+
+def _labels(example: RetrievalExample) -> tuple[float, ...]:
+    """Return the score of each document, or 1 and 0 where there are none."""
+    if example.scores:
+        return example.scores
+    return (1.0,) * len(example.positives) + (0.0,) * len(example.negatives)
