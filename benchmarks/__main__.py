@@ -16,6 +16,7 @@ import click
 from benchmarks.commands import quick as quick_cases
 from benchmarks.commands.front_door import front_door
 from benchmarks.commands.million import million
+from benchmarks.commands.open_loop import load
 from benchmarks.commands.profile import profile
 from benchmarks.commands.run_case import open_console, run_case
 from benchmarks.environments import environments
@@ -154,6 +155,7 @@ def compare(base: str, head: str) -> int:
 
 
 cli.add_command(million)
+cli.add_command(load)
 cli.add_command(profile)
 cli.add_command(front_door)
 

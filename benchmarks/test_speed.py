@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 # Of every other case a call is seconds long, or takes a process of its own.
-ELSEWHERE = ("cold_start/", "drop_in/", "embedding/", "growth/", "latency/", "pretraining/")
+ELSEWHERE = (
+    "cold_start/",
+    "drop_in/",
+    "embedding/",
+    "finetuning/",
+    "growth/",
+    "latency/",
+    "pretraining/",
+    "serving/",
+)
 CASES = {
     name: spec
     for name, spec in all_cases().items()

@@ -51,6 +51,27 @@ def process_peak(process: int | Literal["self"] = "self") -> Peak | None:
     return None if kib is None else Peak(mib=kib / 1024, of="process")
 
 
+def tree_peak() -> Peak | None:
+    """Return the peaks of this process and of those that it started, such as a server, added up."""
+    own = process_peak()
+    if own is None:
+        return None
+    started = (process_peak(process) for process in _started("self"))
+    return Peak(mib=own.mib + sum(peak.mib for peak in started if peak is not None), of="process")
+
+
+def _started(process: int | Literal["self"]) -> Iterator[int]:
+    """Yield the processes that a process started, and those that they did."""
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            found = [int(number) for number in path.read_text("ascii").split()]
+        except OSError:
+            continue
+        for number in found:
+            yield number
+            yield from _started(number)
+
+
 def resident_kib() -> int | None:
     """Return the resident memory of this process; None where the system does not report it."""
     return _status("VmRSS")

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring.case import Candidate
-from benchmarks.measuring.memory import Peak, limit_memory, process_peak, resident_kib
+from benchmarks.measuring.memory import Peak, limit_memory, resident_kib, tree_peak
 from benchmarks.measuring.runner import CandidateError, LocalRunner, describe
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Servant:
         return found, Peak(mib=max(after - before, 0) / 1024, of="first call")
 
     def peak(self) -> Peak | None:
-        return process_peak()
+        return tree_peak()
 
     def call_peak(self) -> Peak | None:
         return self.runner.peak()

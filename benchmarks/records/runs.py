@@ -28,6 +28,7 @@ TOGETHER = (
     "cold_start/",
     "dataset/",
     "drop_in/",
+    "finetuning/",
     "pretraining/",
     "tokenizer/",
     "growth/",

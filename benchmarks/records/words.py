@@ -54,6 +54,12 @@ DROP_IN = {
     "encode-skewed": "SentenceTransformer, passages of mixed length",
     "fine-tune": "four steps of transformers' Trainer",
 }
+FINETUNING = {
+    "sst2": "steps of fine-tuning, SST-2",
+    "mrpc": "steps of fine-tuning, MRPC",
+    "cola": "steps of fine-tuning, CoLA",
+    "stsb": "steps of fine-tuning, STS-B",
+}
 PRETRAINING = {
     "tiny": "a step of pretraining, a tiny BERT",
     "base": "a step of pretraining, BERT-base",
@@ -72,6 +78,8 @@ def case_words(case: str) -> str:
             return f"{VOCABULARIES[vocabulary]}: {TOKENIZER_KINDS[kind]}"
     if group == "drop_in" and name in DROP_IN:
         return DROP_IN[name]
+    if group == "finetuning" and name in FINETUNING:
+        return FINETUNING[name]
     if group == "pretraining" and name in PRETRAINING:
         return PRETRAINING[name]
     return case

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PICTURES = {
     "Text to vectors": ("embedding/", "dataset/"),
     "One short text, and a cold start": ("latency/", "cold_start/"),
-    "Within transformers, and training": ("drop_in/", "pretraining/"),
+    "Within transformers, and training": ("drop_in/", "finetuning/", "pretraining/"),
     "Tokenizers, WordPiece": ("tokenizer/wordpiece",),
     "Tokenizers, Unigram": ("tokenizer/xlmr", "tokenizer/xlnet"),
 }
