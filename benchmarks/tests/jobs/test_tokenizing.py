@@ -144,7 +144,7 @@ def test_a_candidate_may_run_in_another_interpreter() -> None:
 
 def test_environments_have_pins_and_say_what_they_lack(tmp_path: Path) -> None:
     names = {one.name for one in environments.environments(tmp_path)}
-    assert names == {"embedding", "tokenizers", "tokenizers-1"}
+    assert names == {"embedding", "fastapi", "serving", "tokenizers", "tokenizers-1"}
     one = environments.environment("tokenizers-1", tmp_path)
     assert one.wanted["tokenizers"].startswith("1.")
     assert "is not set up; python -m benchmarks peers --setup" in str(one.unavailable())
