@@ -56,7 +56,7 @@ def test_components_equal_those_of_scikit_learn() -> None:
     expected = decomposition.PCA(4, svd_solver="full").fit_transform(drawn.astype(np.float64))
     found = principal_components(drawn, 4)
     # Both are computed in float64; ours is then rounded to float32.
-    unit = np.finfo(np.float32).eps
+    unit = float(np.finfo(np.float32).eps)
     np.testing.assert_allclose(
         np.abs(found), np.abs(expected), rtol=unit, atol=unit * np.abs(expected).max()
     )
