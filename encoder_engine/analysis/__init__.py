@@ -1,0 +1,1 @@
+"""Measures what an encoder has learned: senses, geometry, probes, heads, languages."""
