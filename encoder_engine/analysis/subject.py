@@ -80,9 +80,7 @@ class Subject:
             encoder = Encoder.from_pretrained(path, device=device, dtype="float32")
         encoder.requires_grad_(False)
         longest = min(encoder.spec.max_length or LONGEST, LONGEST)
-        return cls(
-            encoder=encoder, tokenizer=Tokenizer.from_pretrained(path), max_length=longest
-        )
+        return cls(encoder=encoder, tokenizer=Tokenizer.from_pretrained(path), max_length=longest)
 
     @property
     def num_layers(self) -> int:

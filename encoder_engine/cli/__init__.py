@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.compile import compile_
@@ -45,7 +46,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
-    """Run and train text encoders: tokenize, embed, search, plot, pretrain, fine-tune."""
+    """Run and train text encoders: tokenize, embed, search, plot, pretrain, fine-tune, analyse."""
 
 
 _VERBS = (
@@ -66,6 +67,7 @@ _VERBS = (
     quantize,
     score,
     search,
+    senses,
     serve,
     tokenize,
     train_tokenizer,

@@ -1,0 +1,112 @@
+"""The page of word senses: scores, and the words of each lemma in a plane, coloured by sense."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.pages.drawings import draw_points
+from encoder_engine.pages.report import Drawing, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.analysis.context_pairs import PairScores
+    from encoder_engine.analysis.senses import SenseScores, SenseWord
+
+__all__ = ["neighbour_table", "pair_table", "sense_map", "sense_table"]
+
+# Words of the context that a point's title shows, on either side.
+SHOWN = 8
+# Test words in the table of neighbours.
+LISTED = 12
+
+
+def sense_table(scores: Mapping[str, SenseScores], *, with_zscore: bool) -> Table:
+    """Return the scores of each set of words."""
+    rows = [
+        (
+            name,
+            f"{found.num_covered} of {found.num_words}",
+            str(found.num_senses),
+            f"{found.most_frequent:.1f}",
+            f"{found.neighbour:.1f}",
+            f"{found.nearest:.1f}",
+        )
+        for name, found in scores.items()
+    ]
+    return Table(
+        title="Accuracy, percent of the covered words",
+        columns=("words", "covered", "senses", "most frequent", "1-NN", "nearest sense"),
+        rows=rows,
+        note="Vectors are standardised by a corpus." if with_zscore else "",
+    )
+
+
+def pair_table(scores: Mapping[str, PairScores]) -> Table:
+    """Return the scores of words in two contexts."""
+    return Table(
+        title="The same sense in two contexts?",
+        columns=("pairs", "tested", "constant answer", "accuracy", "threshold"),
+        rows=[
+            (
+                name,
+                str(found.num_pairs),
+                f"{found.constant:.1f}",
+                f"{found.accuracy:.1f}",
+                f"{found.threshold:.3f}",
+            )
+            for name, found in scores.items()
+        ],
+        note="The threshold of the cosine was chosen on the other half of the words.",
+    )
+
+
+def sense_map(
+    name: str, words: Sequence[SenseWord], vectors: npt.NDArray[np.float64], most_points: int = 600
+) -> Drawing:
+    """Draw words by their two principal components, coloured by sense."""
+    words, vectors = words[:most_points], vectors[:most_points]
+    centred = vectors - vectors.mean(0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    points = left[:, :2] * singular[:2]
+    if points.shape[1] < 2:
+        points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for word, (x, y) in zip(words, points.tolist(), strict=True):
+        groups.setdefault(word.senses[0], []).append((x, y, _context(word)))
+    share = float((singular[:2] ** 2).sum() / max(float((singular**2).sum()), 1e-300))
+    return Drawing(
+        title=f"{name}: test words by sense",
+        svg=draw_points(dict(sorted(groups.items(), key=lambda group: -len(group[1])))),
+        note=f"Two principal components, {share:.0%} of the variance. Point at one to read it.",
+    )
+
+
+def neighbour_table(
+    name: str, words: Sequence[SenseWord], vectors: npt.NDArray[np.float64]
+) -> Table:
+    """List test words beside the words in context that are nearest to them."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(norms > 0, norms, 1.0)
+    rows = []
+    for number in range(min(LISTED, len(words))):
+        cosines = unit @ unit[number]
+        cosines[number] = -2.0
+        nearest = int(cosines.argmax())
+        rows.append((_context(words[number]), _context(words[nearest]), f"{cosines[nearest]:.2f}"))
+    return Table(
+        title=f"{name}: nearest words in context",
+        columns=("word", "nearest", "cosine"),
+        rows=rows,
+    )
+
+
+def _context(word: SenseWord) -> str:
+    before = word.words[max(0, word.place - SHOWN) : word.place]
+    after = word.words[word.place + 1 : word.place + 1 + SHOWN]
+    middle = f"[{word.words[word.place]}: {', '.join(word.senses)}]"
+    return " ".join([*before, middle, *after])

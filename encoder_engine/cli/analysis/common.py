@@ -1,0 +1,87 @@
+"""The parts that the verbs of analysis share: loading the model, the page and the JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from encoder_engine.cli.common import print_json
+from encoder_engine.files import PendingFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from encoder_engine.analysis.subject import Subject
+    from encoder_engine.pages.report import Part
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+__all__ = ["analysis_options", "check_page", "load_subject", "write_result"]
+
+
+def analysis_options(command: Command) -> Command:
+    """Add ``--html``, ``--overwrite``, ``--json`` and ``--device``."""
+    for option in (
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda, ..."),
+        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON."),
+        click.option("--overwrite", is_flag=True, help="Replace the page if it exists."),
+        click.option("--html", metavar="FILE", help="Write the page: one file, no network."),
+    ):
+        command = option(command)
+    return command
+
+
+def check_page(options: Mapping[str, Any]) -> None:
+    """Refuse a page that exists, before anything is computed."""
+    if options["html"] and Path(options["html"]).exists() and not options["overwrite"]:
+        raise click.UsageError(f"{options['html']} exists; --overwrite replaces it")
+
+
+def load_subject(model: str, options: Mapping[str, Any]) -> Subject:
+    """Load the model to analyse."""
+    check_page(options)
+    from encoder_engine.dependencies import require_torch
+
+    require_torch("analysing a model")
+    from encoder_engine.analysis.subject import Subject
+
+    return Subject.from_pretrained(model, options["device"])
+
+
+def write_result(
+    title: str,
+    summary: str,
+    parts: Sequence[Part],
+    values: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Write the page, where one is requested, and print the result: JSON, or the page's tables."""
+    from encoder_engine.pages.report import Table, report_page
+
+    if options["html"]:
+        pending = PendingFile(Path(options["html"]), overwrite=options["overwrite"])
+        try:
+            pending.stream.write(report_page(title, summary, parts).encode())
+            pending.publish()
+        finally:
+            pending.discard()
+    if options["as_json"]:
+        print_json(values)
+        return
+    click.secho(title, bold=True)
+    click.echo(summary)
+    for part in parts:
+        if isinstance(part, Table):
+            _print_table(part.title, [part.columns, *part.rows])
+
+
+def _print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
+    click.echo(f"\n{title}")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = (cell for cell in row)
+        cells = [f"{first:<{widths[0]}}"]
+        cells += [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
+        click.echo("  " + "  ".join(cells))

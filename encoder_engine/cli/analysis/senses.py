@@ -1,0 +1,116 @@
+"""``encoder-engine senses``: word senses by nearest sense vectors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
+from encoder_engine.cli.common import debug_option
+
+if TYPE_CHECKING:
+    from encoder_engine.analysis.senses import SenseWord
+    from encoder_engine.pages.report import Part
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.argument("files", metavar="DATA...", nargs=-1, required=True)
+@click.option(
+    "--test", multiple=True, metavar="FILE", help="Words to decide; DATA then trains.  Repeatable."
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=2),
+    default=600,
+    show_default=True,
+    help="Words drawn of each file, half of which train; without --test.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw.")
+@click.option(
+    "--standardise", metavar="FILE", help="Standardise features by this .conllu or text file."
+)
+@click.option(
+    "--standardise-rows",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    help="Sentences read of it.",
+)
+@analysis_options
+@debug_option
+def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
+    """Decide the senses of words by the nearest sense vector of MODEL.
+
+    DATA: lexical samples (Senseval XML), files of the unified format (NAME.data.xml, with
+    NAME.gold.key.txt beside it), or .jsonl of word, s1, s2, label (WiC).
+    """
+    subject = load_subject(model, options)
+    from encoder_engine.analysis.context_pairs import PairScores, read_pairs, score_pairs
+    from encoder_engine.analysis.corpus import measure_corpus
+    from encoder_engine.analysis.sense_page import (
+        neighbour_table,
+        pair_table,
+        sense_map,
+        sense_table,
+    )
+    from encoder_engine.analysis.senses import (
+        SenseScores,
+        draw_halves,
+        read_words,
+        score_senses,
+        word_vectors,
+    )
+    from encoder_engine.inputs.conll import plain_suffix
+    from encoder_engine.inputs.senses import read_senses
+    from encoder_engine.inputs.tables import read_table
+
+    zscore = None
+    if options["standardise"]:
+        zscore = measure_corpus(subject, options["standardise"], options["standardise_rows"])
+    found: dict[str, SenseScores] = {}
+    pairs: dict[str, PairScores] = {}
+    left_out: dict[str, int] = {}
+    drawings: list[Part] = []
+    splits: dict[str, tuple[list[SenseWord], list[SenseWord]]] = {}
+    for file in files:
+        if plain_suffix(file) == ".jsonl":
+            read, left_out[file] = read_pairs(list(read_table(file)))
+            pairs[file] = score_pairs(subject, read, zscore, options["seed"])
+        elif not options["test"]:
+            words = read_words(list(read_senses(file)))
+            splits[file] = draw_halves(words, options["rows"], options["seed"])
+    if options["test"]:
+        train = [word for file in files for word in read_words(list(read_senses(file)))]
+        splits = {name: (train, read_words(list(read_senses(name)))) for name in options["test"]}
+    for name, (train, test) in splits.items():
+        vectors = word_vectors(subject, train), word_vectors(subject, test)
+        found[name] = score_senses(train, test, *vectors, zscore)
+        shown = vectors[1] if zscore is None else zscore.apply(vectors[1])
+        if len({word.lemma for word in test}) == 1:
+            drawings.append(sense_map(name, test, shown))
+        drawings.append(neighbour_table(name, test, shown))
+    parts: list[Part] = []
+    if found:
+        parts.append(sense_table(found, with_zscore=zscore is not None))
+    if pairs:
+        parts.append(pair_table(pairs))
+    summary = (
+        "A word's vector is the mean of its subwords, of the last four layers summed; it gets the "
+        "sense of its lemma whose mean training vector has the greatest cosine."
+    )
+    for file, number in left_out.items():
+        summary += f" {number} pairs of {file} were left out: a sentence has no form of the word."
+    values = {
+        "model": model,
+        "senses": {name: asdict(scores) for name, scores in found.items()},
+        "pairs": {
+            name: asdict(scores) | {"left_out": left_out[name]} for name, scores in pairs.items()
+        },
+        "dead_features": None if zscore is None else zscore.num_dead,
+    }
+    if options["html"]:
+        parts += drawings
+    write_result(f"Word senses of {model}", summary, parts, values, options)

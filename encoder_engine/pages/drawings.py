@@ -1,0 +1,108 @@
+"""Drawings for reports, as SVG: points by colour, lines over places, and grids of shades."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["draw_grid", "draw_lines", "draw_points"]
+
+# Distinct also to most colour-blind readers (Okabe & Ito 2008).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a7a00")
+_WIDTH, _HEIGHT, _MARGIN = 800, 420, 56
+_CELL = 26
+
+
+def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str:
+    """Return points (x, y, title) in a colour of each group, with the groups' names."""
+    everything = [point for group in points.values() for point in group]
+    xs, ys = [x for x, _, _ in everything], [y for _, y, _ in everything]
+    drawn = []
+    for number, group in enumerate(points.values()):
+        colour = COLOURS[number % len(COLOURS)]
+        for x, y, title in group:
+            drawn.append(
+                f'<circle cx="{_across(x, xs):.1f}" cy="{_upward(y, ys):.1f}" r="4" '
+                f'fill="{colour}" fill-opacity="0.6"><title>{escape(title)}</title></circle>'
+            )
+    return _svg([*drawn, *_legend(list(points))], _HEIGHT)
+
+
+def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form: str) -> str:
+    """Return one line a name, over places that ``ticks`` names; ``form``: of numbers at the axis.
+
+    The vertical axis starts at 0, or at the least value where one is negative.
+    """
+    values = [value for line in lines.values() for value in line] + [0.0]
+    places = [0.0, max(1.0, len(ticks) - 1.0)]
+    drawn = [
+        f'<text x="{_MARGIN - 6}" y="{_upward(y, values) + 4:.1f}" text-anchor="end">'
+        f"{y:{form}}</text>"
+        for y in (min(values), max(values))
+    ]
+    drawn += [
+        f'<text x="{_across(place, places):.1f}" y="{_HEIGHT - _MARGIN + 18}" '
+        f'text-anchor="middle">{escape(tick)}</text>'
+        for place, tick in enumerate(ticks)
+    ]
+    for number, line in enumerate(lines.values()):
+        path = " ".join(
+            f"{_across(place, places):.1f},{_upward(y, values):.1f}" for place, y in enumerate(line)
+        )
+        drawn.append(
+            f'<polyline points="{path}" fill="none" stroke="{COLOURS[number % len(COLOURS)]}" '
+            'stroke-width="2"/>'
+        )
+    return _svg([*drawn, *_legend(list(lines))], _HEIGHT)
+
+
+def draw_grid(
+    shades: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    titles: Sequence[Sequence[str]],
+) -> str:
+    """Return a grid of cells, 0 white to 1 blue, each with a title that the pointer shows."""
+    left = _MARGIN + 40
+    drawn = [
+        f'<text x="{left + _CELL * (n + 0.5)}" y="14" text-anchor="middle">{escape(name)}</text>'
+        for n, name in enumerate(columns)
+    ]
+    for r, name in enumerate(rows):
+        top = 22 + r * _CELL
+        drawn.append(f'<text x="{left - 8}" y="{top + 17}" text-anchor="end">{escape(name)}</text>')
+        for c, shade in enumerate(shades[r]):
+            drawn.append(
+                f'<rect x="{left + c * _CELL}" y="{top}" width="{_CELL - 2}" height="{_CELL - 2}" '
+                f'fill="#0050a0" fill-opacity="{min(1.0, max(0.02, shade)):.2f}" stroke="#ddd">'
+                f"<title>{escape(titles[r][c])}</title></rect>"
+            )
+    return _svg(drawn, 30 + _CELL * len(rows))
+
+
+def _across(x: float, xs: Sequence[float]) -> float:
+    return _MARGIN + _share(x, xs) * (_WIDTH - 2 * _MARGIN)
+
+
+def _upward(y: float, ys: Sequence[float]) -> float:
+    return _HEIGHT - _MARGIN - _share(y, ys) * (_HEIGHT - 2 * _MARGIN)
+
+
+def _share(value: float, values: Sequence[float]) -> float:
+    low, high = min(values), max(values)
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def _legend(names: Sequence[str]) -> list[str]:
+    return [
+        f'<text x="{_MARGIN + 8}" y="{16 + 15 * number}" fill="{COLOURS[number % len(COLOURS)]}">'
+        f"{escape(name)}</text>"
+        for number, name in enumerate(names)
+    ]
+
+
+def _svg(parts: Sequence[str], height: int) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">\n' + "\n".join(parts) + "\n</svg>"
