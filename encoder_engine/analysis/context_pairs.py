@@ -58,8 +58,7 @@ def read_pairs(records: Sequence[Record]) -> tuple[list[ContextPair], int]:
     pairs = []
     for record in records:
         lemma = record.text("word")
-        sides = [_find(lemma, record.text(name).split()) for name in ("s1", "s2")]
-        first, second = sides
+        first, second = (_find(lemma, record.text(name).split()) for name in ("s1", "s2"))
         if first is not None and second is not None:
             pairs.append(ContextPair(first, second, record.number_of("label") == 1))
     return pairs, len(records) - len(pairs)
@@ -93,7 +92,8 @@ def score_pairs(
     choosing = {lemmas[n] for n in drawn[: len(lemmas) // 2].tolist()}
     chooses = np.array([pair.first.lemma in choosing for pair in pairs])
     same = np.array([pair.same for pair in pairs])
-    sides = [word_vectors(subject, [pair[side] for pair in pairs]) for side in (0, 1)]
+    both = [pair.first for pair in pairs], [pair.second for pair in pairs]
+    sides = [word_vectors(subject, words) for words in both]
     if zscore is not None:
         sides = [zscore.apply(side) for side in sides]
     cosines = _cosines(*sides)

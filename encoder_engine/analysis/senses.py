@@ -102,9 +102,9 @@ def word_vectors(
     found: list[Vectors] = []
     numbers: list[npt.NDArray[np.int64]] = []
     for batch in subject.word_states([word.words for word in words]):
-        asked = places[batch.sentences] == batch.words
-        numbers.append(batch.sentences[asked])
-        found.append(batch.states[list(chosen)][:, asked].astype(np.float64).sum(0))
+        requested = places[batch.sentences] == batch.words
+        numbers.append(batch.sentences[requested])
+        found.append(batch.states[list(chosen)][:, requested].astype(np.float64).sum(0))
     order = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
     missing = np.setdiff1d(np.arange(len(words)), order)
     if len(missing):

@@ -1,0 +1,1 @@
+"""Tests of analysis: senses, geometry, probes, heads, languages."""
