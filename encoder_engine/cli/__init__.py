@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
@@ -59,6 +60,7 @@ _VERBS = (
     fill_mask,
     finetune,
     index,
+    isotropy,
     mine_negatives,
     plot,
     predict,

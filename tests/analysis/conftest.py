@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from encoder_engine.analysis.subject import Subject
-from tests.cli.conftest import Result, Run, run
+from tests.cli.conftest import Result, Run, model, run
 from tests.finetuning.tiny import WORDS, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Result", "Run", "run"]
+__all__ = ["Result", "Run", "model", "run"]
 
 
 @pytest.fixture(scope="session")
