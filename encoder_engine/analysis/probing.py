@@ -1,0 +1,171 @@
+"""Probes of every layer, beside control tasks (Hewitt & Liang 2019), and of mixes of layers.
+
+How it works: features are standardised by the training edges. The control task gives each word
+type a random label, drawn from the labels' frequencies: a probe that learns it as well has
+memorised words. Selectivity is the task's accuracy minus the control's. The expected layer (Tenney
+et al. 2019) is the mean layer, weighted by what each one adds to the mix of those below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from encoder_engine.analysis.edges import edge_states
+from encoder_engine.analysis.probe_fit import fit_probe
+from encoder_engine.analysis.zscore import ZScore
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.analysis.edges import EdgeSet
+    from encoder_engine.analysis.subject import Subject
+
+__all__ = ["LayerProbe", "MixProbe", "ProbeData", "probe_layers", "probe_mixes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerProbe:
+    """Accuracy, in percent, of the probe of one layer, and of its control task."""
+
+    layer: int
+    accuracy: float
+    control: float
+    converged: bool
+
+    @property
+    def selectivity(self) -> float:
+        """Accuracy minus that of the control task, in points."""
+        return self.accuracy - self.control
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixProbe:
+    """Probes of mixes of layers 0 to l.
+
+    ``accuracies``: in percent, of each l.
+    ``weights``: of the mix of all layers.
+    ``centre``: the mean layer by these weights.
+    ``expected_layer``: the mean layer by what each adds; None: no layer adds anything.
+    """
+
+    accuracies: tuple[float, ...]
+    weights: tuple[float, ...]
+    centre: float
+    expected_layer: float | None
+    converged: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProbeData:
+    """Standardised states [L + 1, n, D] of training and test edges, and the labels [n] of each.
+
+    ``train_control``, ``test_control``: the labels of the control task. A test label that training
+    does not have is -1, which is never predicted.
+    """
+
+    train: Tensor
+    test: Tensor
+    train_labels: Tensor
+    test_labels: Tensor
+    train_control: Tensor
+    test_control: Tensor
+    labels: tuple[str, ...]
+
+    @classmethod
+    def measure(cls, subject: Subject, train: EdgeSet, test: EdgeSet, seed: int = 0) -> ProbeData:
+        """Compute all states once. Raises :class:`InputError` for fewer than two labels."""
+        states, edges = zip(*(edge_states(subject, part) for part in (train, test)), strict=True)
+        names = tuple(sorted({edge.label for edge in edges[0]}))
+        if len(names) < 2:
+            raise InputError(f"the training edges have {len(names)} labels; a probe needs two")
+        numbers = {name: number for number, name in enumerate(names)}
+        gold = [torch.tensor([numbers.get(e.label, -1) for e in part]) for part in edges]
+        types = [
+            [part.word_type(edge) for edge in kept]
+            for part, kept in zip((train, test), edges, strict=True)
+        ]
+        control = _control_labels(types, gold[0], seed)
+        scores = [ZScore.fit(layer) for layer in states[0]]
+        standardised = [
+            torch.from_numpy(
+                np.stack([z.apply(x) for z, x in zip(scores, part, strict=True)]).astype(np.float32)
+            )
+            for part in states
+        ]
+        return cls(
+            train=standardised[0],
+            test=standardised[1],
+            train_labels=gold[0],
+            test_labels=gold[1],
+            train_control=control[0],
+            test_control=control[1],
+            labels=names,
+        )
+
+    @property
+    def most_frequent(self) -> float:
+        """The share of test edges, in percent, with training's most frequent label."""
+        constant = self.train_labels.bincount().argmax()
+        return 100.0 * float((self.test_labels == constant).double().mean())
+
+
+def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[Tensor]:
+    """Return random labels of the training and test edges, one for each word type."""
+    names = sorted({name for part in types for name in part})
+    counts = labels.bincount().double().numpy()
+    drawn = np.random.default_rng(seed).choice(
+        len(counts), size=len(names), p=counts / counts.sum()
+    )
+    of_type = dict(zip(names, drawn.tolist(), strict=True))
+    return [torch.tensor([of_type[name] for name in part]) for part in types]
+
+
+def probe_layers(
+    data: ProbeData, *, hidden: int = 0, control: bool = True, steps: int = 300
+) -> tuple[LayerProbe, ...]:
+    """Fit a probe, and its control task, on each layer alone."""
+    found = []
+    for layer in range(len(data.train)):
+        train, test = data.train[layer : layer + 1], data.test[layer : layer + 1]
+        size = len(data.labels)
+        task = fit_probe(train, data.train_labels, size, hidden=hidden, steps=steps)
+        accuracy, other = task.accuracy(test, data.test_labels), float("nan")
+        converged = task.converged
+        if control:
+            fitted = fit_probe(train, data.train_control, size, hidden=hidden, steps=steps)
+            other = fitted.accuracy(test, data.test_control)
+            converged = converged and fitted.converged
+        found.append(LayerProbe(layer=layer, accuracy=accuracy, control=other, converged=converged))
+    return tuple(found)
+
+
+def probe_mixes(data: ProbeData, *, hidden: int = 0, steps: int = 300) -> MixProbe:
+    """Fit probes of the mixes of layers 0 to l, for every l."""
+    fitted = [
+        fit_probe(
+            *(data.train[: layer + 1], data.train_labels, len(data.labels)),
+            hidden=hidden,
+            steps=steps,
+        )
+        for layer in range(len(data.train))
+    ]
+    scores = [
+        probe.accuracy(data.test[: layer + 1], data.test_labels)
+        for layer, probe in enumerate(fitted)
+    ]
+    # What a layer takes away counts as nothing, so that the mean lies between the layers.
+    gains = np.maximum(np.diff(scores), 0.0)
+    layers = np.arange(1, len(scores))
+    weights = fitted[-1].weights
+    return MixProbe(
+        accuracies=tuple(scores),
+        weights=weights,
+        centre=float(np.dot(np.arange(len(weights)), weights)),
+        expected_layer=float(layers @ gains / gains.sum()) if gains.sum() > 0 else None,
+        converged=all(probe.converged for probe in fitted),
+    )
