@@ -103,9 +103,9 @@ def fit_probe(
         shrunk = sum((matrix**2).sum() for matrix in probe.matrices())
         value = F.cross_entropy(probe(states_LND), labels_N) + penalty / (2 * number) * shrunk
         value.backward()  # type: ignore[no-untyped-call]
-        return float(value)
+        return float(value.detach())
 
-    optimizer.step(loss)  # type: ignore[arg-type]
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
     loss()
     steepest = max(float(p.grad.abs().max()) for p in probe.parameters() if p.grad is not None)
     mix = () if probe.mix is None else tuple(probe.mix.detach().softmax(0).tolist())

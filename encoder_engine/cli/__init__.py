@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from encoder_engine.cli.analysis.isotropy import isotropy
+from encoder_engine.cli.analysis.probe import probe
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
@@ -66,6 +67,7 @@ _VERBS = (
     predict,
     prepare,
     pretrain,
+    probe,
     quantize,
     score,
     search,

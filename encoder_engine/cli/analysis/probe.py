@@ -1,0 +1,136 @@
+"""``encoder-engine probe``: linear probes and control tasks, by layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
+from encoder_engine.cli.common import count, debug_option
+
+if TYPE_CHECKING:
+    from encoder_engine.analysis.probing import LayerProbe, MixProbe
+    from encoder_engine.pages.report import Part
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.argument("train", metavar="TRAIN")
+@click.argument("test", metavar="TEST")
+@click.option(
+    "--label",
+    default="upos",
+    show_default=True,
+    help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head.",
+)
+@click.option("--train-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
+@click.option("--test-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
+@click.option(
+    "--hidden",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Features of a hidden layer; 0: linear probes.",
+)
+@click.option("--no-control", is_flag=True, help="Leave out the control tasks.")
+@click.option("--mix", is_flag=True, help="Probe mixes of layers 0 to l too.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=300, show_default=True, help="Of L-BFGS, most."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the control labels.")
+@analysis_options
+@debug_option
+def probe(model: str, train: str, test: str, **options: Any) -> None:
+    """Predict the labels of TEST from each layer of MODEL, by probes trained on TRAIN.
+
+    Files: .conllu, .conll with tags, or .jsonl of edge probing (text, targets).
+    """
+    subject = load_subject(model, options)
+    from encoder_engine.analysis.edges import read_edges
+    from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
+
+    data = ProbeData.measure(
+        subject,
+        read_edges(train, options["label"], options["train_rows"]),
+        read_edges(test, options["label"], options["test_rows"]),
+        options["seed"],
+    )
+    fitting = {"hidden": options["hidden"], "steps": options["steps"]}
+    layers = probe_layers(data, control=not options["no_control"], **fitting)
+    mix = probe_mixes(data, **fitting) if options["mix"] else None
+    kind = f"hidden layer of {options['hidden']}" if options["hidden"] else "linear"
+    summary = (
+        f"Probes: {kind}. {count(data.train.shape[1])} training edges, "
+        f"{count(data.test.shape[1])} test edges, {len(data.labels)} labels; the most frequent has "
+        f"{data.most_frequent:.1f}% of the test. Layer 0 is the embeddings."
+    )
+    stopped = [str(found.layer) for found in layers if not found.converged]
+    if stopped:
+        summary += f" Unconverged after {options['steps']} steps: layers {', '.join(stopped)}."
+    values = {
+        "model": model,
+        "train": data.train.shape[1],
+        "test": data.test.shape[1],
+        "labels": len(data.labels),
+        "most_frequent": data.most_frequent,
+        "layers": [_values(found) for found in layers],
+        "mix": None if mix is None else asdict(mix),
+    }
+    parts = _parts(layers, mix)
+    write_result(f"Probes of {model}: {options['label']}", summary, parts, values, options)
+
+
+def _values(found: LayerProbe) -> dict[str, Any]:
+    """Return a layer's numbers; without a control task those are null."""
+    values = asdict(found) | {"selectivity": found.selectivity}
+    return {name: None if value != value else value for name, value in values.items()}
+
+
+def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
+    from encoder_engine.pages.drawings import draw_lines
+    from encoder_engine.pages.report import Bars, Drawing, Table
+
+    with_control = layers[0].control == layers[0].control
+    rows = [
+        (
+            str(found.layer),
+            f"{found.accuracy:.1f}",
+            f"{found.control:.1f}" if with_control else "",
+            f"{found.selectivity:.1f}" if with_control else "",
+            "" if found.converged else "unconverged",
+        )
+        for found in layers
+    ]
+    lines = {"accuracy": [found.accuracy for found in layers]}
+    if with_control:
+        lines["control task"] = [found.control for found in layers]
+    parts: list[Part] = [
+        Table(
+            title="Accuracy, percent",
+            columns=("layer", "accuracy", "control", "selectivity", "note"),
+            rows=rows,
+        ),
+        Drawing(
+            title="Accuracy by layer",
+            svg=draw_lines(lines, [str(found.layer) for found in layers], ".0f"),
+        ),
+    ]
+    if mix is not None:
+        expected = "none" if mix.expected_layer is None else f"{mix.expected_layer:.2f}"
+        parts += [
+            Table(
+                title="Mixes of layers 0 to l",
+                columns=("l", "accuracy"),
+                rows=[(str(n), f"{value:.1f}") for n, value in enumerate(mix.accuracies)],
+                note=f"Expected layer {expected}; centre of the weights {mix.centre:.2f}."
+                + ("" if mix.converged else " Unconverged."),
+            ),
+            Bars(
+                title="Weights of the mix of all layers",
+                labels=[f"layer {n}" for n in range(len(mix.weights))],
+                values=mix.weights,
+            ),
+        ]
+    return parts

@@ -1,0 +1,124 @@
+"""Probes: edges, the fit, control tasks, mixes, and the verb."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges
+from encoder_engine.analysis.probe_fit import fit_probe
+from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
+from encoder_engine.errors import InputError, RowError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.analysis.subject import Subject
+    from tests.analysis.conftest import Run
+
+
+def test_relations_join_a_word_with_its_head_and_leave_out_the_root(conllu: Path) -> None:
+    edges = read_edges(conllu, "deprel", 1)
+    assert [edge.spans for edge in edges.edges] == [
+        ((place, place + 1), (place - 1, place)) for place in range(1, 6)
+    ]
+
+
+def test_targets_of_edge_probing_are_spans(tmp_path: Path) -> None:
+    path = tmp_path / "edges.jsonl"
+    target = {"span1": [0, 2], "span2": [2, 3], "label": "ARG0"}
+    path.write_text(json.dumps({"text": "the good film", "targets": [target]}) + "\n")
+    (edge,) = read_edges(path).edges
+    assert edge.spans == ((0, 2), (2, 3))
+    path.write_text(json.dumps({"text": "the", "targets": [target]}) + "\n")
+    with pytest.raises(RowError, match="outside of the text"):
+        read_edges(path)
+    path.write_text(json.dumps({"text": "the", "targets": []}) + "\n")
+    with pytest.raises(InputError, match="has no edge"):
+        read_edges(path)
+
+
+def test_a_span_is_the_mean_of_its_words(subject: Subject, tmp_path: Path) -> None:
+    path = tmp_path / "edges.jsonl"
+    targets = [{"span1": [0, 3], "label": "x"}, {"span1": [1, 2], "label": "y"}]
+    rows = [{"text": "the good film", "targets": targets}, {"text": "a plot", "targets": []}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    states, edges = edge_states(subject, read_edges(path))
+    (words,) = subject.word_states([["the", "good", "film"]])
+    assert [edge.label for edge in edges] == ["x", "y"]
+    expected = np.stack([words.states.mean(1), words.states[:, 1]], 1)
+    bound = 8 * np.finfo(np.float32).eps * np.abs(expected).max()
+    np.testing.assert_allclose(states, expected, atol=bound)
+
+
+def test_the_linear_probe_is_scikit_learns_regression() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    generator = np.random.default_rng(0)
+    states = generator.normal(size=(300, 8)).astype(np.float32)
+    labels = (states @ generator.normal(size=(8, 3)) + generator.gumbel(size=(300, 3))).argmax(1)
+    fitted = fit_probe(torch.from_numpy(states)[None], torch.from_numpy(labels), 3)
+    assert fitted.converged
+    peer = linear_model.LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(states, labels)
+    with torch.no_grad():
+        scores = fitted.probe(torch.from_numpy(states)[None]).softmax(1).numpy()
+    # The objective is strongly convex with 1 / n, so a gradient of 1e-4 in each of 27 entries
+    # leaves the weights within sqrt(27) * 1e-4 * n; in practice far nearer.
+    assert (scores.argmax(1) == peer.predict(states)).mean() > 0.99
+    assert np.abs(scores - peer.predict_proba(states)).max() < np.sqrt(27) * 1e-4 * 300
+
+
+def test_a_probe_that_runs_out_of_steps_is_unconverged() -> None:
+    states, labels = torch.randn(1, 50, 4), torch.arange(50) % 3
+    assert not fit_probe(states, labels, 3, steps=1).converged
+
+
+def test_random_labels_stay_at_chance_and_given_ones_are_learned(
+    subject: Subject, conllu: Path
+) -> None:
+    edges = read_edges(conllu)
+    data = ProbeData.measure(subject, edges, edges)
+    found = probe_layers(data)
+    assert found[0].accuracy == 100.0
+    # A word type has one control label, so that the embeddings hold all that it needs.
+    assert found[0].control == 100.0
+    noise = torch.randn(data.train.shape, generator=torch.Generator().manual_seed(0))
+    blind = fit_probe(noise[:1], data.train_labels, len(data.labels))
+    unseen = torch.randn(data.train.shape, generator=torch.Generator().manual_seed(1))
+    labels = data.train_labels.numpy()
+    shares = np.bincount(labels) / len(labels)
+    # Four standard deviations above the share of the most frequent label.
+    bound = shares.max() + 4 * np.sqrt(0.25 / len(labels))
+    assert blind.accuracy(unseen[:1], data.train_labels) < 100 * bound
+
+
+def test_mixes_weigh_layers_and_an_mlp_has_a_hidden_layer(subject: Subject, conllu: Path) -> None:
+    edges = read_edges(conllu)
+    train = EdgeSet(edges.sentences, [e for e in edges.edges if e.sentence < 30])
+    test = EdgeSet(edges.sentences, [e for e in edges.edges if e.sentence >= 30])
+    data = ProbeData.measure(subject, train, test)
+    mix = probe_mixes(data)
+    assert sum(mix.weights) == pytest.approx(1.0)
+    assert len(mix.accuracies) == 3
+    assert 0 <= mix.centre <= 2
+    hidden = probe_layers(data, hidden=8, control=False)
+    assert [found.accuracy for found in hidden] == [100.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("label", ["upos", "deprel"])
+def test_the_verb_probes_every_layer(
+    tiny: Path, conllu: Path, run: Run, tmp_path: Path, label: str
+) -> None:
+    arguments = ("probe", tiny, conllu, conllu, "--label", label, "--mix", "--device", "cpu")
+    page = tmp_path / "page.html"
+    result = run(*arguments, "--json", "--html", page)
+    assert result.code == 0, result.errors
+    found = json.loads(result.output)
+    assert [layer["layer"] for layer in found["layers"]] == [0, 1, 2]
+    assert "Expected layer" in page.read_text()
+    result = run(*arguments, "--no-control", "--steps", "1")
+    assert "Unconverged after 1 steps" in result.output
