@@ -1,6 +1,6 @@
 """Probes of every layer, beside control tasks (Hewitt & Liang 2019), and of mixes of layers.
 
-How it works: features are standardised by the training edges. The control task gives each word
+How it works: features are centred by the training edges' mean. The control task gives each word
 type a random label, drawn from the labels' frequencies: a probe that learns it as well has
 memorised words. Selectivity is the task's accuracy minus the control's. The expected layer (Tenney
 et al. 2019) is the mean layer, weighted by what each one adds to the mix of those below it.
@@ -16,7 +16,6 @@ import torch
 
 from encoder_engine.analysis.edges import edge_states
 from encoder_engine.analysis.probe_fit import fit_probe
-from encoder_engine.analysis.zscore import ZScore
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class MixProbe:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProbeData:
-    """Standardised states [L + 1, n, D] of training and test edges, and the labels [n] of each.
+    """Centred states [L + 1, n, D] of training and test edges, and the labels [n] of each.
 
     ``train_control``, ``test_control``: the labels of the control task. A test label that training
     does not have is -1, which is never predicted.
@@ -90,16 +89,12 @@ class ProbeData:
             for part, kept in zip((train, test), edges, strict=True)
         ]
         control = _control_labels(types, gold[0], seed)
-        scores = [ZScore.fit(layer) for layer in states[0]]
-        standardised = [
-            torch.from_numpy(
-                np.stack([z.apply(x) for z, x in zip(scores, part, strict=True)]).astype(np.float32)
-            )
-            for part in states
-        ]
+        # Centred alone: the regression then starts at the labels' frequencies.
+        means = states[0].mean(1, keepdims=True)
+        train_states, test_states = (torch.from_numpy(part - means) for part in states)
         return cls(
-            train=standardised[0],
-            test=standardised[1],
+            train=train_states,
+            test=test_states,
             train_labels=gold[0],
             test_labels=gold[1],
             train_control=control[0],

@@ -11,6 +11,7 @@ require_torch("encoder_engine.ops")
 
 from encoder_engine.ops.activation import bias_gelu, geglu, swiglu
 from encoder_engine.ops.attention import Disentangled, attention, attention_probabilities
+from encoder_engine.ops.attention_statistics import AttentionStatistics, attention_statistics
 from encoder_engine.ops.embedding import embedding
 from encoder_engine.ops.layer_norm import layer_norm, rms_norm
 from encoder_engine.ops.linear import linear
@@ -36,6 +37,7 @@ from encoder_engine.ops.weights import Approximation, QuantizedWeight
 __all__ = [
     "POOLING_MODES",
     "Approximation",
+    "AttentionStatistics",
     "Disentangled",
     "MaskedTokenLoss",
     "PoolingMode",
@@ -45,6 +47,7 @@ __all__ = [
     "Transform",
     "attention",
     "attention_probabilities",
+    "attention_statistics",
     "bias_gelu",
     "embedding",
     "explain",

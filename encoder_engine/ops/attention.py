@@ -141,7 +141,7 @@ def attention(
     fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Raises
     :class:`ShapeError`.
     """
-    _check_rows(query_THD, key_TKD, sequences, query_rows)
+    check_rows(query_THD, key_TKD, sequences, query_rows)
     if value_TKD.shape != key_TKD.shape:
         raise ShapeError(f"value is {list(value_TKD.shape)}, key is {list(key_TKD.shape)}")
     check_alike(query_THD, key=key_TKD, value=value_TKD)
@@ -157,9 +157,9 @@ def attention(
         global_rows,
         disentangled,
     )
-    _check_terms(terms, query_THD, sequences)
+    check_terms(terms, query_THD, sequences)
     query_THD, key_TKD, value_TKD = autocast(query_THD, key_TKD, value_TKD)
-    function = _find(_ATTENTION, implementation, terms, query_THD, key_TKD, value_TKD)
+    function = find_attention(_ATTENTION, implementation, terms, query_THD, key_TKD, value_TKD)
     result: Tensor = function(query_THD, key_TKD, value_TKD, sequences, terms)
     return result
 
@@ -182,7 +182,7 @@ def attention_probabilities(
 
     Arguments are those of :func:`attention`. Returns [B, H, L, L], zero outside each sequence.
     """
-    _check_rows(query_THD, key_TKD, sequences, None)
+    check_rows(query_THD, key_TKD, sequences, None)
     check_alike(query_THD, key=key_TKD)
     terms = Terms(
         query_THD.shape[2] ** -0.5 if scale is None else scale,
@@ -195,13 +195,13 @@ def attention_probabilities(
         global_rows,
         disentangled,
     )
-    _check_terms(terms, query_THD, sequences)
-    function = _find(_PROBABILITIES, implementation, terms, query_THD, key_TKD)
+    check_terms(terms, query_THD, sequences)
+    function = find_attention(_PROBABILITIES, implementation, terms, query_THD, key_TKD)
     result: Tensor = function(query_THD, key_TKD, sequences, terms)
     return result
 
 
-def _find(
+def find_attention(
     operation: Operation, implementation: str | None, terms: Terms, *tensors: Tensor
 ) -> Callable[..., Any]:
     (_, num_heads, head_dim), (_, num_key_heads, _) = (x.shape for x in tensors[:2])
@@ -215,7 +215,7 @@ def _find(
     )
 
 
-def _check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
+def check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
     window = terms.window
     if window is not None and (not isinstance(window, int) or window < 0):
         raise ShapeError(f"window must be a number of tokens, 0 or more, or None, got {window}")
@@ -290,7 +290,7 @@ def _check_disentangled(terms: Disentangled | None, query_THD: Tensor) -> None:
         )
 
 
-def _check_rows(
+def check_rows(
     query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, query_rows: SelectedRows | None
 ) -> None:
     if query_THD.dim() != 3 or key_TKD.dim() != 3 or query_THD.shape[2] != key_TKD.shape[2]:

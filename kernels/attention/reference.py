@@ -32,8 +32,8 @@ def attention(
         for head in range(num_heads):
             query = query_MHD[queries, head].double()
             key, value = (x[start:stop, head // group].double() for x in (key_TKD, value_TKD))
-            scores = _scores(query, key, head, start, places, terms)
-            weights = _softmax(scores)
+            scores = scores_of(query, key, head, start, places, terms)
+            weights = softmax_of(scores)
             if terms.dropout > 0.0:
                 weights = torch.dropout(weights, terms.dropout, train=True)
             heads.append(weights @ value)
@@ -61,12 +61,12 @@ def attention_probabilities(
         for head in range(num_heads):
             query = query_THD[start:stop, head].double()
             key = key_TKD[start:stop, head // group].double()
-            weights = _softmax(_scores(query, key, head, start, places, terms))
+            weights = softmax_of(scores_of(query, key, head, start, places, terms))
             padded[row, head, : stop - start, : stop - start] = weights
     return padded.to(query_THD.dtype)
 
 
-def _scores(
+def scores_of(
     query_QD: Tensor, key_KD: Tensor, head: int, start: int, places: list[int], terms: Terms
 ) -> Tensor:
     """Return scores of the queries at these places of the sequence that begins at ``start``."""
@@ -100,7 +100,7 @@ def _scores(
     return scores_QK
 
 
-def _softmax(scores_QK: Tensor) -> Tensor:
+def softmax_of(scores_QK: Tensor) -> Tensor:
     if scores_QK.numel() == 0:
         return scores_QK
     exponentials = (scores_QK - scores_QK.amax(dim=1, keepdim=True)).exp()

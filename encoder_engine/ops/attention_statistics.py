@@ -1,0 +1,107 @@
+"""Statistics of attention weights by query and head, without a matrix of them: the contract.
+
+Dimensions: T packed tokens, H heads, K heads of keys, D head size, C marks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.kernels.attention.terms import Disentangled, Terms
+from encoder_engine.ops.attention import AttentionFacts, check_rows, check_terms, find_attention
+from encoder_engine.ops.registry import Implementation, Operation, check_alike
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.packing import SelectedRows, Sequences
+
+__all__ = ["AttentionStatistics", "attention_statistics"]
+
+# Distances whose weight is given apart: the token before, the token itself, the token after.
+OFFSETS = (-1, 0, 1)
+
+_STATISTICS = Operation(
+    "attention_statistics",
+    AttentionFacts,
+    (
+        Implementation(name="aten", module="encoder_engine.ops.aten.attention_statistics"),
+        Implementation(
+            name="reference", module="encoder_engine.kernels.attention.statistics_reference"
+        ),
+    ),
+)
+
+
+class AttentionStatistics(NamedTuple):
+    """Statistics of the weights of each query and head.
+
+    maximum_TH: the greatest weight.
+    offset_TH: its key's place less the query's, int64; the first of equals.
+    entropy_TH: in nats.
+    distance_TH: the mean distance between query and key, in tokens.
+    near_THO: the weights of the tokens before, at and after the query, [T, H, 3].
+    marked_THC: the summed weights of the keys with each mark.
+    """
+
+    maximum_TH: Tensor
+    offset_TH: Tensor
+    entropy_TH: Tensor
+    distance_TH: Tensor
+    near_THO: Tensor
+    marked_THC: Tensor
+
+
+def attention_statistics(
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    sequences: Sequences,
+    marks_TC: Tensor,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    causal: bool = False,
+    alibi_slopes_H: Tensor | None = None,
+    relative_bias_HR: Tensor | None = None,
+    disentangled: Disentangled | None = None,
+    global_rows: SelectedRows | None = None,
+    implementation: str | None = None,
+) -> AttentionStatistics:
+    """Summarise the attention weights, of which only a tile of query rows exists at a time.
+
+    Equals the statistics of :func:`attention_probabilities`, in memory that grows with T.
+
+    ``marks_TC``: bool [T, C]; the marks of each token as a key, such as "is a separator".
+    Other arguments are those of :func:`attention`. No gradient is computed. Raises
+    :class:`ShapeError`.
+    """
+    check_rows(query_THD, key_TKD, sequences, None)
+    check_alike(query_THD, key=key_TKD)
+    if marks_TC.dim() != 2 or marks_TC.shape[0] != query_THD.shape[0]:
+        raise ShapeError(
+            f"marks must be [{query_THD.shape[0]}, C], a row for each token, got "
+            f"{list(marks_TC.shape)}"
+        )
+    if str(marks_TC.dtype) != "torch.bool" or marks_TC.device != query_THD.device:
+        raise ShapeError(
+            f"marks must be torch.bool on {query_THD.device}, got {marks_TC.dtype} on "
+            f"{marks_TC.device}"
+        )
+    terms = Terms(
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        0.0,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        None,
+        global_rows,
+        disentangled,
+    )
+    check_terms(terms, query_THD, sequences)
+    function = find_attention(_STATISTICS, implementation, terms, query_THD, key_TKD)
+    found: AttentionStatistics = AttentionStatistics(
+        *function(query_THD.detach(), key_TKD.detach(), sequences, marks_TC, terms)
+    )
+    return found

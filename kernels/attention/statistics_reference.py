@@ -1,0 +1,48 @@
+"""Statistics of attention weights, from the float64 matrix of one sequence and head at a time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from .reference import scores_of, softmax_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..common.layout import Layout
+    from .terms import Terms
+
+
+def attention_statistics(
+    query_THD: Tensor, key_TKD: Tensor, sequences: Layout, marks_TC: Tensor, terms: Terms
+) -> tuple[Tensor, ...]:
+    """Return maximum, offset, entropy, distance, near and marked weights."""
+    num_tokens, num_heads = query_THD.shape[:2]
+    group = num_heads // key_TKD.shape[1]
+    found = query_THD.double().new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1])
+    offsets = query_THD.new_zeros(num_tokens, num_heads, dtype=torch.int64)
+    for start, stop in pairwise(sequences.offsets.tolist()):
+        places = list(range(stop - start))
+        for head in range(num_heads):
+            query, key = query_THD[start:stop, head], key_TKD[start:stop, head // group]
+            weights = softmax_of(
+                scores_of(query.double(), key.double(), head, start, places, terms)
+            )
+            for place in places:
+                row = weights[place]
+                target = found[start + place, head]
+                best = int(row.argmax())
+                offsets[start + place, head] = best - place
+                target[0] = row[best]
+                target[1] = -(row[row > 0] * row[row > 0].log()).sum()
+                distances = (torch.arange(len(row), device=row.device) - place).abs()
+                target[2] = (row * distances).sum()
+                for number, near in enumerate((place - 1, place, place + 1)):
+                    target[3 + number] = row[near] if 0 <= near < len(row) else 0.0
+                target[6:] = row @ marks_TC[start:stop].double()
+    maximum, entropy, distance = (found[..., n].to(query_THD.dtype) for n in range(3))
+    near, marked = found[..., 3:6].to(query_THD.dtype), found[..., 6:].to(query_THD.dtype)
+    return maximum, offsets, entropy, distance, near, marked
