@@ -17,7 +17,7 @@ parameters.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -41,7 +41,18 @@ if TYPE_CHECKING:
     )
     from encoder_engine.packing import SelectedRows, Sequences
 
-__all__ = ["BlockInputs", "DistanceVectors", "Distances", "RelativeBias", "SelfAttention"]
+__all__ = [
+    "BlockInputs",
+    "DistanceVectors",
+    "Distances",
+    "RelativeBias",
+    "SelfAttention",
+    "Weights",
+]
+
+
+# The probabilities of a block's attention, or their statistics.
+Weights: TypeAlias = Tensor | ops.AttentionStatistics
 
 
 class Distances(NamedTuple):
@@ -66,6 +77,7 @@ class BlockInputs(NamedTuple):
     global_rows: rows that attend to, and are attended by, their whole sequence beyond the window.
     distances: vectors of distances, for disentangled attention.
     with_probabilities: blocks return their attention probabilities too.
+    marks_TC: blocks return the statistics of their attention instead, with these marks of keys.
     """
 
     sequences: Sequences
@@ -74,6 +86,7 @@ class BlockInputs(NamedTuple):
     global_rows: SelectedRows | None = None
     distances: Distances | None = None
     with_probabilities: bool = False
+    marks_TC: Tensor | None = None
 
 
 class _Terms(TypedDict):
@@ -123,8 +136,8 @@ class SelfAttention(nn.Module):
 
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and the probabilities [B, H, L, L] or None.
+    ) -> tuple[Tensor, Weights | None]:
+        """Return [T, D], and the probabilities [B, H, L, L], the statistics, or None.
 
         ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
         allowed then.
@@ -164,6 +177,11 @@ class SelfAttention(nn.Module):
             probabilities = ops.attention_probabilities(
                 query, key, inputs.sequences, global_rows=everywhere, **terms
             )
+        if inputs.marks_TC is not None:
+            statistics = ops.attention_statistics(
+                query, key, inputs.sequences, inputs.marks_TC, **terms
+            )
+            return self.output(mixed_THD.flatten(1)), statistics
         if everywhere is not None:
             mixed_THD, probabilities = self._put_global_rows(
                 hidden_TD, everywhere, mixed_THD, probabilities

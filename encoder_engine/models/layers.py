@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         EncoderSpec,
         FeedForwardSpec,
     )
-    from encoder_engine.models.attention import BlockInputs
+    from encoder_engine.models.attention import BlockInputs, Weights
     from encoder_engine.models.constants import Constant
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
@@ -187,8 +187,8 @@ class Block(nn.Module):
 
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and the probabilities [B, H, L, L] or None.
+    ) -> tuple[Tensor, Weights | None]:
+        """Return [T, D], and the probabilities [B, H, L, L], the statistics, or None.
 
         ``rows``: return [M, D] of these rows alone.
         """
@@ -220,7 +220,7 @@ class Block(nn.Module):
 
     def _forward_norm_first(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Weights | None]:
         normal_TD = hidden_TD if self.attention_norm is None else self.attention_norm(hidden_TD)
         mixed, probabilities = self.attention(normal_TD, inputs, rows)
         if self.attention_output_norm is not None:

@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.families.facts.unattended import refuse_unattended
-from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias
+from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias, Weights
 from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
@@ -205,7 +206,7 @@ class Network(nn.Module):
             else sequences,
             pooler_output=pooled_BD,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            attentions=_probabilities(attentions) if output_attentions else None,
         )
 
     def encode_unattended(self, batch: PackedBatch, unattended: Sequence[int]) -> Tensor:
@@ -226,6 +227,21 @@ class Network(nn.Module):
             hidden_TD, _ = self.blocks[index](hidden_TD, inputs, rows)
         return self._finish(hidden_TD)
 
+    @torch.no_grad()
+    def attention_statistics(
+        self, batch: PackedBatch, marks_TC: Tensor
+    ) -> tuple[ops.AttentionStatistics, ...]:
+        """Return the statistics of every block's attention, in memory that grows with T.
+
+        marks_TC: bool [T, C]; marks of each token as a key. See ``ops.attention_statistics``.
+        """
+        checked = self._checked(batch)
+        inputs = self._block_inputs(checked, False, None)._replace(
+            marks_TC=marks_TC.to(self.device)
+        )
+        _, found = self._call_blocks(self.embedding(checked), inputs, None, None, keep=False)
+        return tuple(one for one in found if isinstance(one, ops.AttentionStatistics))
+
     def _call_blocks(
         self,
         embedded_TD: Tensor,
@@ -234,12 +250,13 @@ class Network(nn.Module):
         last: int | None,
         *,
         keep: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the last output, or with ``keep`` all outputs, and the requested probabilities.
+    ) -> tuple[list[Tensor], list[Weights]]:
+        """Return the last output, or with ``keep`` all outputs, and the requested weights.
 
         The block in place ``last`` computes ``rows`` alone.
         """
-        hidden_states, attentions = [embedded_TD], []
+        hidden_states = [embedded_TD]
+        attentions: list[Weights] = []
         for place, index in enumerate(self._order):
             selected = rows if place == last else None
             hidden_TD, probabilities = self.blocks[index](hidden_states[-1], inputs, selected)
@@ -321,3 +338,7 @@ class Network(nn.Module):
             max_length=longest,
         )
         return batch.checked(limits).to(self.device)
+
+
+def _probabilities(found: Sequence[Weights]) -> tuple[Tensor, ...]:
+    return tuple(one for one in found if isinstance(one, Tensor))

@@ -101,6 +101,7 @@ def scores_of(
 
 
 def softmax_of(scores_QK: Tensor) -> Tensor:
+    """Return the softmax of each row."""
     if scores_QK.numel() == 0:
         return scores_QK
     exponentials = (scores_QK - scores_QK.amax(dim=1, keepdim=True)).exp()

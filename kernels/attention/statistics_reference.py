@@ -27,7 +27,8 @@ def attention_statistics(
     for start, stop in pairwise(sequences.offsets.tolist()):
         places = list(range(stop - start))
         for head in range(num_heads):
-            query, key = query_THD[start:stop, head], key_TKD[start:stop, head // group]
+            query = query_THD[start:stop, head].double()
+            key = key_TKD[start:stop, head // group].double()
             weights = softmax_of(
                 scores_of(query.double(), key.double(), head, start, places, terms)
             )
@@ -40,8 +41,8 @@ def attention_statistics(
                 target[1] = -(row[row > 0] * row[row > 0].log()).sum()
                 distances = (torch.arange(len(row), device=row.device) - place).abs()
                 target[2] = (row * distances).sum()
-                for number, near in enumerate((place - 1, place, place + 1)):
-                    target[3 + number] = row[near] if 0 <= near < len(row) else 0.0
+                for number, other in enumerate((place - 1, place, place + 1)):
+                    target[3 + number] = row[other] if 0 <= other < len(row) else 0.0
                 target[6:] = row @ marks_TC[start:stop].double()
     maximum, entropy, distance = (found[..., n].to(query_THD.dtype) for n in range(3))
     near, marked = found[..., 3:6].to(query_THD.dtype), found[..., 6:].to(query_THD.dtype)

@@ -1,0 +1,107 @@
+"""Statistics of attention equal those of the weights themselves, by every implementation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from encoder_engine import ops
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.aten import attention_statistics as aten
+from encoder_engine.packing import SelectedRows, Sequences
+
+LENGTHS = [5, 1, 0, 17, 5, 40]
+TERMS = ["plain", "window", "global", "causal", "alibi", "bias", "disentangled"]
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def terms_of(name: str, sequences: Sequences) -> dict[str, Any]:
+    """Return the optional arguments of a case with four heads of eight features."""
+    disentangled = ops.Disentangled(draw(6, 4, 8), draw(6, 4, 8), torch.arange(11) % 6)
+    terms: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "window": {"window": 3},
+        "global": {
+            "window": 2,
+            "global_rows": SelectedRows(torch.tensor([1, 8], dtype=torch.int32), sequences),
+        },
+        "causal": {"causal": True},
+        "alibi": {"alibi_slopes_H": torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64)},
+        "bias": {"relative_bias_HR": draw(4, 7)},
+        "disentangled": {"disentangled": disentangled},
+    }
+    return terms[name]
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("key_heads", [4, 2])
+@pytest.mark.parametrize("tile", [2**19, 4 * 20, 1])
+def test_statistics_are_those_of_the_weights(
+    monkeypatch: pytest.MonkeyPatch, terms: str, key_heads: int, tile: int
+) -> None:
+    if terms == "disentangled" and key_heads == 2:
+        pytest.skip("DeBERTa has as many key heads as heads")
+    monkeypatch.setattr(aten, "TILE", tile)
+    sequences = Sequences.from_lengths(LENGTHS)
+    query, key = 3 * draw(sequences.num_tokens, 4, 8), draw(sequences.num_tokens, key_heads, 8)
+    marks = draw(sequences.num_tokens, 3, seed=1) > 0
+    options = terms_of(terms, sequences)
+    probabilities = ops.attention_probabilities(query, key, sequences, **options)
+    weights = [probabilities[number, :, :n, :n].transpose(0, 1) for number, n in enumerate(LENGTHS)]
+    for implementation in ("aten", "reference"):
+        found = ops.attention_statistics(
+            query, key, sequences, marks, implementation=implementation, **options
+        )
+        for number, rows_QHL in enumerate(weights):
+            start, stop = sequences.offsets[number : number + 2].tolist()
+            if start == stop:
+                continue
+            here = [part[start:stop] for part in found]
+            places = torch.arange(stop - start)
+            distance_QL = places - places[:, None]
+            maximum, best = rows_QHL.max(2)
+            entropy = torch.special.entr(rows_QHL).sum(2)
+            near = [(rows_QHL * (distance_QL == n)[:, None]).sum(2) for n in ops_offsets()]
+            expected = (
+                maximum,
+                best - places[:, None],
+                entropy,
+                (rows_QHL * distance_QL.abs()[:, None]).sum(2),
+                torch.stack(near, 2),
+                rows_QHL @ marks[start:stop].double(),
+            )
+            for ours, theirs in zip(here, expected, strict=True):
+                # Float64: a few hundred roundings, of sums of at most forty distances.
+                torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+def ops_offsets() -> tuple[int, ...]:
+    """Return the distances that are given apart."""
+    return (-1, 0, 1)
+
+
+def test_memory_grows_with_the_tokens_and_not_with_their_square() -> None:
+    length = 4096
+    sequences = Sequences.from_lengths([length])
+    query = torch.randn(length, 4, 8)
+    largest = 0
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        ops.attention_statistics(query, query, sequences, torch.ones(length, 1, dtype=torch.bool))
+    for event in profile.function_events:
+        largest = max(largest, event.cpu_memory_usage)
+    # A few tiles, against 268 MB of weights.
+    assert largest < 4 * 8 * aten.TILE
+
+
+def test_marks_of_another_batch_are_refused() -> None:
+    sequences = Sequences.from_lengths([3])
+    rows = torch.zeros(3, 1, 4)
+    with pytest.raises(ShapeError, match="a row for each token"):
+        ops.attention_statistics(rows, rows, sequences, torch.ones(2, 1, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"must be torch\.bool"):
+        ops.attention_statistics(rows, rows, sequences, torch.ones(3, 1))
