@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Span = tuple[int, int]
 
-__all__ = ["Edge", "EdgeSet", "edge_states", "read_edges"]
+__all__ = ["Edge", "EdgeSet", "edge_states", "read_edges", "split_edges"]
 
 
 class Edge(NamedTuple):
@@ -111,6 +111,17 @@ def _targets(record: Record, num_words: int) -> Iterator[tuple[tuple[Span, ...],
         if label is None or not spans or not all(inside):
             record.refuse(f"the target {target!r:.80} has no label, or a span outside of the text")
         yield tuple((int(start), int(stop)) for start, stop in spans), str(label)
+
+
+def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
+    """Return the edges of the first ``num_train`` sentences, and those of the others."""
+    parts = [[e for e in edges.edges if (e.sentence < num_train) == first] for first in (1, 0)]
+    if not all(parts):
+        raise InputError(
+            f"{len(edges.sentences)} sentences leave no edge to train, or none to test, after the "
+            f"first {num_train}"
+        )
+    return EdgeSet(edges.sentences, parts[0]), EdgeSet(edges.sentences, parts[1])
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:

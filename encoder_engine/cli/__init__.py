@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.heads import heads
 from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.probe import probe
 from encoder_engine.cli.analysis.senses import senses
@@ -60,6 +61,7 @@ _VERBS = (
     evaluate,
     fill_mask,
     finetune,
+    heads,
     index,
     isotropy,
     mine_negatives,

@@ -122,3 +122,6 @@ def test_the_verb_probes_every_layer(
     assert "Expected layer" in page.read_text()
     result = run(*arguments, "--no-control", "--steps", "1")
     assert "Unconverged after 1 steps" in result.output
+    result = run("probe", tiny, conllu, "--train-rows", "30", "--device", "cpu", "--json")
+    assert json.loads(result.output)["test"] == 60
+    assert run("probe", tiny, conllu).code == 2

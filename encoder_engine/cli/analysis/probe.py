@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", metavar="MODEL")
 @click.argument("train", metavar="TRAIN")
-@click.argument("test", metavar="TEST")
+@click.argument("test", metavar="[TEST]", required=False)
 @click.option(
     "--label",
     default="upos",
@@ -42,21 +42,26 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the control labels.")
 @analysis_options
 @debug_option
-def probe(model: str, train: str, test: str, **options: Any) -> None:
+def probe(model: str, train: str, test: str | None, **options: Any) -> None:
     """Predict the labels of TEST from each layer of MODEL, by probes trained on TRAIN.
+
+    Without TEST, the sentences of TRAIN after the first --train-rows are the test.
 
     Files: .conllu, .conll with tags, or .jsonl of edge probing (text, targets).
     """
     subject = load_subject(model, options)
-    from encoder_engine.analysis.edges import read_edges
+    from encoder_engine.analysis.edges import read_edges, split_edges
     from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
 
-    data = ProbeData.measure(
-        subject,
-        read_edges(train, options["label"], options["train_rows"]),
-        read_edges(test, options["label"], options["test_rows"]),
-        options["seed"],
-    )
+    label, num_train, num_test = (options[n] for n in ("label", "train_rows", "test_rows"))
+    if test is None:
+        if num_train is None:
+            raise click.UsageError("without TEST, --train-rows says where the test begins")
+        most = None if num_test is None else num_train + num_test
+        parts = split_edges(read_edges(train, label, most), num_train)
+    else:
+        parts = read_edges(train, label, num_train), read_edges(test, label, num_test)
+    data = ProbeData.measure(subject, *parts, options["seed"])
     fitting = {"hidden": options["hidden"], "steps": options["steps"]}
     layers = probe_layers(data, control=not options["no_control"], **fitting)
     mix = probe_mixes(data, **fitting) if options["mix"] else None

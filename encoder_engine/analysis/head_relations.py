@@ -1,0 +1,109 @@
+"""Heads that find syntactic relations, beside the best fixed offset (Clark et al. 2019).
+
+How it works: the attention of a word to another is summed over the other's subwords, and averaged
+over its own. A head finds a dependent's head where that is the word it attends to most, the word
+itself and special tokens left out; or, the other way, finds the dependent from its head.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.analysis.edges import EdgeSet
+    from encoder_engine.analysis.subject import Subject, WordBatch
+
+__all__ = ["RelationScore", "score_relations"]
+
+# Matrices of weights exist for so many tokens at once.
+BATCH_TOKENS = 1024
+
+
+class RelationScore(NamedTuple):
+    """The best head of a relation, and the best fixed offset, in percent of its pairs.
+
+    ``from_dependent``: the head attends from the dependent to its head; False: the other way.
+    ``offset``: the head's place less the dependent's, in words.
+    """
+
+    relation: str
+    number: int
+    layer: int
+    head: int
+    from_dependent: bool
+    accuracy: float
+    offset: int
+    offset_accuracy: float
+
+
+def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> list[RelationScore]:
+    """Return the best head of each relation with at least ``least`` pairs, most frequent first."""
+    pairs: dict[int, list[tuple[int, int, str]]] = {}
+    for edge in edges.edges:
+        (dependent, _), (head, _) = edge.spans
+        pairs.setdefault(edge.sentence, []).append((dependent, head, edge.label))
+    right: dict[str, npt.NDArray[np.int64]] = {}
+    offsets: dict[str, Counter[int]] = {}
+    for batch in subject.word_batches(edges.sentences, batch_tokens=BATCH_TOKENS):
+        for sentence, words, best in _most_attended(subject, batch):
+            place_of = {word: place for place, word in enumerate(words)}
+            for dependent, head, label in pairs.get(sentence, ()):
+                if dependent not in place_of or head not in place_of:
+                    continue
+                d, h = place_of[dependent], place_of[head]
+                found = np.stack([best[:, :, d] == h, best[:, :, h] == d], 2)
+                right[label] = right.get(label, 0) + found.astype(np.int64)
+                offsets.setdefault(label, Counter())[head - dependent] += 1
+    scores = [_score(label, right[label], counts) for label, counts in offsets.items()]
+    return sorted((s for s in scores if s.number >= least), key=lambda s: -s.number)
+
+
+def _score(label: str, right: npt.NDArray[np.int64], offsets: Counter[int]) -> RelationScore:
+    number = offsets.total()
+    layer, head, way = (int(n) for n in np.unravel_index(right.argmax(), right.shape))
+    offset, times = offsets.most_common(1)[0]
+    return RelationScore(
+        relation=label,
+        number=number,
+        layer=layer,
+        head=head,
+        from_dependent=way == 0,
+        accuracy=100.0 * float(right[layer, head, way]) / number,
+        offset=offset,
+        offset_accuracy=100.0 * times / number,
+    )
+
+
+def _most_attended(
+    subject: Subject, batch: WordBatch
+) -> Iterator[tuple[int, Sequence[int], npt.NDArray[np.int64]]]:
+    """Yield each sentence, its words, and the word each attends to most, [layers, H, words].
+
+    The words of a window of a long sentence are a part of the sentence.
+    """
+    with torch.no_grad():
+        output = subject.encoder(batch.batch, output_attentions=True, output_pooled=False)
+    offsets = batch.batch.sequences.offsets
+    of_token = np.searchsorted(offsets, batch.tokens, side="right") - 1
+    for sequence in range(len(offsets) - 1):
+        read = np.flatnonzero(of_token == sequence)
+        if not len(read):
+            continue
+        numbers, places = np.unique(batch.owners[read], return_inverse=True)
+        length = int(offsets[sequence + 1] - offsets[sequence])
+        member = torch.zeros(length, len(numbers))
+        member[torch.from_numpy(batch.tokens[read] - offsets[sequence]), places] = 1.0
+        weights = torch.stack([a[sequence, :, :length, :length] for a in output.attentions])
+        member = member.to(weights)
+        words = (member / member.sum(0)).T @ weights @ member
+        words.diagonal(dim1=2, dim2=3).fill_(-1.0)
+        sentence = int(batch.sentences[numbers[0]])
+        yield sentence, batch.words[numbers].tolist(), words.argmax(3).cpu().numpy()

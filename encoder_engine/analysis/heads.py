@@ -1,0 +1,193 @@
+"""Attention heads: statistics over a corpus, and kinds (Clark et al. 2019; Voita et al. 2019).
+
+How it works: every block summarises its weights in tiles, so that no matrix of them is stored; the
+means are over the queries that are not special tokens.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.analysis.subject import Subject
+    from encoder_engine.ops import AttentionStatistics
+    from encoder_engine.packing import PackedBatch
+
+    Counts = npt.NDArray[np.int64]
+
+__all__ = ["MARKS", "HeadSummary", "kinds_of", "measure_heads"]
+
+MARKS = ("first", "special", "punctuation")
+# Maxima at one offset, mass on special tokens, maxima on the rarest token, entropy as a share of
+# that of even weights.
+POSITIONAL, SPECIAL, RARE, BROAD = 90.0, 50.0, 50.0, 90.0
+# Points over the best fixed offset.
+SYNTACTIC = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSummary:
+    """Means of a head over the queries of a corpus; shares in percent.
+
+    ``entropy`` in nats; ``evenness``: its share of the entropy of even weights.
+    ``offset``: the most frequent one of the maxima; ``offset_share``: how many maxima have it.
+    ``previous``, ``itself``, ``following``, ``first``, ``special``, ``punctuation``: mass.
+    ``rare``: queries whose maximum is on the rarest token of their sequence.
+    """
+
+    layer: int
+    head: int
+    maximum: float
+    entropy: float
+    evenness: float
+    distance: float
+    offset: int
+    offset_share: float
+    previous: float
+    itself: float
+    following: float
+    first: float
+    special: float
+    punctuation: float
+    rare: float
+
+
+def measure_heads(
+    subject: Subject, sentences: Sequence[Sequence[str]], *, batch_tokens: int = 4096
+) -> list[HeadSummary]:
+    """Measure every head; layers and heads count from 0."""
+    batches = [b.batch for b in subject.word_batches(sentences, batch_tokens=batch_tokens)]
+    vocabulary = subject.tokenizer.vocab_size
+    frequencies = np.zeros(vocabulary, np.int64)
+    for batch in batches:
+        frequencies += np.bincount(batch.input_ids.cpu().numpy(), minlength=vocabulary)
+    special, punctuation = _special(subject), _punctuation(subject)
+    totals: list[npt.NDArray[np.float64]] = []
+    offsets: list[dict[int, Counts]] = []
+    for batch in batches:
+        ids = batch.input_ids.cpu()
+        starts = batch.sequences.positions.cpu() == 0
+        marks_TC = torch.stack([starts, special[ids], punctuation[ids]], 1)
+        queries = (~special[ids]).numpy()
+        rarest = _rarest(batch, frequencies, special.numpy())
+        for layer, found in enumerate(subject.encoder.attention_statistics(batch, marks_TC)):
+            values = _values(found, batch, queries, rarest)
+            if layer == len(totals):
+                totals.append(np.zeros((values.shape[1], values.shape[2])))
+                offsets.append({})
+            totals[layer] += values.sum(0)
+            _count_offsets(offsets[layer], found.offset_TH.cpu().numpy()[queries])
+    return [
+        _summary(layer, head, totals[layer][head], offsets[layer])
+        for layer in range(len(totals))
+        for head in range(len(totals[layer]))
+    ]
+
+
+def _special(subject: Subject) -> torch.Tensor:
+    """Return bool [V]: the tokens of the template."""
+    found = torch.zeros(subject.tokenizer.vocab_size, dtype=torch.bool)
+    found[torch.from_numpy(np.asarray(subject.tokenizer.encode(""), np.int64))] = True
+    return found
+
+
+def _punctuation(subject: Subject) -> torch.Tensor:
+    """Return bool [V]: the tokens of punctuation alone."""
+    tokens = (subject.tokenizer.id_to_token(n) for n in range(subject.tokenizer.vocab_size))
+    return torch.tensor(
+        [bool(token) and all(unicodedata.category(c)[0] == "P" for c in token) for token in tokens]
+    )
+
+
+def _rarest(
+    batch: PackedBatch, frequencies: Counts, special: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Return bool [T]: no token of its sequence that is not special is rarer in the corpus."""
+    ids = batch.input_ids.cpu().numpy()
+    counts = np.where(special[ids], np.iinfo(np.int64).max, frequencies[ids])
+    rarest = np.zeros(len(ids), np.bool_)
+    offsets = batch.sequences.offsets
+    for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+        if stop > start:
+            rarest[start:stop] = counts[start:stop] == counts[start:stop].min()
+    return rarest & ~special[ids]
+
+
+def _values(
+    found: AttentionStatistics,
+    batch: PackedBatch,
+    queries: npt.NDArray[np.bool_],
+    rarest: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.float64]:
+    """Return the numbers whose means are taken, float64 [n, H, 11]; the first is 1."""
+    rows = np.arange(len(queries))[:, None]
+    offsets = found.offset_TH.cpu().numpy()
+    lengths = np.repeat(batch.sequences.lengths, batch.sequences.lengths)
+    entropy = found.entropy_TH.cpu().double().numpy()
+    even = entropy / np.log(np.maximum(lengths, 2))[:, None]
+    columns = [
+        np.ones(entropy.shape),
+        found.maximum_TH.cpu().numpy(),
+        entropy,
+        even,
+        found.distance_TH.cpu().numpy(),
+        *np.moveaxis(found.near_THO.cpu().numpy(), 2, 0),
+        *np.moveaxis(found.marked_THC.cpu().numpy(), 2, 0),
+        rarest[rows + offsets].astype(np.float64),
+    ]
+    return np.stack(columns, 2)[queries]
+
+
+def _count_offsets(counts: dict[int, Counts], offsets_TH: Counts) -> None:
+    num_heads = offsets_TH.shape[1]
+    for head in range(num_heads):
+        values, numbers = np.unique(offsets_TH[:, head], return_counts=True)
+        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
+            counts.setdefault(value, np.zeros(num_heads, np.int64))[head] += number
+
+
+def _summary(
+    layer: int, head: int, total: npt.NDArray[np.float64], offsets: dict[int, Counts]
+) -> HeadSummary:
+    number = max(total[0], 1.0)
+    means = (total[1:] / number).tolist()
+    best = max(offsets, key=lambda value: int(offsets[value][head]))
+    shares = [100.0 * value for value in means[4:]]
+    return HeadSummary(
+        layer=layer,
+        head=head,
+        maximum=means[0],
+        entropy=means[1],
+        evenness=100.0 * means[2],
+        distance=means[3],
+        offset=best,
+        offset_share=100.0 * float(offsets[best][head]) / number,
+        previous=shares[0],
+        itself=shares[1],
+        following=shares[2],
+        first=shares[3],
+        special=shares[4],
+        punctuation=shares[5],
+        rare=shares[6],
+    )
+
+
+def kinds_of(summary: HeadSummary, points: float | None = None) -> tuple[str, ...]:
+    """Return the kinds of a head; ``points``: those over the best fixed offset for a relation."""
+    found = {
+        "positional": summary.offset_share >= POSITIONAL,
+        "special": summary.special >= SPECIAL,
+        "rare": summary.rare >= RARE,
+        "broad": summary.evenness >= BROAD,
+        "syntactic": points is not None and points >= SYNTACTIC,
+    }
+    return tuple(kind for kind, holds in found.items() if holds)
