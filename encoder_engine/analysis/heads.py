@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,10 +103,9 @@ def _special(subject: Subject) -> torch.Tensor:
 
 def _punctuation(subject: Subject) -> torch.Tensor:
     """Return bool [V]: the tokens of punctuation alone."""
-    tokens = (subject.tokenizer.id_to_token(n) for n in range(subject.tokenizer.vocab_size))
-    return torch.tensor(
-        [bool(token) and all(unicodedata.category(c)[0] == "P" for c in token) for token in tokens]
-    )
+    names = (subject.tokenizer.id_to_token(n) for n in range(subject.tokenizer.vocab_size))
+    kinds = ({unicodedata.category(c)[0] for c in name or ""} for name in names)
+    return torch.tensor([found == {"P"} for found in kinds])
 
 
 def _rarest(
@@ -114,12 +114,13 @@ def _rarest(
     """Return bool [T]: no token of its sequence that is not special is rarer in the corpus."""
     ids = batch.input_ids.cpu().numpy()
     counts = np.where(special[ids], np.iinfo(np.int64).max, frequencies[ids])
-    rarest = np.zeros(len(ids), np.bool_)
+    rarest: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
     offsets = batch.sequences.offsets
-    for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+    for start, stop in pairwise(offsets.tolist()):
         if stop > start:
             rarest[start:stop] = counts[start:stop] == counts[start:stop].min()
-    return rarest & ~special[ids]
+    rarest &= ~special[ids]
+    return rarest
 
 
 def _values(

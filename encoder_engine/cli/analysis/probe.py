@@ -58,10 +58,10 @@ def probe(model: str, train: str, test: str | None, **options: Any) -> None:
         if num_train is None:
             raise click.UsageError("without TEST, --train-rows says where the test begins")
         most = None if num_test is None else num_train + num_test
-        parts = split_edges(read_edges(train, label, most), num_train)
+        sets = split_edges(read_edges(train, label, most), num_train)
     else:
-        parts = read_edges(train, label, num_train), read_edges(test, label, num_test)
-    data = ProbeData.measure(subject, *parts, options["seed"])
+        sets = read_edges(train, label, num_train), read_edges(test, label, num_test)
+    data = ProbeData.measure(subject, *sets, options["seed"])
     fitting = {"hidden": options["hidden"], "steps": options["steps"]}
     layers = probe_layers(data, control=not options["no_control"], **fitting)
     mix = probe_mixes(data, **fitting) if options["mix"] else None
