@@ -13,6 +13,7 @@ import click
 from encoder_engine.cli.analysis.heads import heads
 from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.probe import probe
+from encoder_engine.cli.analysis.prune import prune
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
@@ -70,6 +71,7 @@ _VERBS = (
     prepare,
     pretrain,
     probe,
+    prune,
     quantize,
     score,
     search,

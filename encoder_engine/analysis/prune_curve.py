@@ -1,0 +1,77 @@
+"""Scores of a fine-tuned model as it loses heads, and the model that is written without them."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.analysis.pruning import least_important, random_heads, zero_heads, zeroed
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.tasks.task_folder import SavedTask, save_task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.prediction.predictor import Predictor
+
+__all__ = ["CurvePoint", "prune_curve", "read_examples", "save_pruned"]
+
+
+class CurvePoint(NamedTuple):
+    """The main score without ``removed`` heads: the least important ones, and random ones."""
+
+    removed: int
+    score: float
+    random: float
+
+
+def read_examples(
+    predictor: Predictor, files: Sequence[str], num_rows: int | None = None
+) -> list[Any]:
+    """Return the examples of files, read by the model's task."""
+    task = predictor.task
+    records = chain.from_iterable(task.records(file) or read_table(file) for file in files)
+    return [task.read(record) for record in islice(records, num_rows)]
+
+
+def prune_curve(
+    predictor: Predictor,
+    examples: Sequence[Any],
+    importance: Sequence[npt.NDArray[np.float64]],
+    *,
+    points: int,
+    seed: int = 0,
+) -> list[CurvePoint]:
+    """Score the model without 0 heads up to all, at ``points`` evenly spaced numbers of heads."""
+    encoder = predictor.model.encoder
+    num_heads = sum(map(len, importance))
+    numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))
+
+    def score(heads: Sequence[tuple[int, int]]) -> float:
+        with zeroed(encoder, heads):
+            predictions = predictor.task.revised(predictor.predict_examples(examples))
+        return predictor.task.score(examples, predictions)[predictor.task.main_score]
+
+    return [
+        CurvePoint(
+            number,
+            score(least_important(importance, number)),
+            score(random_heads(encoder, number, seed)),
+        )
+        for number in numbers.tolist()
+    ]
+
+
+def save_pruned(
+    predictor: Predictor, heads: Sequence[tuple[int, int]], directory: str | os.PathLike[str]
+) -> None:
+    """Zero heads of the model and write it with its tokenizer and task, in transformers' layout."""
+    zero_heads(predictor.model.encoder, heads)
+    predictor.model.save_pretrained(directory)
+    predictor.tokenizer.save(directory)
+    save_task(directory, SavedTask(task=predictor.task, windows=predictor.windows))

@@ -1,0 +1,97 @@
+"""``encoder-engine prune``: the importance of heads for a task, and a model without some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.analysis.common import analysis_options, check_page, write_result
+from encoder_engine.cli.common import debug_option
+
+if TYPE_CHECKING:
+    from encoder_engine.pages.report import Part
+
+# Points of the curve at most, the whole model beside them.
+CURVE_POINTS = 12
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("files", metavar="DATA...", nargs=-1, required=True)
+@click.option("--heads", type=click.IntRange(min=1), help="Heads that the written model loses.")
+@click.option("--output", "-o", metavar="DIR", help="Write the model without them, zeroed.")
+@click.option("--rows", type=click.IntRange(min=1), help="Rows read.  [default: all]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random control.")
+@analysis_options
+@debug_option
+def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
+    """Rank the heads of RUN, a folder that finetune wrote, by their importance on labelled DATA.
+
+    The curve removes the least important heads, and as many random ones. The written model has
+    weights of 0 in place of the heads, so that transformers loads it.
+    """
+    check_page(options)
+    if bool(options["heads"]) != bool(options["output"]):
+        raise click.UsageError("--heads and --output belong together")
+    from encoder_engine.dependencies import require_torch
+
+    require_torch("pruning a model")
+    from encoder_engine.analysis.importance import head_importance
+    from encoder_engine.analysis.prune_curve import prune_curve, read_examples, save_pruned
+    from encoder_engine.analysis.pruning import least_important
+    from encoder_engine.pages.drawings import draw_grid, draw_lines
+    from encoder_engine.pages.report import Drawing, Table
+    from encoder_engine.prediction.predictor import Predictor
+
+    predictor = Predictor.from_pretrained(run, options["device"], "float32")
+    examples = read_examples(predictor, files, options["rows"])
+    importance = head_importance(predictor, examples)
+    curve = prune_curve(predictor, examples, importance, points=CURVE_POINTS, seed=options["seed"])
+    removed = least_important(importance, options["heads"] or 0)
+    if options["output"]:
+        save_pruned(predictor, removed, options["output"])
+    score = predictor.task.main_score
+    most = max(float(found.max()) for found in importance) or 1.0
+    names = [f"layer {n}" for n in range(len(importance))]
+    columns = [str(n) for n in range(max(map(len, importance)))]
+    titles = [
+        [f"head {head}: {value:.3g}" for head, value in enumerate(found)] for found in importance
+    ]
+    parts: list[Part] = [
+        Table(
+            title=f"{score} without heads",
+            columns=("removed", "least important", "random"),
+            rows=[(str(p.removed), f"{p.score:.2f}", f"{p.random:.2f}") for p in curve],
+        ),
+        Drawing(
+            title="Importance",
+            svg=draw_grid(
+                [(found / most).tolist() for found in importance], names, columns, titles
+            ),
+            note="Mean absolute gradient of a text's loss on the head's gate.",
+        ),
+        Drawing(
+            title=f"{score} by removed heads",
+            svg=draw_lines(
+                {
+                    "least important first": [p.score for p in curve],
+                    "random": [p.random for p in curve],
+                },
+                [str(p.removed) for p in curve],
+                ".1f",
+            ),
+        ),
+    ]
+    values = {
+        "run": run,
+        "rows": len(examples),
+        "score": score,
+        "importance": [found.tolist() for found in importance],
+        "curve": [p._asdict() for p in curve],
+        "removed": removed,
+    }
+    summary = (
+        f"{len(examples)} rows of {', '.join(files)} measured the heads and scored the models."
+    )
+    write_result(f"Heads of {run}", summary, parts, values, options)

@@ -1,0 +1,129 @@
+"""Importance is independent of batches, and pruned models equal gated ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+import encoder_engine as ee
+from encoder_engine.analysis.importance import head_importance
+from encoder_engine.analysis.pruning import cut_heads, least_important, zero_heads, zeroed
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.packing import pack
+from encoder_engine.prediction.predictor import Predictor
+from tests.finetuning.tiny import write_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from tests.analysis.conftest import Run
+
+IDS = [[2, 5, 7, 3], [2, 9, 10, 11, 6, 3], [2, 3]]
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fine-tune the small encoder for a few steps, and give its run."""
+    folder = tmp_path_factory.mktemp("tuned")
+    train = write_rows(folder / "train.jsonl", num_rows=64, seed=0)
+    write_rows(folder / "dev.jsonl", num_rows=32, seed=1)
+    ee.finetune(
+        str(tiny),
+        task="sequence-classification",
+        train=str(train),
+        dev=str(folder / "dev.jsonl"),
+        output=str(folder / "run"),
+    )
+    return folder
+
+
+def gated(encoder: ee.Encoder, block: int, head: int) -> Tensor:
+    """Compute the encoder with a gate of 0 on a head's output."""
+
+    def gate(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        mixed = arguments[0].clone()
+        mixed[:, head * 16 : (head + 1) * 16] = 0.0
+        return (mixed,)
+
+    hook = encoder.blocks[block].get_submodule("attention.output").register_forward_pre_hook(gate)
+    with torch.no_grad():
+        found: Tensor = encoder(pack(IDS)).last_hidden_state
+    hook.remove()
+    return found
+
+
+def test_zeroed_and_cut_heads_equal_a_gate_of_zero(tiny: Path, tmp_path: Path) -> None:
+    encoder = ee.Encoder.from_pretrained(tiny, device="cpu")
+    expected, whole = gated(encoder, 1, 0), gated(encoder, 0, 5)
+    with zeroed(encoder, [(1, 0)]), torch.no_grad():
+        torch.testing.assert_close(encoder(pack(IDS)).last_hidden_state, expected)
+        encoder.save_pretrained(tmp_path / "zeroed")
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pack(IDS)).last_hidden_state, whole, rtol=0, atol=0)
+        loaded = ee.Encoder.from_pretrained(tmp_path / "zeroed", device="cpu")
+        torch.testing.assert_close(loaded(pack(IDS)).last_hidden_state, expected)
+        cut_heads(encoder, [(1, 0)])
+        torch.testing.assert_close(encoder(pack(IDS)).last_hidden_state, expected)
+    assert encoder.spec.blocks[1].attention.num_heads == 1
+    with pytest.raises(UnsupportedFeatureError, match="no head left"):
+        cut_heads(encoder, [(0, 0), (0, 1)])
+    with pytest.raises(InputError, match="no head 2 in block 0"):
+        zero_heads(encoder, [(0, 2)])
+
+
+def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path) -> None:
+    predictor = Predictor.from_pretrained(tuned / "run", "cpu", "float32")
+    predictor.model.double()
+    records = list(read_table(tuned / "dev.jsonl"))
+    examples = [predictor.task.read(record) for record in records]
+    whole = head_importance(predictor, examples)
+    single = head_importance(predictor, examples, batch_tokens=1)
+    np.testing.assert_allclose(np.stack(whole), np.stack(single), rtol=1e-9)
+    # By finite differences of each text's loss, where a head's output weights shrink.
+    weight = predictor.model.encoder.blocks[0].get_submodule("attention.output").weight
+    assert isinstance(weight, torch.Tensor)
+    step, slopes = 1e-6, []
+    for example in examples:
+        items = predictor.task.encode([example], predictor.tokenizer, predictor.windows)
+        losses = []
+        for factor in (1 + step, 1 - step):
+            before = weight.detach().clone()
+            with torch.no_grad():
+                weight[:, 16:] *= factor
+                found = predictor.model(predictor.task.collate(items))
+                losses.append(float(next(iter(found.values())).total))
+                weight.copy_(before)
+        slopes.append(abs(losses[0] - losses[1]) / (2 * step))
+    # Central differences: rounding of 1e-16 / 1e-6, and a curvature of 1e-12.
+    assert whole[0][1] == pytest.approx(np.mean(slopes), rel=1e-5)
+
+
+def test_the_least_important_heads_come_first() -> None:
+    importance = [np.array([3.0, 1.0]), np.array([0.1, 5.0])]
+    assert least_important(importance, 2) == [(1, 0), (0, 1)]
+    with pytest.raises(InputError, match="5 heads are to be removed of 4"):
+        least_important(importance, 5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path: Path) -> None:
+    data, output = tuned / "dev.jsonl", tmp_path / "pruned"
+    arguments = ("prune", tuned / "run", data, "--device", "cpu", "--heads", "1", "--json")
+    result = run(*arguments, "--output", output, "--html", tmp_path / "page.html")
+    assert result.code == 0, result.errors
+    found = json.loads(result.output)
+    assert [row["removed"] for row in found["curve"]] == [0, 1, 2, 3, 4]
+    (block, head) = found["removed"][0]
+    pruned = Predictor.from_pretrained(output, "cpu")
+    weight = pruned.model.encoder.blocks[block].get_submodule("attention.output").weight
+    assert isinstance(weight, torch.Tensor)
+    assert not weight[:, head * 16 : (head + 1) * 16].any()
+    score = run("evaluate", output, data, "--json", "--device", "cpu")
+    assert json.loads(score.output)["scores"][found["score"]] == found["curve"][1]["score"]
