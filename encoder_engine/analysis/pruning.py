@@ -115,7 +115,7 @@ def _cut(module: SelfAttention, spec: AttentionSpec, kept: Sequence[int]) -> Sel
     new.spec, new.rotary = spec, module.rotary
     new.query_norm, new.key_norm = module.query_norm, module.key_norm
     for name, index, dim in (("qkv", parts, 0), ("output", chosen, 1)):
-        ours, theirs = new.get_submodule(name), module.get_submodule(name)
+        ours, theirs = getattr(new, name), getattr(module, name)
         ours.weight = torch.nn.Parameter(theirs.weight.index_select(dim, index))
         if theirs.bias is not None:
             bias = theirs.bias.index_select(0, index) if dim == 0 else theirs.bias.clone()

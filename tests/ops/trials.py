@@ -13,7 +13,7 @@ from encoder_engine import ops
 from encoder_engine.ops.testing import largest
 from encoder_engine.packing import Sequences
 from tests.ops.attention.test_rotary import eager as rotary_eager
-from tests.ops.attention.trials import ATTENTION, TERMS, attention, probabilities
+from tests.ops.attention.trials import ATTENTION, TERMS, attention, probabilities, statistics
 from tests.ops.masked_cases import MaskedCase
 from tests.ops.masked_cases import eager as masked_eager
 from tests.ops.masked_cases import ours as masked_ours
@@ -279,6 +279,7 @@ _LINEAR: Space = ROWS | {"outer": (1, 2, 17, 40), "bias": BOTH}
 TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
     "attention": (ATTENTION, attention),
     "attention_probabilities": (TERMS, probabilities),
+    "attention_statistics": (TERMS, statistics),
     "bias_gelu": (ROWS | _FORMS | {"bias": BOTH}, partial(_activation, "bias_gelu")),
     "embedding": (
         {

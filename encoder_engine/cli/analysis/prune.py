@@ -58,6 +58,7 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     titles = [
         [f"head {head}: {value:.3g}" for head, value in enumerate(found)] for found in importance
     ]
+    shades = [(found / most).tolist() for found in importance]
     parts: list[Part] = [
         Table(
             title=f"{score} without heads",
