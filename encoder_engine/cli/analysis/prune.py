@@ -67,9 +67,7 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
         ),
         Drawing(
             title="Importance",
-            svg=draw_grid(
-                [(found / most).tolist() for found in importance], names, columns, titles
-            ),
+            svg=draw_grid(shades, names, columns, titles),
             note="Mean absolute gradient of a text's loss on the head's gate.",
         ),
         Drawing(

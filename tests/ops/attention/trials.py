@@ -191,6 +191,7 @@ def statistics(draw: Draw) -> Trial:
 
     def eager(*tensors: Tensor, **named: Tensor) -> Tensor:
         padded = base.eager(*tensors, **named)
+        assert isinstance(padded, Tensor)
         rows = [torch.zeros(0, case.num_heads, 7).to(padded)]
         for row, (start, stop) in enumerate(pairwise(layout.offsets.tolist())):
             weights = padded[row, :, : stop - start, : stop - start].transpose(0, 1)
