@@ -99,8 +99,9 @@ def test_inputs_are_the_same_every_time() -> None:
 
 def test_every_operation_an_encoder_runs_has_cases() -> None:
     measured = {name.partition("/")[0] for name in CASES}
-    # The end-to-end case holds the name embedding; probabilities are for analysis only.
-    needed = set(ops.operations()) - {"attention_probabilities", "embedding"} | {"token_embedding"}
+    # The end-to-end case holds the name embedding; two operations are for analysis only.
+    analysis = {"attention_probabilities", "attention_statistics"}
+    needed = set(ops.operations()) - analysis - {"embedding"} | {"token_embedding"}
     assert needed <= measured
 
 
