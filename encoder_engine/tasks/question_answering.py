@@ -19,6 +19,7 @@ from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match
 from encoder_engine.models.heads import QuestionAnswering
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.tasks.batching import encode_windows, packed_batch, window_items
+from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.labels import softmax
 from encoder_engine.tasks.questions.decoding import (
@@ -261,7 +262,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
         encoder.pooler = None
-        return AnswerModel(QuestionAnswering(encoder))
+        return AnswerModel(new_head_model(QuestionAnswering, encoder, ["LABEL_0", "LABEL_1"]))
 
     def load_model(
         self,

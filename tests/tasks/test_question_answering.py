@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_engine import Encoder
 from encoder_engine.errors import InputError, RowError
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.inputs.records import Record
 from encoder_engine.packing import Sequences
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
@@ -25,6 +27,26 @@ if TYPE_CHECKING:
     from encoder_engine import Tokenizer
 
 CONTEXT = "abcdefghijklmnopqrstuvwxyz"
+
+
+def test_a_seed_draws_the_same_head_as_any_tasks() -> None:
+    # Construction drew numbers first, and the head of seed 0 was not that of other tasks.
+    config = {
+        "model_type": "bert",
+        "vocab_size": 8,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 8,
+        "type_vocab_size": 2,
+    }
+    encoder = Encoder(spec_from_config(config), config=config)
+    torch.manual_seed(3)
+    head = dict(QuestionAnsweringTask().make_model(encoder).named_parameters())
+    drawn = torch.randn(2, 16, generator=torch.Generator().manual_seed(3)) * 0.02
+    assert torch.equal(head["model.head.output.weight"], drawn)
+    assert not head["model.head.output.bias"].any()
 
 
 def draw_windows(seed: int) -> list[QuestionWindow]:
