@@ -116,9 +116,9 @@ def attention_backward(
             **launches.key.options(),
         )
     added = position_gradients(call, blocks, kept, launches.query.block_rows, launches.key_block)
-    for grad, more in zip(grads, added[:2], strict=False):
-        if more is not None:
-            grad += more
+    for grad, of_positions in zip(grads, added[:2], strict=False):
+        if of_positions is not None:
+            grad.add_(of_positions)
     return Gradients._make((*grads, _grad_bias(sums, listed_sums, call), *added[2:]))
 
 

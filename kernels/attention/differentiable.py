@@ -142,9 +142,9 @@ def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_ls
         longest: tuple[int, int] = (0, 0),
     ) -> Tensor:
         seed = draw_seed(query_MHD) if terms.dropout > 0.0 else None
-        positions = (None, None, None) if terms.disentangled is None else terms.disentangled
+        key_NHD, query_NHD, entries_R = terms.disentangled or (None, None, None)
         given = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed)
-        tensors = (*given, *positions, layout)
+        tensors = (*given, key_NHD, query_NHD, entries_R, layout)
         numbers = (terms.scale, terms.dropout, terms.window, terms.causal, list(longest))
         output: Tensor = operator(*Call(*tensors, *numbers))[0]
         return output

@@ -217,14 +217,14 @@ def _attention_forward_kernel(
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
         query, (m_i, l_i, acc), key_pointer, value_pointer, descriptors, globals_pointer, rows,
-        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL,
-        HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False, key_rows is not None,
+        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False,
+        key_rows is not None,
     )  # fmt: skip
     m_i, l_i, acc = _attend(
         query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer, rows, entries,
-        columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW, CAUSAL,
-        HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False, False,
+        columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW,
+        CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)

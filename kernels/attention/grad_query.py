@@ -176,10 +176,8 @@ def _attention_grad_query_kernel(
     dq = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     own = (first_query + entries)[:, None]
     exist = (entries < count)[:, None]
-    ds_rows = (
-        ds_pointer + (own * NUM_HEADS + head) * keys_stride if POSITIONS % 2 else None,
-        exist,
-    )
+    ds_row = (own * NUM_HEADS + head) * keys_stride
+    ds_rows = (ds_pointer + ds_row if POSITIONS % 2 else None, exist)
     rows_given = (query, do, lse, delta, ds_rows)
     strides = (KEY_STRIDE, VALUE_STRIDE)
     positions = (
@@ -196,21 +194,21 @@ def _attention_grad_query_kernel(
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
-        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False,
+        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False,
     )  # fmt: skip
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
-        entries, columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False,
+        entries, columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         dq = _add_query_gradient(
             dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer + listed,
-            rows, entries, columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
-            BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION,
-            True, True,
+            rows, entries, columns, num_listed * 0, num_listed, length, strides, terms, dropping,
+            HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT,
+            PRECISION, True, True,
         )  # fmt: skip
     places = own * WIDTH + head * HEAD_DIM + columns[None, :]
     inside = exist & (columns < HEAD_DIM)[None, :]

@@ -92,8 +92,8 @@ def attention(
         terms = terms._replace(bias_HR=terms.bias_HR.float())
     if terms.disentangled is not None:
         key_NHD, query_NHD, entries_R = terms.disentangled
-        vectors = (None if x is None else x.to(query_MHD.dtype) for x in (key_NHD, query_NHD))
-        terms = terms._replace(disentangled=Disentangled(*vectors, entries_R))
+        vectors = [None if x is None else x.to(query_MHD.dtype) for x in (key_NHD, query_NHD)]
+        terms = terms._replace(disentangled=Disentangled(vectors[0], vectors[1], entries_R))
     extras = Extras(
         dropout=terms.dropout > 0.0,
         bias=terms.bias_HR is not None or terms.disentangled is not None,

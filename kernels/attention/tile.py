@@ -203,10 +203,10 @@ def add_terms(
 ):
     """Return scores and a factor: ``score * factor`` is the score times log2 e.
 
-    ``dots``: products of queries and keys. ``entries``: of the rows, where some are queries.
-    ``terms``: scale and slope, times log2 e; the bias and
-    its reach; ``positions`` of ``position_products``. Without slopes and a bias the scale is the factor, which costs nothing in the FFMA
-    that subtracts the maximum. Scores are -inf where a row does not see a key, if MASKED. LISTED
+    ``dots``: products of queries and keys. ``entries``: the number of each row among the queries.
+    ``terms``: scale and slope, times log2 e; the bias and its reach; what ``position_products``
+    takes. Without slopes and a bias the scale is the factor, which costs nothing in the FFMA that
+    subtracts the maximum. Scores are -inf where a row does not see a key, if MASKED. LISTED
     keys are masked within the window, where the loop over the window computes them.
     """
     scale, slope, bias_pointer, reach, positions = terms
