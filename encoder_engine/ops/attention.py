@@ -51,8 +51,8 @@ LARGEST_TRITON_HEAD = 256
 def _refuse_triton(facts: AttentionFacts) -> str | None:
     if facts.head_dim > LARGEST_TRITON_HEAD:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
-    if "disentangled" in facts.terms:
-        return "it does not implement disentangled attention (DeBERTa)"
+    if {"disentangled", "global_rows"} <= set(facts.terms):
+        return "it does not implement disentangled attention with global rows"
     return gpu.refuse_triton(facts)
 
 

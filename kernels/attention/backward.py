@@ -20,6 +20,7 @@ from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_query import _attention_grad_query_kernel
 from .grad_short import _attention_grad_short_kernel
+from .positions import position_gradients, score_gradients
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -62,27 +63,32 @@ def attention_backward(
     """Launch the kernels."""
     query, key, value = call[:3]
     if len(blocks.query_tiles) == 0:
-        bias = query.new_empty(0) if call.bias_HR is None else call.bias_HR
-        return Gradients._make(torch.zeros_like(x).contiguous() for x in (query, key, value, bias))
+        optional = (call.bias_HR, call.position_key_NHD, call.position_query_NHD)
+        learned = (query.new_empty(0) if x is None else x for x in optional)
+        return Gradients._make(torch.zeros_like(x).contiguous() for x in (*call[:3], *learned))
     grads = [
         torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
     ]
     grad_output = grad_output_MHD.contiguous()
     if launches.short is not None:
         _launch_short(call, blocks, launches.short, (grad_output, output_MHD, lse_HM), grads)
-        return Gradients._make((*grads, query.new_empty(0)))
+        return Gradients._make((*grads, *(query.new_empty(0) for _ in range(3))))
     inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
     sums = _bias_sums(call, len(blocks.query_tiles), launches.query.block_keys)
+    terms, kept = blocks.terms(call), score_gradients(call, blocks)
     _attention_grad_query_kernel[(len(blocks.query_tiles) * query.shape[1],)](
         *inputs,
         grads[0],
         sums,
+        kept.by_query,
         blocks.cu_seqlens,
         blocks.query_tiles,
         *queries,
         *listed,
+        *terms,
+        _longest(kept.by_query),
         *numbers,
         **constants,
         HAS_GLOBALS=len(blocks.global_places) > 0,
@@ -97,16 +103,27 @@ def attention_backward(
             *inputs,
             *grads[1:],
             listed_sums,
+            kept.by_key,
             blocks.cu_seqlens,
             tiles,
             *queries,
             *listed,
+            *terms,
+            _longest(kept.by_key),
             *numbers,
             **(constants | more),
             LISTED=more is beyond,
             **launches.key.options(),
         )
-    return Gradients._make((*grads, _grad_bias(sums, listed_sums, call)))
+    added = position_gradients(call, blocks, kept, launches.query.block_rows, launches.key_block)
+    for grad, of_positions in zip(grads, added[:2], strict=False):
+        if of_positions is not None:
+            grad.add_(of_positions)
+    return Gradients._make((*grads, _grad_bias(sums, listed_sums, call), *added[2:]))
+
+
+def _longest(kept: Tensor | None) -> int:
+    return 0 if kept is None else kept.shape[2]
 
 
 @on_device
@@ -115,7 +132,7 @@ def _launch_short(
 ) -> None:
     """Launch the one kernel for sequences that fit into a block."""
     constants = blocks.constants(call)
-    for absent in ("SUBSET", "HAS_BIAS"):
+    for absent in ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES"):
         assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
     _attention_grad_short_kernel[(len(blocks.key_tiles) * call.key_TKD.shape[1],)](
         *call[:3],

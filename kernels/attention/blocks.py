@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import triton
 
 from .config import Extras
+from .positions import position_constants, position_terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +35,9 @@ class Blocks(NamedTuple):
         """Return the options by which launch shapes are chosen."""
         return Extras(
             dropout=call.seed is not None,
-            bias=call.bias_HR is not None,
+            bias=call.bias_HR is not None or call.entries_R is not None,
             listed=len(self.places) > 0 or len(self.global_places) > 0,
+            positions=call.entries_R is not None,
         )
 
     def constants(self, call: Call) -> dict[str, Any]:
@@ -55,12 +57,16 @@ class Blocks(NamedTuple):
             "SUBSET": len(self.places) > 0,
             "HAS_SLOPES": call.slopes_H is not None,
             "HAS_BIAS": call.bias_HR is not None,
+            **position_constants(call),
             "HAS_DROPOUT": call.seed is not None,
             "PRECISION": "ieee",
         }
 
+    def terms(self, call: Call) -> tuple[Tensor | None, ...]:
+        """Return the terms that kernels read; products of content and position are computed."""
+        return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))
+
     def numbers(self, call: Call) -> tuple[Any, ...]:
-        """Return the last arguments of every kernel."""
+        """Return the last arguments of a kernel."""
         reach = 0 if call.bias_HR is None else call.bias_HR.shape[1] // 2
-        sizes = (len(call.query_MHD), reach, call.scale, call.dropout)
-        return (call.bias_HR, call.slopes_H, call.seed, *sizes)
+        return (len(call.query_MHD), reach, call.scale, call.dropout)

@@ -64,8 +64,9 @@ class Extras(NamedTuple):
     """The options of a call that take registers."""
 
     dropout: bool = False
-    bias: bool = False
+    bias: bool = False  # what is read for each score: a relative bias, or positions
     listed: bool = False  # queries or global keys
+    positions: bool = False  # disentangled attention
 
 
 class Longest(NamedTuple):
@@ -119,7 +120,7 @@ LONG_KEYS = 1024
 
 
 def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
-    dropout, bias, listed = extras
+    dropout, bias, listed, positions = extras
     narrow = dropout or bias
     if head_dim <= 64:
         forward = Launch(128, 64, 8, 3, None if bias or listed else 128)
@@ -129,7 +130,7 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,
-            key=Launch(16 if bias and listed else 32 if dropout else 64, 64, 4, 2),
+            key=Launch(16 if bias and listed else 32 if dropout or positions else 64, 64, 4, 2),
         )
     elif head_dim <= 128:
         launches = Launches(

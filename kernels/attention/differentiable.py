@@ -24,6 +24,9 @@ class Call(NamedTuple):
     bias_HR: Tensor | None
     slopes_H: Tensor | None
     seed: Tensor | None  # int64 [1], with dropout
+    position_key_NHD: Tensor | None  # disentangled, see Disentangled
+    position_query_NHD: Tensor | None
+    entries_R: Tensor | None
     layout: list[Tensor]  # the sequences, in the implementation's own form
     scale: float
     dropout: float
@@ -39,22 +42,26 @@ class Call(NamedTuple):
 
 _CALL = (
     "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? slopes, Tensor? seed,"
+    " Tensor? position_key, Tensor? position_query, Tensor? entries,"
     " Tensor[] layout, float scale, float dropout, int? window, bool causal, int[] longest"
 )
 _SCHEMA = f"({_CALL}) -> (Tensor output, Tensor lse)"
 _BACKWARD_SCHEMA = (
     f"(Tensor grad_output, Tensor output, Tensor lse, {_CALL})"
-    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_bias)"
+    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_bias,"
+    " Tensor grad_position_key, Tensor grad_position_query)"
 )
 
 
 class Gradients(NamedTuple):
-    """The gradients of query, key and value, contiguous, and of the bias, empty without one."""
+    """The gradients of what a call learns, contiguous; empty of what it has not."""
 
     query_MHD: Tensor
     key_TKD: Tensor
     value_TKD: Tensor
     bias_HR: Tensor
+    position_key_NHD: Tensor
+    position_query_NHD: Tensor
 
 
 class Forward(Protocol):
@@ -111,12 +118,18 @@ def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_ls
 
     def differentiate(ctx: Context, grad_output: Tensor, _: Tensor | None) -> tuple[Any, ...]:
         output, lse, *tensors = ctx.saved_tensors
-        call = Call._make((*tensors[:6], tensors[6:], *ctx.numbers))
-        *grads, grad_bias = operator_backward(grad_output, output, lse, *call)
-        if call.bias_HR is None:
-            grad_bias = None
+        call = Call._make((*tensors[:9], tensors[9:], *ctx.numbers))
+        *grads, bias, position_key, position_query = (
+            None if given is None else grad
+            for given, grad in zip(
+                (*call[:4], call.position_key_NHD, call.position_query_NHD),
+                operator_backward(grad_output, output, lse, *call),
+                strict=True,
+            )
+        )
         no_layout = [None] * len(call.layout)
-        return (*grads, grad_bias, None, None, no_layout, *(None for _ in ctx.numbers))
+        constants = (None for _ in ctx.numbers)
+        return (*grads, bias, None, None, position_key, position_query, None, no_layout, *constants)
 
     operator.register_autograd(differentiate, setup_context=_setup_context)
 
@@ -129,7 +142,9 @@ def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_ls
         longest: tuple[int, int] = (0, 0),
     ) -> Tensor:
         seed = draw_seed(query_MHD) if terms.dropout > 0.0 else None
-        tensors = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed, layout)
+        key_NHD, query_NHD, entries_R = terms.disentangled or (None, None, None)
+        given = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed)
+        tensors = (*given, key_NHD, query_NHD, entries_R, layout)
         numbers = (terms.scale, terms.dropout, terms.window, terms.causal, list(longest))
         output: Tensor = operator(*Call(*tensors, *numbers))[0]
         return output
@@ -143,12 +158,13 @@ def _empty_like(x: Tensor) -> Tensor:
 
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     call = Call(*arguments[3:])
-    bias = call.query_MHD.new_empty(0) if call.bias_HR is None else _empty_like(call.bias_HR)
-    return (*(_empty_like(x) for x in call[:3]), bias)
+    optional = (call.bias_HR, call.position_key_NHD, call.position_query_NHD)
+    learned = (call.query_MHD.new_empty(0) if x is None else _empty_like(x) for x in optional)
+    return (*(_empty_like(x) for x in call[:3]), *learned)
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     call = Call(*inputs)
-    ctx.save_for_backward(*output, *call[:6], *call.layout)
-    ctx.numbers = call[7:]
+    ctx.save_for_backward(*output, *call[:9], *call.layout)
+    ctx.numbers = call[10:]
     ctx.set_materialize_grads(False)

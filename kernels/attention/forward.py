@@ -50,6 +50,7 @@ def _attend(
     descriptors,
     list_pointer,
     rows,
+    queries,
     columns,
     low,
     high,
@@ -63,6 +64,7 @@ def _attend(
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
@@ -87,8 +89,8 @@ def _attend(
             key = load_rows(keys_at, keys, columns, key_stride, length, HEAD_DIM, MASKED, LISTED)
         dots = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         score, factor = add_terms(
-            dots, rows[:, None], keys[None, :], length, terms,
-            WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED,
+            dots, rows[:, None], queries[:, None], keys[None, :], length, terms,
+            WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, LISTED, MASKED,
         )  # fmt: skip
         m_new = tl.maximum(m_i, tl.max(score, axis=1) * factor)
         m_finite = m_new
@@ -139,6 +141,9 @@ def _attention_forward_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
+    c2p_pointer,  # [M, H, N] products of queries and position keys, or null
+    p2c_pointer,  # [T, H, N] products of keys and position queries, or null
+    entries_pointer,  # int32 [2 r + 1] entry of each distance, or null
     num_queries,
     reach,
     scale,
@@ -159,6 +164,9 @@ def _attention_forward_kernel(
     HAS_GLOBALS: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
+    ENTRIES_REACH: tl.constexpr,
+    NUM_ENTRIES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -194,29 +202,37 @@ def _attention_forward_kernel(
     column = (head // GROUP) * HEAD_DIM
     descriptors = (key_rows, value_rows, start.to(tl.int32), column)
     nothing = (None, None, start.to(tl.int32), column)
-    terms = (scale * LOG2E, slope, bias_pointer, reach)
+    positions = (
+        c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+        p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+        NUM_HEADS * NUM_ENTRIES,
+        count,
+        entries_pointer,
+        ENTRIES_REACH,
+    )
+    terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
         query, (m_i, l_i, acc), key_pointer, value_pointer, descriptors, globals_pointer, rows,
-        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL,
-        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False, key_rows is not None,
+        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False,
+        key_rows is not None,
     )  # fmt: skip
     m_i, l_i, acc = _attend(
-        query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer, rows, columns,
-        whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW, CAUSAL,
-        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False, False,
+        query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer, rows, entries,
+        columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW,
+        CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         m_i, l_i, acc = _attend(
             query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer + listed,
-            rows, columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
-            BLOCK_TAIL, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
-            False,
+            rows, entries, columns, num_listed * 0, num_listed, length, strides, terms, dropping,
+            HEAD_DIM, BLOCK_TAIL, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT,
+            PRECISION, True, True, False,
         )  # fmt: skip
     total = tl.where(l_i == 0.0, 1.0, l_i)
     lse = m_i + tl.log2(total)
@@ -256,6 +272,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
         blocks.places,
         blocks.cu_globals,
         blocks.global_places,
+        *blocks.terms(call),
         *blocks.numbers(call),
         **blocks.constants(call),
         HAS_GLOBALS=len(blocks.global_places) > 0,

@@ -95,7 +95,7 @@ def _attention_specialized_kernel(
 
 def can_specialize(call: Call, blocks: Blocks) -> bool:
     """Return whether the kernel takes a call: no terms, and a layout that TMA reads."""
-    terms = (call.bias_HR, call.slopes_H, call.seed, call.window)
+    terms = (call.bias_HR, call.slopes_H, call.seed, call.window, call.entries_R)
     plain = all(x is None for x in terms) and not call.causal
     every_row = len(blocks.places) == 0 and len(blocks.global_places) == 0
     return plain and every_row and all(can_describe(x) for x in call[:3])

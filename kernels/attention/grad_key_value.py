@@ -48,6 +48,7 @@ def _add_key_gradients(
     SUBSET: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
@@ -86,15 +87,20 @@ def _add_key_gradients(
         row_base, row_offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
         row_places = (row_base, row_offsets[None, :])
         p, ds = score_gradient(
-            dots, dp, lse[None, :], delta[None, :], rows[None, :], keys[:, None], length, terms,
-            (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS,
-            HAS_DROPOUT, False, WINDOW >= 0 or CAUSAL,
+            dots, dp, lse[None, :], delta[None, :], rows[None, :], entries[None, :], keys[:, None],
+            length, terms, (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL,
+            HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, False, WINDOW >= 0 or CAUSAL,
         )  # fmt: skip
         dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
-        dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
+        ds_half = ds.to(query.dtype)
+        dk = tl.dot(ds_half, query, dk, input_precision=PRECISION)
+        if POSITIONS >= 2:
+            _sums, _listed, _num_listed, _sums_stride, ds_at = sums
+            there = (keys < length)[:, None] & (entries < count)[None, :]
+            tl.store(ds_at + rows[None, :], ds_half, mask=there)
         if HAS_BIAS and LISTED:
-            _scale, _slope, _bias, reach = terms
-            sums_pointer, listed, num_listed, sums_stride = sums
+            _scale, _slope, _bias, reach, _positions = terms
+            sums_pointer, listed, num_listed, sums_stride, _ds_at = sums
             below, above = store_by_distance(
                 sums_pointer, ds, keys, rows, listed, (below, above), length, num_listed, reach,
                 sums_stride, BEYOND,
@@ -115,6 +121,7 @@ def _attention_grad_key_value_kernel(
     grad_key_pointer,  # [T, K, D] contiguous
     grad_value_pointer,  # [T, K, D] contiguous
     bias_sums_pointer,  # float32 [G, H, 2 reach + 1] zeros, of listed keys, or null
+    ds_pointer,  # [T, H, rows_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of keys
     cu_queries_pointer,  # int32 [B + 1] or nothing
@@ -124,6 +131,10 @@ def _attention_grad_key_value_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
+    c2p_pointer,  # [M, H, N] or null
+    p2c_pointer,  # [T, H, N] or null
+    entries_pointer,  # int32 [2 r + 1] or null
+    rows_stride,
     num_queries,
     reach,
     scale,
@@ -144,6 +155,9 @@ def _attention_grad_key_value_kernel(
     BEYOND: tl.constexpr,  # the window whose rows another kernel adds to the bias' gradient
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
+    ENTRIES_REACH: tl.constexpr,
+    NUM_ENTRIES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -188,11 +202,26 @@ def _attention_grad_key_value_kernel(
         output_grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
         pointers = (queries, output_grads, lse_pointer, delta_pointer, query_places_pointer)
         statistics = head.to(tl.int64) * num_queries + first_query
-        terms = (scale * LOG2E, slope, bias_pointer + bias_row if HAS_BIAS else None, reach)
+        positions = (
+            c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+            p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+            NUM_HEADS * NUM_ENTRIES,
+            count,
+            entries_pointer,
+            ENTRIES_REACH,
+        )
+        terms = (
+            scale * LOG2E,
+            slope,
+            bias_pointer + bias_row if HAS_BIAS else None,
+            reach,
+            positions,
+        )
         base, offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
         dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
         below = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
         above = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
+        own = ((start + keys)[:, None] * NUM_HEADS + head).to(tl.int64)
         sums_row = (first_listed * NUM_HEADS + head) * (2 * reach + 1)
         sums_stride = NUM_HEADS * (2 * reach + 1)
         sums = (
@@ -200,18 +229,19 @@ def _attention_grad_key_value_kernel(
             listed,
             num_listed,
             sums_stride,
+            ds_pointer + own * rows_stride if POSITIONS >= 2 else None,
         )
         dk, dv, below, above = _add_key_gradients(
             (dk, dv, below, above), key, value, pointers, keys, columns, first, whole,
             (first_query, count), length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, sums,
-            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT,
-            PRECISION, False, LISTED, BEYOND,
+            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, POSITIONS,
+            HAS_DROPOUT, PRECISION, False, LISTED, BEYOND,
         )  # fmt: skip
         dk, dv, below, above = _add_key_gradients(
             (dk, dv, below, above), key, value, pointers, keys, columns, whole, last,
             (first_query, count), length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, sums,
-            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT,
-            PRECISION, True, LISTED, BEYOND,
+            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, POSITIONS,
+            HAS_DROPOUT, PRECISION, True, LISTED, BEYOND,
         )  # fmt: skip
         if HAS_BIAS and LISTED:
             ends = bias_sums_pointer + sums_row + listed.to(tl.int64) * sums_stride

@@ -29,6 +29,7 @@ def _add_query_gradient(
     bias_sums_pointer,
     list_pointer,
     rows,
+    queries,
     columns,
     low,
     high,
@@ -42,13 +43,17 @@ def _add_query_gradient(
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient."""
-    query, do, lse, delta = rows_given
+    """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient.
+
+    The gradients of scores are kept at ``ds_rows`` where disentangled attention reads them.
+    """
+    query, do, lse, delta, ds_rows = rows_given
     key_stride, value_stride = strides
     seed, stream, dropout, row_base, row_offsets = dropping
     row_places = (row_base, row_offsets[:, None])
@@ -66,16 +71,20 @@ def _add_query_gradient(
         key_base, key_offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
         key_places = (key_base, key_offsets[None, :])
         _p, ds = score_gradient(
-            dots, dp, lse[:, None], delta[:, None], rows[:, None], keys[None, :], length, terms,
-            (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS,
-            HAS_DROPOUT, LISTED, MASKED,
+            dots, dp, lse[:, None], delta[:, None], rows[:, None], queries[:, None], keys[None, :],
+            length, terms, (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL,
+            HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, LISTED, MASKED,
         )  # fmt: skip
         if HAS_BIAS and not LISTED:
             # The kernel of key and value adds the distances to listed keys.
-            _scale, _slope, _bias, reach = terms
+            _scale, _slope, _bias, reach, _positions = terms
             far = tl.cdiv(reach, BLOCK_KEYS)
             add_by_distance(bias_sums_pointer, ds, rows, at, length, far, BLOCK_KEYS)
-        dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
+        ds_half = ds.to(key.dtype)
+        if POSITIONS % 2:
+            places, exist = ds_rows
+            tl.store(places + keys[None, :], ds_half, mask=exist & (keys < length)[None, :])
+        dq = tl.dot(ds_half, key, dq, input_precision=PRECISION)
         if not LISTED:
             keys_at += BLOCK_KEYS * key_stride
             values_at += BLOCK_KEYS * value_stride
@@ -92,6 +101,7 @@ def _attention_grad_query_kernel(
     delta_pointer,  # float32 [H, M]
     grad_query_pointer,  # [M, H, D] contiguous
     bias_sums_pointer,  # float32 [tiles, H, distances] zeros, or null
+    ds_pointer,  # [M, H, keys_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of query rows
     cu_queries_pointer,  # int32 [B + 1] or nothing
@@ -101,6 +111,10 @@ def _attention_grad_query_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
+    c2p_pointer,  # [M, H, N] or null
+    p2c_pointer,  # [T, H, N] or null
+    entries_pointer,  # int32 [2 r + 1] or null
+    keys_stride,
     num_queries,
     reach,
     scale,
@@ -120,6 +134,9 @@ def _attention_grad_query_kernel(
     HAS_GLOBALS: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
+    ENTRIES_REACH: tl.constexpr,
+    NUM_ENTRIES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -157,30 +174,43 @@ def _attention_grad_query_kernel(
     grads_at = row_pointer(grad_output_pointer, at, WIDTH, False)
     do = load_rows(grads_at, entries, columns, WIDTH, count, HEAD_DIM, True, False)
     dq = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
-    rows_given = (query, do, lse, delta)
+    own = (first_query + entries)[:, None]
+    exist = (entries < count)[:, None]
+    ds_row = (own * NUM_HEADS + head) * keys_stride
+    ds_rows = (ds_pointer + ds_row if POSITIONS % 2 else None, exist)
+    rows_given = (query, do, lse, delta, ds_rows)
     strides = (KEY_STRIDE, VALUE_STRIDE)
-    terms = (scale * LOG2E, slope, bias_pointer, reach)
+    positions = (
+        c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+        p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+        NUM_HEADS * NUM_ENTRIES,
+        count,
+        entries_pointer,
+        ENTRIES_REACH,
+    )
+    terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
-        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
+        entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, False, False,
     )  # fmt: skip
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
-        columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
-        CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
+        entries, columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,
+        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT, PRECISION, True, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         dq = _add_query_gradient(
             dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer + listed,
-            rows, columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
-            BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
+            rows, entries, columns, num_listed * 0, num_listed, length, strides, terms, dropping,
+            HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT,
+            PRECISION, True, True,
         )  # fmt: skip
-    places = (first_query + entries)[:, None] * WIDTH + head * HEAD_DIM + columns[None, :]
-    inside = (entries < count)[:, None] & (columns < HEAD_DIM)[None, :]
+    places = own * WIDTH + head * HEAD_DIM + columns[None, :]
+    inside = exist & (columns < HEAD_DIM)[None, :]
     kind = grad_query_pointer.dtype.element_ty
     tl.store(grad_query_pointer + places, (dq * scale).to(kind), mask=inside)

@@ -71,7 +71,7 @@ def _attention_grad_short_kernel(
         slope = 0.0
         if HAS_SLOPES:
             slope = tl.load(slopes_pointer + head) * LOG2E
-        terms = (scale * LOG2E, slope, None, 0)
+        terms = (scale * LOG2E, slope, None, 0, None)
         stream = sequence * NUM_HEADS + head
         queries = query_pointer + start * QUERY_STRIDE + head * HEAD_DIM
         own = start * WIDTH + head * HEAD_DIM
@@ -89,9 +89,9 @@ def _attention_grad_short_kernel(
         dots = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         dp = tl.dot(do, tl.trans(value), input_precision=PRECISION)
         _p, ds = score_gradient(
-            dots, dp, lse[:, None], delta[:, None], rows[:, None], rows[None, :], length, terms,
-            (seed, stream, dropout, down, across), WINDOW, CAUSAL, HAS_SLOPES, False, HAS_DROPOUT,
-            False, True,
+            dots, dp, lse[:, None], delta[:, None], rows[:, None], rows[:, None], rows[None, :],
+            length, terms, (seed, stream, dropout, down, across), WINDOW, CAUSAL, HAS_SLOPES, False,
+            0, HAS_DROPOUT, False, True,
         )  # fmt: skip
         dq = tl.dot(ds.to(key.dtype), key, input_precision=PRECISION)
         places = own + rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
@@ -100,9 +100,9 @@ def _attention_grad_short_kernel(
         dots = tl.dot(key, tl.trans(query), input_precision=PRECISION)
         dp = tl.dot(value, tl.trans(do), input_precision=PRECISION)
         p, ds = score_gradient(
-            dots, dp, lse[None, :], delta[None, :], rows[None, :], rows[:, None], length, terms,
-            (seed, stream, dropout, across, down), WINDOW, CAUSAL, HAS_SLOPES, False, HAS_DROPOUT,
-            False, WINDOW >= 0 or CAUSAL,
+            dots, dp, lse[None, :], delta[None, :], rows[None, :], rows[None, :], rows[:, None],
+            length, terms, (seed, stream, dropout, across, down), WINDOW, CAUSAL, HAS_SLOPES, False,
+            0, HAS_DROPOUT, False, WINDOW >= 0 or CAUSAL,
         )  # fmt: skip
         dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)

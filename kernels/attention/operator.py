@@ -14,6 +14,7 @@ from .blocks import Blocks
 from .config import Extras, Launches, Longest, choose_launches
 from .differentiable import Call, Gradients, define_operator
 from .forward import attention_forward
+from .terms import Disentangled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,11 +44,19 @@ def _laid_out(call: Call) -> Call:
     """
     query, key, value = (rows_apart(x) for x in call[:3])
     scale = max(abs(call.scale), LEAST_SCALE)
+    position_query = call.position_query_NHD
     if call.scale < 0.0:
         query = -query
+        position_query = None if position_query is None else -position_query
     bias, slopes = contiguous(call.bias_HR), contiguous(call.slopes_H)
     return call._replace(
-        query_MHD=query, key_TKD=key, value_TKD=value, bias_HR=bias, slopes_H=slopes, scale=scale
+        query_MHD=query,
+        key_TKD=key,
+        value_TKD=value,
+        bias_HR=bias,
+        slopes_H=slopes,
+        position_query_NHD=position_query,
+        scale=scale,
     )
 
 
@@ -64,7 +73,9 @@ def _backward(grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call:
         grad_output_MHD, output_MHD, lse_HM, _laid_out(call), blocks, launches
     )
     if call.scale < 0.0:
-        gradients = gradients._replace(query_MHD=-gradients.query_MHD)
+        gradients = gradients._replace(
+            query_MHD=-gradients.query_MHD, position_query_NHD=-gradients.position_query_NHD
+        )
     return gradients
 
 
@@ -79,10 +90,15 @@ def attention(
         # Entries of two bytes are no asynchronous copies: for heads of 64 the loop over the keys
         # then takes 808 issue cycles instead of 611, and with a window ptxas serialises its wgmma.
         terms = terms._replace(bias_HR=terms.bias_HR.float())
+    if terms.disentangled is not None:
+        key_NHD, query_NHD, entries_R = terms.disentangled
+        vectors = [None if x is None else x.to(query_MHD.dtype) for x in (key_NHD, query_NHD)]
+        terms = terms._replace(disentangled=Disentangled(vectors[0], vectors[1], entries_R))
     extras = Extras(
         dropout=terms.dropout > 0.0,
-        bias=terms.bias_HR is not None,
+        bias=terms.bias_HR is not None or terms.disentangled is not None,
         listed=any(x is not None and len(x) for x in (terms.query_rows, terms.global_rows)),
+        positions=terms.disentangled is not None,
     )
     longest = _longest(sequences, terms)
     blocks = _blocks(_launches(query_MHD, extras, longest), sequences, terms)

@@ -14,6 +14,7 @@ def score_gradient(
     lse,
     delta,
     rows,
+    entries,
     keys,
     length,
     terms,
@@ -22,6 +23,7 @@ def score_gradient(
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     LISTED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -33,8 +35,9 @@ def score_gradient(
     for ``keep_weights``. Kept probabilities are not yet divided by 1 - dropout.
     """
     score, factor = add_terms(
-        dots, rows, keys, length, terms, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED
-    )
+        dots, rows, entries, keys, length, terms, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS,
+        LISTED, MASKED,
+    )  # fmt: skip
     p = tl.exp2(tl.fma(score, factor, -lse))
     if HAS_DROPOUT:
         seed, stream, dropout, row_places, key_places = dropping

@@ -162,9 +162,34 @@ def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
 
 
 @triton.jit
+def position_products(positions, rows, entries, keys, length, POSITIONS: tl.constexpr):
+    """Return what disentangled attention adds to the products of queries and keys.
+
+    ``positions``: pointers of the content-to-position products of the first query and of the
+    position-to-content products of the first key, and the stride of both; how many ``entries``
+    there are; the number of each distance, and their reach. ``POSITIONS``: 1 with the former
+    products, 2 with the latter, 3 with both.
+    """
+    c2p_pointer, p2c_pointer, stride, count, numbers_pointer, reach = positions
+    distance = tl.minimum(tl.maximum(keys - rows, -reach), reach)
+    number = tl.load(numbers_pointer + distance + reach)
+    there = (entries < count) & (keys < length)
+    if POSITIONS == 1:
+        places = entries.to(tl.int64) * stride + number
+        return tl.load(c2p_pointer + places, mask=there, other=0.0).to(tl.float32)
+    places = keys.to(tl.int64) * stride + number
+    product = tl.load(p2c_pointer + places, mask=there, other=0.0).to(tl.float32)
+    if POSITIONS == 3:
+        places = entries.to(tl.int64) * stride + number
+        product += tl.load(c2p_pointer + places, mask=there, other=0.0).to(tl.float32)
+    return product
+
+
+@triton.jit
 def add_terms(
     dots,
     rows,
+    entries,
     keys,
     length,
     terms,
@@ -172,21 +197,25 @@ def add_terms(
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    POSITIONS: tl.constexpr,
     LISTED: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Return scores and a factor: ``score * factor`` is the score times log2 e.
 
-    ``dots``: products of queries and keys. ``terms``: scale and slope, times log2 e; the bias and
-    its reach. Without slopes and a bias the scale is the factor, which costs nothing in the FFMA
-    that subtracts the maximum. Scores are -inf where a row does not see a key, if MASKED. LISTED
+    ``dots``: products of queries and keys. ``entries``: the number of each row among the queries.
+    ``terms``: scale and slope, times log2 e; the bias and its reach; what ``position_products``
+    takes. Without slopes and a bias the scale is the factor, which costs nothing in the FFMA that
+    subtracts the maximum. Scores are -inf where a row does not see a key, if MASKED. LISTED
     keys are masked within the window, where the loop over the window computes them.
     """
-    scale, slope, bias_pointer, reach = terms
+    scale, slope, bias_pointer, reach, positions = terms
     distance = keys - rows
     score = dots
+    if POSITIONS:
+        score += position_products(positions, rows, entries, keys, length, POSITIONS)
     if HAS_SLOPES or HAS_BIAS:
-        score = dots * scale
+        score *= scale
         scale = 1.0
     if HAS_SLOPES:
         score -= slope * tl.abs(distance).to(tl.float32)

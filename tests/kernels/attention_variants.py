@@ -22,17 +22,31 @@ def _attention_terms() -> dict[str, dict[str, Any]]:
     }
     terms[" bias globals"] = terms[" bias"] | terms[" globals"]
     terms |= {f"{name} dropout": more | {"seed": listed} for name, more in terms.items()}
-    return terms | {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
+    vectors = torch.zeros(512, 12, 64)
+    positions = {
+        "position_key_NHD": vectors,
+        "position_query_NHD": vectors,
+        "entries_R": torch.zeros(1023),
+    }
+    return terms | {
+        " window": {"window": 64},
+        " slopes": {"slopes_H": torch.ones(12)},
+        " positions": positions,
+        " positions dropout": positions | {"seed": listed},
+    }
 
 
 def attention_variants(target: int) -> list[Variant]:
-    cases = [(size, 2, name) for size, name in product((64, 128), _attention_terms())]
+    terms = [name for name in _attention_terms() if "positions" not in name]
+    cases = [(size, 2, name) for size, name in product((64, 128), terms)]
     cases += [
         (32, 2, ""),
         (32, 2, " dropout"),
         (256, 2, ""),
         (256, 2, " bias dropout"),
         (64, 4, " bias dropout"),
+        (64, 2, " positions"),
+        (64, 2, " positions dropout"),
     ]
     found = _attention_variants(cases, target)
     for longest in (64, 128, 512):
@@ -41,7 +55,7 @@ def attention_variants(target: int) -> list[Variant]:
         )
     if target >= 90:
         found += _specialized()
-    return [*found, *_attention_of_one_row(target), *_attention_delta()]
+    return [*found, *_attention_of_one_row(target), *_attention_delta(), *_sum_by_number()]
 
 
 def _attention_variants(
@@ -102,12 +116,17 @@ def _absent_pointers(half: str, constants: dict[str, Any]) -> dict[str, None]:
         "slopes_pointer": constants["HAS_SLOPES"],
         "seed_pointer": constants["HAS_DROPOUT"],
     }
-    if half == "grad_query":
-        given["bias_sums_pointer"] = constants["HAS_BIAS"]
-    if half == "grad_key_value":
-        given["bias_sums_pointer"] = constants["HAS_BIAS"] and constants["LISTED"]
     if half == "grad_short":
         del given["bias_pointer"]
+    else:
+        names = ("c2p_pointer", "p2c_pointer", "entries_pointer")
+        given |= dict.fromkeys(names, constants["POSITIONS"] > 0)
+    if half == "grad_query":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"]
+        given["ds_pointer"] = constants["POSITIONS"] > 0
+    if half == "grad_key_value":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"] and constants["LISTED"]
+        given["ds_pointer"] = constants["POSITIONS"] > 0
     return dict.fromkeys(name for name, there in given.items() if not there)
 
 
@@ -137,7 +156,8 @@ def _specialized() -> list[Variant]:
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
     constants = blocks.constants(call) | {"BLOCK": launch.block_keys}
     constants |= _absent_pointers("grad_short", constants)
-    constants = {key: x for key, x in constants.items() if key not in ("SUBSET", "HAS_BIAS")}
+    long = ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES")
+    constants = {key: x for key, x in constants.items() if key not in long}
     return Variant(
         module="attention.grad_short",
         kernel="_attention_grad_short_kernel",
@@ -181,6 +201,30 @@ def _attention_delta(head_dims: tuple[int, ...] = (32, 64, 128)) -> list[Variant
     ]
 
 
+def _sum_by_number() -> list[Variant]:
+    """Return the kernels of DeBERTa's gradients: of rows by query, and of rows by key."""
+    from encoder_engine.kernels.attention import positions
+
+    return [
+        Variant(
+            module="attention.positions",
+            kernel="_sum_by_number_kernel",
+            name=f"attention sum by number of {of}",
+            constants={
+                "NUM_HEADS": 12,
+                "ENTRIES_REACH": 511,
+                "NUM_ENTRIES": 512,
+                "SIGN": sign,
+                "SUBSET": False,
+                "BLOCK_ROWS": 128 if sign > 0 else 64,
+                "BLOCK_NUMBERS": positions.BLOCK_NUMBERS,
+            },
+            num_warps=positions.NUM_WARPS,
+        )
+        for of, sign in (("queries", 1), ("keys", -1))
+    ]
+
+
 def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
     """Return a call with these terms, and where its rows lie."""
     import torch
@@ -188,7 +232,8 @@ def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
     from encoder_engine.kernels.attention.differentiable import Call
 
     heads = torch.empty(0, 768 // head_dim, head_dim, dtype=torch.bfloat16)
-    call = Call(heads, heads, heads, None, None, None, [], 0.125, 0.0, None, False, [0, 0])
+    absent = [None] * 6
+    call = Call(heads, heads, heads, *absent, [], 0.125, 0.0, None, False, [0, 0])
     call = call._replace(**{name: x for name, x in given.items() if name in Call._fields})
     blocks = Blocks._make([heads] * len(Blocks._fields))
     return call, blocks._replace(**{k: x for k, x in given.items() if k in Blocks._fields})

@@ -25,9 +25,9 @@ def draw(*shape: int, grad: bool = True) -> torch.Tensor:
 
 
 def attention_arguments(
-    seed: torch.Tensor | None, *, few: bool = False, tiled: bool = True
+    seed: torch.Tensor | None, *, few: bool = False, tiled: bool = True, positions: bool = False
 ) -> tuple[Any, ...]:
-    """Plain, with a seed, or with few queries, global rows, grouped heads, slopes and a bias."""
+    """Plain, with a seed, disentangled, or with few queries, global rows, a bias and more."""
     none = LAYOUT.cu_seqlens[:0]
     queries = SelectedRows(torch.tensor([0, 4, 7], device=DEVICE), LAYOUT)
     layout = [queries.rows if few else none, queries.rows if few else none]
@@ -40,7 +40,11 @@ def attention_arguments(
     query, key, value = draw(3 if few else 14, 2, 16), *(draw(14, 2 - few, 16) for _ in range(2))
     bias, slopes = (draw(2, 5), draw(2, grad=False)) if few else (None, None)
     numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False, [0, 0])
-    return (query, key, value, bias, slopes, seed, [LAYOUT.cu_seqlens, *layout], *numbers)
+    vectors: tuple[Any, ...] = (None, None, None)
+    if positions:
+        vectors = (draw(4, 2, 16), draw(4, 2, 16), torch.arange(7, device=DEVICE) % 4)
+    tensors = (query, key, value, bias, slopes, seed, *vectors)
+    return (*tensors, [LAYOUT.cu_seqlens, *layout], *numbers)
 
 
 def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
@@ -103,6 +107,7 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "attention": ("attention", attention_arguments(None)),
     "attention dropout": ("attention", attention_arguments(SEED)),
     "attention terms": ("attention", attention_arguments(SEED, few=True)),
+    "attention positions": ("attention", attention_arguments(None, positions=True)),
     "attention aten": ("attention_aten", attention_arguments(None, tiled=False)),
     "attention aten dropout": ("attention_aten", attention_arguments(SEED, tiled=False)),
     "attention aten terms": ("attention_aten", attention_arguments(SEED, few=True, tiled=False)),

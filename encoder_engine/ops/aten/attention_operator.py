@@ -87,7 +87,9 @@ def _backward(grad_output_MHD: Tensor, _output: Tensor, _lse: Tensor, call: Call
             grad_bias += torch.ops.aten.embedding_dense_backward(
                 by_entry, entries.contiguous(), bias.shape[1], -1, False
             ).T
-    return Gradients(grad_query, grad_key, grad_value, grad_bias.to(bias.dtype))
+    # Disentangled attention is not traced.
+    absent = (bias.new_empty(0), bias.new_empty(0))
+    return Gradients(grad_query, grad_key, grad_value, grad_bias.to(bias.dtype), *absent)
 
 
 _attend_traced = define_operator("attention_aten", _forward, _backward, keeps_lse=False)

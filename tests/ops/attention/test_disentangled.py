@@ -13,8 +13,9 @@ from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import SelectedRows
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, sequences
+from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, refusal, rows, sequences
 from tests.ops.compare import compare
+from tests.selection import unless
 
 HEADS, HEAD_DIM, SCALE = 3, 16, 0.2
 LENGTHS = [[], [0, 1], [5, 0, 1, 40, 5]]
@@ -23,13 +24,17 @@ ENTRIES = ops.log_position_entries(6, 9)
 NUM_ENTRIES = 12
 
 
-def accepted(*, requires_grad: bool) -> list[str]:
-    facts = AttentionFacts(terms=("disentangled",), requires_grad=requires_grad)
-    refusals = dict(ops.find_operation("attention").explain(facts, named=True))
-    return [name for name in implementations("attention") if refusals[name] is None]
+def refused(implementation: str, dtype: torch.dtype, device: str, **_: object) -> str | None:
+    facts = AttentionFacts(
+        terms=("disentangled",), requires_grad=True, dtype=dtype_id(dtype), device=device
+    )
+    return refusal("attention", implementation, facts)
 
 
-ABLE = accepted(requires_grad=False)
+def able() -> list[str]:
+    facts = AttentionFacts(terms=("disentangled",))
+    names = implementations("attention")
+    return [name for name in names if refusal("attention", name, facts) is None]
 
 
 def eager(
@@ -63,8 +68,9 @@ def eager(
     return torch.cat(parts)
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("implementation", accepted(requires_grad=True))
+@pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("which", WHICH)
@@ -94,7 +100,7 @@ def test_output_and_gradients_are_within_budget(
     )
 
 
-@pytest.mark.parametrize("implementation", ABLE)
+@pytest.mark.parametrize("implementation", able())
 def test_probabilities_and_chosen_queries_agree_with_all(implementation: str) -> None:
     lengths = [4, 0, 9]
     layout = sequences(lengths, "cpu")
