@@ -10,6 +10,7 @@ from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.limits import default_batch_tokens
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
 from encoder_engine.embedding.queries import QueryMethods
+from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import StaticEngine
 from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import UnsupportedFeatureError
@@ -26,6 +27,8 @@ __all__ = ["CallOptions", "Prepared", "ServedModel"]
 
 # Tokens of a batch of a table, which adds rows: 20 ms of a core are about a million.
 STATIC_BATCH_TOKENS = 2**20
+# The pooling modes that TEI names otherwise.
+TEI_POOLING = {"lasttoken": "last_token"}
 # A document has some 200 tokens with a weight, of 8 bytes with its index.
 SPARSE_BYTES = 2000
 
@@ -73,6 +76,13 @@ class ServedModel:
         source = self.parts if isinstance(self.model, HybridEmbedder) else self.model
         dimension: int | None = getattr(source, "dimension", None)
         return dimension
+
+    @property
+    def pooling(self) -> str:
+        """The pooling mode of an embedder as TEI names it; several are joined by ``+``."""
+        if isinstance(self.parts, StaticEmbedder):
+            return "mean"
+        return "+".join(TEI_POOLING.get(mode, mode) for mode in self.parts.recipe.pooling)
 
     @property
     def prompts(self) -> Mapping[str, str]:

@@ -145,6 +145,18 @@ def test_the_description_names_every_route(client: httpx.Client) -> None:
     assert "Embeddings" in found["components"]["schemas"]
 
 
+def test_info_names_the_pooling_of_the_model(minilm: Path) -> None:
+    cls = Embedder.from_pretrained(minilm, device="cpu", num_threads=1, pooling="cls")
+    with Server(Service({"minilm": cls})) as server:
+        info = httpx.get(f"{server.url}/info").json()
+        body = {"inputs": "a", "normalize": True}
+        tokens = httpx.post(f"{server.url}/embed_all", json=body).json()[0]
+    assert info["model_type"] == {"embedding": {"pooling": "cls"}}
+    assert np.array_equal(
+        np.float32(tokens), cls.encode_tokens(["a"], normalize_embeddings=True)[0]
+    )
+
+
 def test_keys_and_hosts_are_checked(embedder: Embedder) -> None:
     keys = Keys.read("# ours\nme:secret\n")
     with (

@@ -305,6 +305,7 @@ def test_a_ranker_answers_as_cohere_and_as_tei(tmp_path: Path) -> None:
             rows = client.post(path, json=body | {"top_n": 2}).json()["results"]
             assert [row["index"] for row in rows] == best[:2]
             assert np.float32(rows[0]["relevance_score"]) == scores[best[0]]
+        assert "reranker" in client.get("/info").json()["model_type"]
         refused = client.post("/v2/rerank", json=body | {"max_tokens_per_doc": 9})
         assert refused.status_code == 400
         assert client.post("/", json={"inputs": [["the", "row"]]}).status_code == 200

@@ -60,12 +60,16 @@ class EmbedTexts(Struct, forbid_unknown_fields=True):
 
 
 class EmbedAll(Struct, forbid_unknown_fields=True):
-    """``/embed_all`` of TEI: the vectors of all tokens."""
+    """``/embed_all`` of TEI: the vectors of all tokens.
+
+    TEI itself has no ``normalize`` here and returns plain vectors; its Python client sends one.
+    """
 
     inputs: Texts
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] = "right"
     prompt_name: str | None = None
+    normalize: bool | None = None
 
 
 class EmbedSparse(Struct, forbid_unknown_fields=True):
