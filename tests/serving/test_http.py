@@ -90,7 +90,7 @@ def test_tei_s_routes_answer(client: httpx.Client, embedder: Embedder) -> None:
         ("/embed_sparse", {"inputs": "a"}, 424, "no task 'sparse'"),
         ("/embed", {"inputs": "a" * 30_000}, 413, "larger than 20000 bytes"),
         ("/nothing", {}, 404, "no such path"),
-        ("/info", {}, 405, "does not take POST"),
+        ("/info", {}, 405, "takes GET, HEAD"),
     ],
 )
 def test_errors_have_a_status_and_a_reason(

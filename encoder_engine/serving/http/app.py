@@ -171,7 +171,12 @@ class App:
         return found
 
     async def _openapi(self, _: bytes, __: Context) -> Reply:
-        return Reply(dump(write_openapi(list(self.routes))))
+        found = write_openapi(
+            {name: route.face for name, route in self.routes.items()},
+            open_paths=frozenset(path for (_, path), route in self.routes.items() if route.open),
+            keyed=bool(self._keys.names),
+        )
+        return Reply(dump(found))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer a request, or start and stop the service."""
@@ -288,8 +293,11 @@ class App:
         """Check the route, the host and the key of a request."""
         path = scope["path"]
         if route is None:
-            if any(known == path for _, known in self.routes):
-                raise RequestError("method", f"this path does not take {scope['method']}")
+            methods = [method for method, known in self.routes if known == path]
+            if methods:
+                allow = ", ".join((*methods, "HEAD") if "GET" in methods else methods)
+                # The method is the caller's word, and not repeated.
+                raise RequestError("method", f"this path takes {allow}", allow=allow)
             raise RequestError("route", "there is no such path; GET /openapi.json lists them")
         if not route.probe:
             check_host(headers, self._limits)

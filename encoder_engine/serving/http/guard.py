@@ -96,8 +96,12 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return the headers of a request, the last of each name."""
-    return dict(scope["headers"])
+    """Return the headers of a request, the last of each name; of several hosts none."""
+    found = dict(scope["headers"])
+    if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
+        # A proxy may have read another one (RFC 9112, section 3.2).
+        found[b"host"] = b""
+    return found
 
 
 def check_host(headers: Headers, limits: Limits) -> None:
@@ -124,6 +128,8 @@ def check_content_type(headers: Headers) -> None:
         raise RequestError("content_type", "the body must be JSON: content-type application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise RequestError("content_type", "content-encoding is not supported; send the body plain")
+    if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise RequestError("content_type", "a transfer-encoding but chunked is not supported")
 
 
 class DisconnectError(Exception):

@@ -41,12 +41,12 @@ def clients_folder() -> Path:
     return Path(named) if named else ROOT / ".clients"
 
 
-def python_of(name: str, folder: Path) -> Path:
-    """Make the environment of a client where there is none, and return its interpreter."""
+def python_of(name: str, folder: Path, requirements: Sequence[str]) -> Path:
+    """Make an environment where there is none, and return its interpreter."""
     python = folder / name / "bin" / "python"
     if not python.is_file():
         venv.create(folder / name, with_pip=True)
-        install = ["-m", "pip", "install", "--quiet", *CLIENTS[name].requirements]
+        install = ["-m", "pip", "install", "--quiet", *requirements]
         subprocess.run([python, *install], check=True, env=own_variables())
     return python
 
@@ -127,7 +127,7 @@ def main(embedder: Embedder, ranker: Ranker, names: Sequence[str]) -> None:
             Server(Service({"ranker": ranker}), keys=keys) as other,
         ):
             refuse_first(service)
-            python = python_of(name, clients_folder())
+            python = python_of(name, clients_folder(), CLIENTS[name].requirements)
             found = call(name, python, server.url, other.url)
             agreed = check(name, found, vectors, scores)
             print(f"{name} {version_of(name, python)}: {agreed}", flush=True)
