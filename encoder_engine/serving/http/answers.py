@@ -127,6 +127,7 @@ class Info(Struct):
     tasks: list[str]
     prompts: dict[str, str]
     dimension: int | None
+    models: dict[str, list[str]]
 
 
 class OpenAIDetails(Struct):

@@ -225,6 +225,7 @@ async def info(_: bytes, context: Context) -> Reply:
                 "tasks": list(served.tasks),
                 "prompts": dict(served.prompts),
                 "dimension": served.dimension,
+                "models": {name: list(one.tasks) for name, one in service.models.items()},
             }
         )
     )

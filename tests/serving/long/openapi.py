@@ -28,6 +28,7 @@ from encoder_engine.serving.server import Server
 from encoder_engine.serving.service import Service
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 from tests.serving.clients.run import KEY, clients_folder, own_variables, python_of
+from tests.serving.clients.scripts import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,7 @@ def without_headers(description: dict[str, Any]) -> dict[str, Any]:
 
 def main(*, cases: int, seed: int) -> int:
     """Serve, draw at least so many cases, and return their number."""
-    python = python_of(NAME, clients_folder(), (NAME,))
+    python = python_of(NAME, clients_folder(), TOOLS[NAME])
     with tempfile.TemporaryDirectory() as name, serve(Path(name)) as server:
         folder, sent = Path(name), 0
         headers = {"authorization": f"Bearer {KEY}"}
