@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.limits import default_batch_tokens
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
@@ -13,7 +14,8 @@ from encoder_engine.embedding.queries import QueryMethods
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import StaticEngine
 from encoder_engine.embedding.steps.window import TokenizedWindow
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.serving.rows import rows_of_ids
 from encoder_engine.serving.tasks import CallOptions, steps_of
 
 if TYPE_CHECKING:
@@ -117,7 +119,17 @@ class ServedModel:
         """Tokenize the texts of a request. Exceptions: those of the model's own method."""
         steps = self._steps[task]
         resolved = steps.resolve(options)
+        if any(isinstance(text, np.ndarray) for text in texts):
+            return Prepared(self._rows_of_ids(texts, resolved), resolved)
         return Prepared(steps.prepare(list(texts), resolved), resolved)
+
+    def _rows_of_ids(self, rows: Sequence[Any], resolved: Any) -> WindowRows:
+        if not isinstance(self.parts, Embedder):
+            raise UnsupportedFeatureError(f"the model {self.name!r} takes no token ids; send texts")
+        if resolved.prompt:
+            raise InputError("token ids have no prompt, which this call puts first; send texts")
+        vocab_size = self.engine.spec.embedding.vocab_size
+        return rows_of_ids(rows, vocab_size=vocab_size, max_length=self.max_length)
 
     def compute(self, task: Task, rows: WindowRows, options: Any) -> Any:
         """Compute rows: float32 [n, D] of vectors and scores, else a list of each row's result."""

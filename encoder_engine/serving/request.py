@@ -94,10 +94,14 @@ class Request(Waiting):
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes of a text in memory; anything else is refused by the tokenizer."""
+    """Return the bytes of a text or of ids in memory; the tokenizer refuses anything else."""
+    if isinstance(text, np.ndarray):
+        return text.nbytes
     return sys.getsizeof(text) if isinstance(text, str) else sum(map(sys.getsizeof, text))
 
 
 def count_characters(text: Text) -> int:
-    """Return the characters of a text, or of both of a pair."""
+    """Return the characters of a text, or of both of a pair; of token ids 0."""
+    if isinstance(text, np.ndarray):
+        return 0
     return len(text) if isinstance(text, str) else sum(map(len, text))

@@ -40,7 +40,8 @@ __all__ = ["TASKS", "CallOptions", "Steps", "Task", "Text", "check_prompt", "ste
 
 Task = Literal["embed", "sparse", "tokens", "rank", "classify"]
 TASKS: tuple[Task, ...] = ("embed", "sparse", "tokens", "rank", "classify")
-Text = str | tuple[str, str]
+# A text, a pair, or the token ids of a text, int32 [n].
+Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]]
 
 
 @dataclass(frozen=True, kw_only=True)

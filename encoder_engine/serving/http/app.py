@@ -31,6 +31,7 @@ from encoder_engine.serving.http.guard import (
 from encoder_engine.serving.http.openapi import write_openapi
 from encoder_engine.serving.http.page import page_reply
 from encoder_engine.serving.http.replies import Reply, dump
+from encoder_engine.serving.http.tracing import Tracing
 from encoder_engine.serving.metrics import write_metrics
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ EXPOSED_HEADERS = (
 )
 # The status that servers log for a client that went away; nobody gets it.
 CLIENT_GONE = 499
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Route(NamedTuple):
@@ -134,6 +136,7 @@ class App:
         self.service = service
         self._keys, self._limits, self._log = keys, limits, access_log
         self._bodies = BodyReader(limits)
+        self._tracing = Tracing()
         self.routes = self._routes(page=page)
         # The reason why the service did not start.
         self.start_error: Exception | None = None
@@ -212,6 +215,7 @@ class App:
         caller = Caller("", "")
         kind, status = "ok", 200
         watch = _Watch(receive)
+        span = self._tracing.begin(headers)
         try:
             try:
                 caller = self._caller(scope, headers, route)
@@ -244,7 +248,9 @@ class App:
                 raise
         finally:
             watch.stop()
-            self._note(Entry(request_id, method, scope["path"], caller.name, status, kind, start))
+            entry = Entry(request_id, method, scope["path"], caller.name, status, kind, start)
+            self._note(entry)
+            self._tracing.end(span, entry)
 
     async def _send(self, reply: Reply, request_id: bytes, send: Any) -> None:
         """Write an answer; a long one in pieces, as fast as the client takes them."""
@@ -284,6 +290,8 @@ class App:
         signals = self.service.signals
         known = (entry.method, entry.path) in self.routes
         if not known:
+            # The caller's words.
+            entry.method = entry.method if entry.method in METHODS else "other"
             entry.path = "other"
         signals.requests[entry.path, entry.status, entry.client] += 1
         signals.request_seconds.observe(time.monotonic() - entry.start)

@@ -32,9 +32,12 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Embeddings(Struct, forbid_unknown_fields=True):
-    """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``."""
+    """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``.
 
-    input: Texts
+    Token ids are refused unless the server accepts them.
+    """
+
+    input: str | list[str | Id | list[Id]]
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Count | None = None
