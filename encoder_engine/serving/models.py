@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ __all__ = ["CallOptions", "Prepared", "ServedModel"]
 
 # Tokens of a batch of a table, which adds rows: 20 ms of a core are about a million.
 STATIC_BATCH_TOKENS = 2**20
+# Options of calls that are kept; their names of prompts and dimensions are the model's.
+MOST_OPTIONS = 1024
 # The pooling modes that TEI names otherwise.
 TEI_POOLING = {"lasttoken": "last_token"}
 # A document has some 200 tokens with a weight, of 8 bytes with its index.
@@ -55,6 +58,7 @@ class ServedModel:
         wrapped = isinstance(model, MultiVectorEmbedder | HybridEmbedder)
         self.parts: Any = model.embedder if wrapped else model
         self.tokenizer: Tokenizer = self.parts.tokenizer
+        self._resolved: dict[tuple[Task, CallOptions], Any] = {}
 
     @property
     def engine(self) -> Any:
@@ -72,7 +76,7 @@ class ServedModel:
         limit: int | None = self.parts.max_seq_length
         return limit
 
-    @property
+    @cached_property
     def dimension(self) -> int | None:
         """The features of a vector; None for scores."""
         source = self.parts if isinstance(self.model, HybridEmbedder) else self.model
@@ -100,7 +104,7 @@ class ServedModel:
         """The names of a classifier's labels."""
         return [name for _, name in sorted(self.model.model.id2label.items())]
 
-    @property
+    @cached_property
     def batch_tokens(self) -> int:
         """The most tokens of a batch."""
         engine = self.engine
@@ -118,10 +122,19 @@ class ServedModel:
     def prepare(self, task: Task, texts: Sequence[Text], options: CallOptions) -> Prepared:
         """Tokenize the texts of a request. Exceptions: those of the model's own method."""
         steps = self._steps[task]
-        resolved = steps.resolve(options)
+        resolved = self._resolve(task, options)
         if any(isinstance(text, np.ndarray) for text in texts):
             return Prepared(self._rows_of_ids(texts, resolved), resolved)
         return Prepared(steps.prepare(list(texts), resolved), resolved)
+
+    def _resolve(self, task: Task, options: CallOptions) -> Any:
+        """Resolve options once for all requests that have the same."""
+        found = self._resolved.get((task, options))
+        if found is None:
+            if len(self._resolved) >= MOST_OPTIONS:
+                self._resolved.clear()
+            found = self._resolved[task, options] = self._steps[task].resolve(options)
+        return found
 
     def _rows_of_ids(self, rows: Sequence[Any], resolved: Any) -> WindowRows:
         if not isinstance(self.parts, Embedder):

@@ -61,6 +61,7 @@ class Request(Waiting):
     queued_at: float = 0.0
     started_at: float | None = None
     compute_seconds: float = 0.0
+    truncated: tuple[int, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -77,12 +78,11 @@ class Request(Waiting):
             results = [row for part in parts for row in part]
         else:
             results = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        rows = self.prepared.rows
         started = self.queued_at if self.started_at is None else self.started_at
         return Answer(
             results,
-            int(np.sum(rows.lengths)),
-            tuple(np.flatnonzero(rows.truncated).tolist()),
+            sum(self.num_tokens),
+            self.truncated,
             {
                 "tokenize": tokenize_seconds,
                 "queue": started - self.queued_at,

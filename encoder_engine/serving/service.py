@@ -379,7 +379,8 @@ class Service:
         rows, signals = request.prepared.rows, self.signals
         signals.texts[served.name] += len(rows)
         signals.tokens += sum(request.num_tokens)
-        signals.truncated += int(np.sum(rows.truncated))
+        request.truncated = tuple(np.flatnonzero(rows.truncated).tolist())
+        signals.truncated += len(request.truncated)
         self._requests.add(request)
         try:
             self.dispatcher.add(request)

@@ -44,17 +44,36 @@ _numbers = itertools.count()
 
 
 class _OpenTransport:
-    """A transport that drops what is written after its end; uvloop raises RuntimeError instead."""
+    """A transport that writes the head of an answer together with the start of its body.
+
+    uvicorn writes them one by one, and each costs a system call. After the end it drops what is
+    written, where uvloop raises RuntimeError.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
+        if data[-4:] == b"\r\n\r\n" and data[:7] == b"HTTP/1." and data[9:12] != b"100":
+            # A body follows, if an empty one.
+            self._head += data
+            return
+        head, self._head = self._head, b""
         if not self._transport.is_closing():
-            self._transport.write(data)
+            self._transport.write(head + data if head else data)
+
+    def flush(self) -> None:
+        """Write a head that has no body: that of an answer to HEAD."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
 
 
 class _Timed:
@@ -71,7 +90,7 @@ class _Timed:
     _cycles: Callable[[], list[Any]]
     _forget_last: Callable[[], None]
     # Of uvicorn's classes.
-    transport: asyncio.Transport
+    transport: _OpenTransport
     loop: asyncio.AbstractEventLoop
     cycle: Any
     client: tuple[str, int] | None
@@ -121,6 +140,11 @@ class _Timed:
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request."""
         self._refuse_with(partial(super().send_400_response, msg))  # type: ignore[misc]
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        self.transport.flush()
+        super().on_response_complete()  # type: ignore[misc]
 
     def _refuse_with(self, write: Callable[[], None]) -> None:
         """Answer the requests that came whole, and end the connection; without one, ``write``."""
