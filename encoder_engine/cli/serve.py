@@ -135,11 +135,12 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
         port=options["port"],
         unix_socket=options["unix_socket"],
         http=options["http"],
-        max_connections=options["max_connections"],
         ready=lambda address: print_facts(f"Serving at {address}", facts),
         keys=keys,
         limits=Limits(
-            max_body_bytes=options["max_body_mib"] * MIB, allowed_hosts=options["allowed_hosts"]
+            max_body_bytes=options["max_body_mib"] * MIB,
+            max_connections=options["max_connections"],
+            allowed_hosts=options["allowed_hosts"],
         ),
         cors_origins=options["cors_origins"],
         page=not options["no_page"],

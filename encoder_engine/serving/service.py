@@ -282,6 +282,8 @@ class Service:
         num_bytes = sum(size_of(text) for text in texts)
         start, request = time.monotonic(), None
         with self.admission.call(num_bytes):
+            # What waits may be too much already: a refusal then costs no tokenizing.
+            self.admission.check_wait(served.name, 0.0, 0, seconds)
             try:
                 async with self._deadline(seconds):
                     prepared = await self._prepare(served, task, texts, options, num_bytes)

@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from encoder_engine.serving.http.guard import Limits
@@ -153,3 +154,23 @@ def test_a_request_that_asks_for_another_protocol_is_answered_by_http_1(
     assert statuses(server, head, body, post(SIZE) + BODY) == ([b"200", b"200"], False)
     assert statuses(server, head[:70], head[70:] + body[:4], body[4:]) == ([b"200"], False)
     assert statuses(server, (head + body) * 3) == ([b"200"] * 3, False)
+
+
+def test_too_many_connections_are_refused_with_the_time_to_come_again(tiny: Embedder) -> None:
+    """Uvicorn answered health checks with 503 too, which ends a pod that only has much to do."""
+    service = Service({"tiny": tiny})
+    with Server(service, limits=Limits(max_connections=3)) as server:
+        address = (server.host, server.port)
+        idle = [socket.create_connection(address, timeout=10.0) for _ in range(3)]
+        while service.signals.connections < 3:
+            time.sleep(0.01)
+        refused = httpx.post(f"{server.url}/v1/embeddings", json={"input": "a"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.headers["connection"] == "close"
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        for connection in idle:
+            connection.close()
+        while service.signals.connections:
+            time.sleep(0.01)
+        assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
+    assert service.signals.rejected["connections"] == 1

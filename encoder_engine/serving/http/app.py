@@ -312,6 +312,9 @@ class App:
             raise RequestError("route", "there is no such path; GET /openapi.json lists them")
         if not route.probe:
             check_host(headers, self._limits)
+            if self.service.signals.connections > self._limits.max_connections:
+                self.service.signals.rejected["connections"] += 1
+                raise RequestError("busy", "too many connections; try again later")
         name = None if route.open else self._keys.name_of(headers)
         peer = scope.get("client")
         return Caller(name or "", name or ("local" if peer is None else f"{peer[0]}:{peer[1]}"))

@@ -46,6 +46,7 @@ class Limits:
 
     max_body_bytes: of one body.
     max_bodies_bytes: of all bodies from their first byte to their answer.
+    max_connections: beyond it every request but health checks is refused, and its connection ends.
     body_timeout: seconds for a whole body.
     allowed_hosts: names that ``Host`` may have beside localhost and addresses of this machine's
         loopback, in any case; ``"*"``: any.
@@ -53,6 +54,7 @@ class Limits:
 
     max_body_bytes: int = 16 * 2**20
     max_bodies_bytes: int = 512 * 2**20
+    max_connections: int = 4096
     body_timeout: float = 30.0
     allowed_hosts: tuple[str, ...] = ()
 
