@@ -28,6 +28,11 @@ test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill an
 	$(BIN)/python -m tests.embedding.kill_long --kills 50 --full 10 --seconds 300
 	$(BIN)/python -m tests.training.kill_long --times 10 --seed 1
 	$(BIN)/python -m tests.finetuning.kill_long --times 30 --seed 1
+	$(BIN)/python -m tests.serving.long.openapi --cases 10000 --seed 1
+	$(BIN)/python -m tests.serving.long.mutations --cases 1000000 --seconds 600 --seed 1
+	$(BIN)/python -m tests.serving.long.slow_clients --connections 1000 --seconds 60
+	$(BIN)/python -m tests.serving.long.requests --model fake --requests 1000000
+	$(BIN)/python -m tests.serving.long.requests --model minilm --requests 100000
 
 coverage: $(VENV)/.installed-dev ## every test, and which lines they run; takes hours
 	$(BIN)/python -m pytest --cov --cov-report=term

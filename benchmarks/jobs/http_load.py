@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Seconds that an open loop waits for answers after its last request.
-LAST_SECONDS = 10.0
+# Seconds that an open loop waits for answers after its last request: the server's queue holds 10
+# seconds of work.
+LAST_SECONDS = 20.0
 
 
 class Answer(NamedTuple):

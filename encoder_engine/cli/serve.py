@@ -53,6 +53,10 @@ MIB = 2**20
     envvar=["ENCODER_ENGINE_CORS_ORIGIN", "ENCODER_ENGINE_CORS_ORIGINS"],
 )  # fmt: skip
 @click.option(
+    "--accept-token-ids", is_flag=True,
+    help="Take ids of the model's own tokenizer instead of texts; another one's are wrong.",
+)  # fmt: skip
+@click.option(
     "--batch-ms", type=float, default=20.0, show_default=True, help="Milliseconds of a batch."
 )
 @click.option(
@@ -115,6 +119,7 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
             max_queue_bytes=options["max_queue_mib"] * MIB,
             max_answer_bytes=options["max_answer_mib"] * MIB,
             timeout=options["timeout"],
+            accept_token_ids=options["accept_token_ids"],
             truncation=options["truncation"],
             drain_delay=options["drain_delay"],
             drain_timeout=options["drain_timeout"],
@@ -130,11 +135,12 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
         port=options["port"],
         unix_socket=options["unix_socket"],
         http=options["http"],
-        max_connections=options["max_connections"],
         ready=lambda address: print_facts(f"Serving at {address}", facts),
         keys=keys,
         limits=Limits(
-            max_body_bytes=options["max_body_mib"] * MIB, allowed_hosts=options["allowed_hosts"]
+            max_body_bytes=options["max_body_mib"] * MIB,
+            max_connections=options["max_connections"],
+            allowed_hosts=options["allowed_hosts"],
         ),
         cors_origins=options["cors_origins"],
         page=not options["no_page"],

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.limits import default_batch_tokens
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
 from encoder_engine.embedding.queries import QueryMethods
+from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import StaticEngine
 from encoder_engine.embedding.steps.window import TokenizedWindow
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.serving.rows import rows_of_ids
 from encoder_engine.serving.tasks import CallOptions, steps_of
 
 if TYPE_CHECKING:
@@ -26,6 +30,10 @@ __all__ = ["CallOptions", "Prepared", "ServedModel"]
 
 # Tokens of a batch of a table, which adds rows: 20 ms of a core are about a million.
 STATIC_BATCH_TOKENS = 2**20
+# Options of calls that are kept; their names of prompts and dimensions are the model's.
+MOST_OPTIONS = 1024
+# The pooling modes that TEI names otherwise.
+TEI_POOLING = {"lasttoken": "last_token"}
 # A document has some 200 tokens with a weight, of 8 bytes with its index.
 SPARSE_BYTES = 2000
 
@@ -50,6 +58,7 @@ class ServedModel:
         wrapped = isinstance(model, MultiVectorEmbedder | HybridEmbedder)
         self.parts: Any = model.embedder if wrapped else model
         self.tokenizer: Tokenizer = self.parts.tokenizer
+        self._resolved: dict[tuple[Task, CallOptions], Any] = {}
 
     @property
     def engine(self) -> Any:
@@ -67,12 +76,19 @@ class ServedModel:
         limit: int | None = self.parts.max_seq_length
         return limit
 
-    @property
+    @cached_property
     def dimension(self) -> int | None:
         """The features of a vector; None for scores."""
         source = self.parts if isinstance(self.model, HybridEmbedder) else self.model
         dimension: int | None = getattr(source, "dimension", None)
         return dimension
+
+    @property
+    def pooling(self) -> str:
+        """The pooling mode of an embedder as TEI names it; several are joined by ``+``."""
+        if isinstance(self.parts, StaticEmbedder):
+            return "mean"
+        return "+".join(TEI_POOLING.get(mode, mode) for mode in self.parts.recipe.pooling)
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -88,7 +104,7 @@ class ServedModel:
         """The names of a classifier's labels."""
         return [name for _, name in sorted(self.model.model.id2label.items())]
 
-    @property
+    @cached_property
     def batch_tokens(self) -> int:
         """The most tokens of a batch."""
         engine = self.engine
@@ -106,8 +122,27 @@ class ServedModel:
     def prepare(self, task: Task, texts: Sequence[Text], options: CallOptions) -> Prepared:
         """Tokenize the texts of a request. Exceptions: those of the model's own method."""
         steps = self._steps[task]
-        resolved = steps.resolve(options)
+        resolved = self._resolve(task, options)
+        if any(isinstance(text, np.ndarray) for text in texts):
+            return Prepared(self._rows_of_ids(texts, resolved), resolved)
         return Prepared(steps.prepare(list(texts), resolved), resolved)
+
+    def _resolve(self, task: Task, options: CallOptions) -> Any:
+        """Resolve options once for all requests that have the same."""
+        found = self._resolved.get((task, options))
+        if found is None:
+            if len(self._resolved) >= MOST_OPTIONS:
+                self._resolved.clear()
+            found = self._resolved[task, options] = self._steps[task].resolve(options)
+        return found
+
+    def _rows_of_ids(self, rows: Sequence[Any], resolved: Any) -> WindowRows:
+        if not isinstance(self.parts, Embedder):
+            raise UnsupportedFeatureError(f"the model {self.name!r} takes no token ids; send texts")
+        if resolved.prompt:
+            raise InputError("token ids have no prompt, which this call puts first; send texts")
+        vocab_size = self.engine.spec.embedding.vocab_size
+        return rows_of_ids(rows, vocab_size=vocab_size, max_length=self.max_length)
 
     def compute(self, task: Task, rows: WindowRows, options: Any) -> Any:
         """Compute rows: float32 [n, D] of vectors and scores, else a list of each row's result."""

@@ -24,6 +24,8 @@ class ServingOptions:
     max_queue_bytes: the most bytes of texts that wait.
     max_answer_bytes: the most bytes of results of all requests together.
     timeout: seconds until a request that has no other deadline is given up.
+    accept_token_ids: requests may hold token ids instead of texts, those of the model's own
+        tokenizer with its special tokens: another one's give plausible, wrong vectors.
     truncation: ``"cut"`` shortens texts beyond a model's limit, ``"refuse"`` refuses them.
     drain_delay: seconds from the end's announcement to the refusal of new connections.
     drain_timeout: seconds in which a service that ends computes what it accepted.
@@ -38,6 +40,7 @@ class ServingOptions:
     max_queue_bytes: int = 256 * MIB
     max_answer_bytes: int = 256 * MIB
     timeout: float = 60.0
+    accept_token_ids: bool = False
     truncation: Literal["cut", "refuse"] = "cut"
     drain_delay: float = 0.0
     drain_timeout: float = 30.0

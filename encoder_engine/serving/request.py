@@ -61,6 +61,7 @@ class Request(Waiting):
     queued_at: float = 0.0
     started_at: float | None = None
     compute_seconds: float = 0.0
+    truncated: tuple[int, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -77,12 +78,11 @@ class Request(Waiting):
             results = [row for part in parts for row in part]
         else:
             results = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        rows = self.prepared.rows
         started = self.queued_at if self.started_at is None else self.started_at
         return Answer(
             results,
-            int(np.sum(rows.lengths)),
-            tuple(np.flatnonzero(rows.truncated).tolist()),
+            sum(self.num_tokens),
+            self.truncated,
             {
                 "tokenize": tokenize_seconds,
                 "queue": started - self.queued_at,
@@ -94,10 +94,14 @@ class Request(Waiting):
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes of a text in memory; anything else is refused by the tokenizer."""
+    """Return the bytes of a text or of ids in memory; the tokenizer refuses anything else."""
+    if isinstance(text, np.ndarray):
+        return text.nbytes
     return sys.getsizeof(text) if isinstance(text, str) else sum(map(sys.getsizeof, text))
 
 
 def count_characters(text: Text) -> int:
-    """Return the characters of a text, or of both of a pair."""
+    """Return the characters of a text, or of both of a pair; of token ids 0."""
+    if isinstance(text, np.ndarray):
+        return 0
     return len(text) if isinstance(text, str) else sum(map(len, text))

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.errors import InputError, SequenceLengthError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine.embedding.steps.window import WindowRows
     from encoder_engine.packing.token_rows import IdArray
 
-__all__ = ["JoinedRows", "join_rows"]
+__all__ = ["JoinedRows", "join_rows", "rows_of_ids"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -34,6 +36,36 @@ class JoinedRows:
     def lengths(self) -> IdArray:
         """Tokens of each row, int32 [B]."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+
+
+def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> JoinedRows:
+    """Take token ids as they are, int32 [n] for each text.
+
+    Raises :class:`InputError` for no ids and for one outside the vocabulary, and
+    :class:`SequenceLengthError` for more than the model takes: cut ones would lack their end.
+    """
+    for number, ids in enumerate(rows):
+        if not len(ids):
+            raise InputError(f"text {number} has no token ids", row=number)
+        if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+            raise InputError(
+                f"text {number} has a token id outside 0..{vocab_size - 1}: another tokenizer's",
+                row=number,
+            )
+        if max_length is not None and len(ids) > max_length:
+            raise SequenceLengthError(
+                f"text {number} has {len(ids)} token ids, the model takes {max_length}", row=number
+            )
+    ends = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(ids) for ids in rows], out=ends[1:])
+    joined = np.concatenate(rows)
+    return JoinedRows(
+        ids=joined,
+        cu_seqlens=ends,
+        type_ids=np.zeros_like(joined),
+        has_types=False,
+        truncated=np.zeros(len(rows), dtype=np.bool_),
+    )
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:

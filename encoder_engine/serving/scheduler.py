@@ -13,7 +13,7 @@ scheduler reads no clock and starts nothing: it is a pure data structure.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,6 +110,8 @@ class Scheduler:
     def __init__(self) -> None:
         self._flows: dict[Hashable, _Flow] = {}
         self._order: deque[Hashable] = deque()
+        # The number of flows of each weight.
+        self._weights: Counter[float] = Counter()
         self.num_texts = 0
         self.num_tokens = 0
         # The cost that waits and its texts, by key.
@@ -130,7 +132,9 @@ class Scheduler:
             return
         name = (request.flow, request.priority)
         if name not in self._flows:
-            self._flows[name] = _Flow(weight=2.0**-request.priority)
+            weight = 2.0**-request.priority
+            self._flows[name] = _Flow(weight=weight)
+            self._weights[weight] += 1
             self._order.append(name)
         self._flows[name].requests.append(request)
         self._count(request, 1)
@@ -158,10 +162,43 @@ class Scheduler:
         A text that exceeds either alone is a batch of its own. Something must wait.
         """
         key = self.next_key
+        room = _Room(cost, num_tokens)
+        if len(self._costs) == 1:
+            self._fill(key, room, cost)
+        else:
+            self._fill_of_many(key, room, cost)
+        parts = tuple(Part(request, *ends) for request, ends in room.taken.items())
+        taken = sum(part.stop - part.start for part in parts)
+        self.num_texts -= taken
+        self.num_tokens -= room.num_tokens
+        self._count_key(key, -room.cost, -taken)
+        return Batch(key, parts, room.cost, room.num_tokens)
+
+    def _fill(self, key: Hashable, room: _Room, cost: float) -> None:
+        """Fill a batch where all texts have the same key; visits no more flows than it needs.
+
+        A batch beside 3,400 waiting clients took 3.5 ms where every flow was looked at.
+        """
+        turns, full = self._order, False
+        while turns and not full:
+            heaviest = max(self._weights)
+            for _ in range(len(turns)):
+                name = turns[0]
+                flow = self._flows[name]
+                full = self._visit(flow, key, room, quantum=cost / FLOWS_A_BATCH / heaviest)
+                if full:
+                    break
+                turns.popleft()
+                if flow.requests:
+                    turns.append(name)
+                else:
+                    self._drop(name)
+
+    def _fill_of_many(self, key: Hashable, room: _Room, cost: float) -> None:
+        """Fill a batch with the texts of one key of several."""
         matching = [name for name in self._order if self._has(name, key)]
         matched = set(matching)
         others = [name for name in self._order if name not in matched]
-        room = _Room(cost, num_tokens)
         turns, full = deque(matching), False
         while turns and not full:
             # The most urgent flow of a round gets a whole quantum: flows of priority 9 alone
@@ -182,12 +219,6 @@ class Scheduler:
         self._order = deque(others + first + rest)
         for name in set(matching) - set(left):
             self._forget(name)
-        parts = tuple(Part(request, *ends) for request, ends in room.taken.items())
-        taken = sum(part.stop - part.start for part in parts)
-        self.num_texts -= taken
-        self.num_tokens -= room.num_tokens
-        self._count_key(key, -room.cost, -taken)
-        return Batch(key, parts, room.cost, room.num_tokens)
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
         """Take texts of a flow while its deficit covers them; return whether the room is full."""
@@ -214,9 +245,15 @@ class Scheduler:
         return any(request.key == key for request in self._flows[name].requests)
 
     def _forget(self, name: Hashable) -> None:
-        del self._flows[name]
+        self._drop(name)
         if name in self._order:
             self._order.remove(name)
+
+    def _drop(self, name: Hashable) -> None:
+        weight = self._flows.pop(name).weight
+        self._weights[weight] -= 1
+        if not self._weights[weight]:
+            del self._weights[weight]
 
     def _count(self, request: Waiting, sign: int) -> None:
         left = slice(request.next_text, None)

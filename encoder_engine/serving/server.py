@@ -112,9 +112,7 @@ class _Uvicorn(uvicorn.Server):
             await asyncio.sleep(TICK_SECONDS / 2)
 
 
-def _config(
-    service: Service, app: App | Any, *, http: Http, max_connections: int, **address: Any
-) -> uvicorn.Config:
+def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol_class(service.signals, http),
@@ -126,7 +124,6 @@ def _config(
         timeout_keep_alive=IDLE_SECONDS,
         # The service ends within drain_timeout by itself, and the server soon after it.
         timeout_graceful_shutdown=None,
-        limit_concurrency=max_connections,
         h11_max_incomplete_event_size=16_384,
         **address,
     )
@@ -150,7 +147,7 @@ class Server:
         self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._app = asgi_app(service, **app)
-        config = _config(service, self._app, http="auto", max_connections=4096)
+        config = _config(service, self._app, http="auto")
         self._server = _Uvicorn(config, service)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
@@ -246,7 +243,6 @@ def run_server(
     port: int,
     unix_socket: str | None = None,
     http: Http = "auto",
-    max_connections: int = 4096,
     ready: Callable[[str], None] | None = None,
     **app: Any,
 ) -> int:
@@ -260,7 +256,7 @@ def run_server(
     sockets = None if unix_socket else [_bind(host, port)]
     application = asgi_app(service, **app)
     address = {"uds": unix_socket} if unix_socket else {}
-    config = _config(service, application, http=http, max_connections=max_connections, **address)
+    config = _config(service, application, http=http, **address)
     server = _Process(config, service)
     server.ready, server.notifier = ready, Notifier.from_environment()
     sys.setswitchinterval(SWITCH_SECONDS)

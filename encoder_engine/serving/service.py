@@ -282,6 +282,8 @@ class Service:
         num_bytes = sum(size_of(text) for text in texts)
         start, request = time.monotonic(), None
         with self.admission.call(num_bytes):
+            # What waits may be too much already: a refusal then costs no tokenizing.
+            self.admission.check_wait(served.name, 0.0, 0, seconds)
             try:
                 async with self._deadline(seconds):
                     prepared = await self._prepare(served, task, texts, options, num_bytes)
@@ -379,7 +381,8 @@ class Service:
         rows, signals = request.prepared.rows, self.signals
         signals.texts[served.name] += len(rows)
         signals.tokens += sum(request.num_tokens)
-        signals.truncated += int(np.sum(rows.truncated))
+        request.truncated = tuple(np.flatnonzero(rows.truncated).tolist())
+        signals.truncated += len(request.truncated)
         self._requests.add(request)
         try:
             self.dispatcher.add(request)

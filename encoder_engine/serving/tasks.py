@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.embedding.steps.window import WindowRows
 
-__all__ = ["TASKS", "CallOptions", "Steps", "Task", "Text", "steps_of"]
+__all__ = ["TASKS", "CallOptions", "Steps", "Task", "Text", "check_prompt", "steps_of"]
 
 Task = Literal["embed", "sparse", "tokens", "rank", "classify"]
 TASKS: tuple[Task, ...] = ("embed", "sparse", "tokens", "rank", "classify")
-Text = str | tuple[str, str]
+# A text, a pair, or the token ids of a text, int32 [n].
+Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +131,23 @@ def _refuse(options: CallOptions, names: tuple[str, ...], kind: str) -> None:
             raise InputError(f"{name} has no meaning for {kind}; leave it out")
 
 
+def check_prompt(prompts: Mapping[str, str], name: str) -> None:
+    """Raise :class:`InputError` for an unknown prompt, whose name it does not quote: maybe a text.
+
+    TEI's clients read the names of the prompts from between the brackets.
+    """
+    if name not in prompts:
+        raise InputError(f"no prompt has this name. Available prompts: [{', '.join(prompts)}]")
+
+
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
     """Choose the prompt that a request names, by name or by ``input_type``, where there is one.
 
-    Raises :class:`InputError` for an unknown name, which it does not quote: it may be a text.
+    Raises :class:`InputError` for an unknown name.
     """
     name = options.prompt_name
-    if name is not None and name not in prompts:
-        raise InputError(f"there is no prompt of that name; there are {', '.join(prompts)}")
+    if name is not None:
+        check_prompt(prompts, name)
     if name is not None or options.input_type is None:
         return name
     return query_prompt(prompts) if options.input_type == "query" else document_prompt(prompts)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +50,7 @@ def test_python_blocks_run_one_after_the_other(environment: dict[str, str], tmp_
 
 
 def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) -> None:
-    script, _ = (text for text in blocks("sh") if "encoder-engine" in text)
+    script, _, _ = (text for text in blocks("sh") if "encoder-engine" in text)
     ran = subprocess.run(
         ["bash", "-euc", script],
         cwd=tmp_path,
@@ -61,8 +64,29 @@ def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) ->
     assert "mat" in ran.stdout
 
 
+def test_three_lines_lead_to_a_served_model(environment: dict[str, str], tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    _, script, _ = (text for text in blocks("sh") if "encoder-engine" in text)
+    install, serve, ask = script.splitlines()
+    assert install == "pip install -c constraints.txt '.[serve,minilm]'"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    ran = subprocess.run(
+        ["bash", "-euc", "\n".join((serve, "trap 'kill $!' EXIT", ask.replace("8080", port)))],
+        cwd=tmp_path,
+        env=environment | {"ENCODER_ENGINE_PORT": port, "NO_PROXY": "localhost"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout[ran.stdout.index('{"object"') :].splitlines()[0])
+    assert len(answer["data"][0]["embedding"]) == 384
+
+
 def test_pretraining_commands_run(environment: dict[str, str], tmp_path: Path) -> None:
-    _, script = (text for text in blocks("sh") if "encoder-engine" in text)
+    _, _, script = (text for text in blocks("sh") if "encoder-engine" in text)
     lines = [f"The {n}. cat sat on the {n % 7}. mat and slept." for n in range(300)]
     for name in ("books.txt", "texts.txt"):
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")

@@ -90,7 +90,7 @@ def test_tei_s_routes_answer(client: httpx.Client, embedder: Embedder) -> None:
         ("/embed_sparse", {"inputs": "a"}, 424, "no task 'sparse'"),
         ("/embed", {"inputs": "a" * 30_000}, 413, "larger than 20000 bytes"),
         ("/nothing", {}, 404, "no such path"),
-        ("/info", {}, 405, "does not take POST"),
+        ("/info", {}, 405, "takes GET, HEAD"),
     ],
 )
 def test_errors_have_a_status_and_a_reason(
@@ -143,6 +143,18 @@ def test_the_description_names_every_route(client: httpx.Client) -> None:
     found = client.get("/openapi.json").json()
     assert {"/v1/embeddings", "/embed", "/rerank", "/metrics"} <= set(found["paths"])
     assert "Embeddings" in found["components"]["schemas"]
+
+
+def test_info_names_the_pooling_of_the_model(minilm: Path) -> None:
+    cls = Embedder.from_pretrained(minilm, device="cpu", num_threads=1, pooling="cls")
+    with Server(Service({"minilm": cls})) as server:
+        info = httpx.get(f"{server.url}/info").json()
+        body = {"inputs": "a", "normalize": True}
+        tokens = httpx.post(f"{server.url}/embed_all", json=body).json()[0]
+    assert info["model_type"] == {"embedding": {"pooling": "cls"}}
+    assert np.array_equal(
+        np.float32(tokens), cls.encode_tokens(["a"], normalize_embeddings=True)[0]
+    )
 
 
 def test_keys_and_hosts_are_checked(embedder: Embedder) -> None:

@@ -78,6 +78,28 @@ def test_fields_are_read_or_refused(
     assert CANARY not in found.text
 
 
+def test_token_ids_are_taken_where_the_server_accepts_them(tiny: Embedder) -> None:
+    texts = ["the row", "a text, of words"]
+    ids = [tiny.tokenizer.encode(text).tolist() for text in texts]
+    with (
+        Server(Service({"tiny": tiny}, ServingOptions(accept_token_ids=True))) as server,
+        httpx.Client(base_url=server.url) as client,
+    ):
+
+        def ask(given: Any, **more: Any) -> httpx.Response:
+            return client.post("/v1/embeddings", json={"input": given} | more)
+
+        for given, expected in ((ids, tiny.encode(texts)), (ids[1], tiny.encode(texts[1:]))):
+            found = [row["embedding"] for row in ask(given).json()["data"]]
+            assert np.array_equal(np.array(found, dtype=np.float32), expected)
+        assert ask(ids).headers["x-compute-tokens"] == str(sum(map(len, ids)))
+        wrongs: list[Any] = [[[]], [[5, 1_000_000]], [[-1]], ["a", 5], [[5], 5], [], [[1.5]]]
+        for wrong in wrongs:
+            assert ask(wrong).status_code == 400, wrong
+        assert "context_length_exceeded" in ask([[5] * 40]).text
+        assert "prompt" in ask(ids, prompt_name="query").text
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -305,6 +327,16 @@ def test_a_ranker_answers_as_cohere_and_as_tei(tmp_path: Path) -> None:
             rows = client.post(path, json=body | {"top_n": 2}).json()["results"]
             assert [row["index"] for row in rows] == best[:2]
             assert np.float32(rows[0]["relevance_score"]) == scores[best[0]]
-        refused = client.post("/v2/rerank", json=body | {"max_tokens_per_doc": 9})
+        assert "reranker" in client.get("/info").json()["model_type"]
+        refused = client.post("/v2/rerank", json=body | {"max_chunks_per_doc": 9})
         assert refused.status_code == 400
+        long = ["the row", "the row, of text words", "Row The"]
+        limited = {"query": "the", "documents": long, "max_tokens_per_doc": 2}
+        found = client.post("/v2/rerank", json=limited | {"return_documents": True})
+        assert found.headers["x-truncated"] == "1"
+        by_index = {row["index"]: row for row in found.json()["results"]}
+        assert by_index[1]["document"]["text"] == long[1]
+        expected = ranker.score([("the", text) for text in ("the row", "the row", "Row The")])
+        for index, score in enumerate(expected):
+            assert np.float32(by_index[index]["relevance_score"]) == score
         assert client.post("/", json={"inputs": [["the", "row"]]}).status_code == 200

@@ -7,8 +7,9 @@ waits of it is never computed.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -31,6 +32,7 @@ from encoder_engine.serving.http.guard import (
 from encoder_engine.serving.http.openapi import write_openapi
 from encoder_engine.serving.http.page import page_reply
 from encoder_engine.serving.http.replies import Reply, dump
+from encoder_engine.serving.http.tracing import Tracing
 from encoder_engine.serving.metrics import write_metrics
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ EXPOSED_HEADERS = (
 )
 # The status that servers log for a client that went away; nobody gets it.
 CLIENT_GONE = 499
+# Ids of requests: random for each process, and counted; a random one each takes 5 us.
+_PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Route(NamedTuple):
@@ -134,6 +139,7 @@ class App:
         self.service = service
         self._keys, self._limits, self._log = keys, limits, access_log
         self._bodies = BodyReader(limits)
+        self._tracing = Tracing()
         self.routes = self._routes(page=page)
         # The reason why the service did not start.
         self.start_error: Exception | None = None
@@ -171,7 +177,12 @@ class App:
         return found
 
     async def _openapi(self, _: bytes, __: Context) -> Reply:
-        return Reply(dump(write_openapi(list(self.routes))))
+        found = write_openapi(
+            {name: route.face for name, route in self.routes.items()},
+            open_paths=frozenset(path for (_, path), route in self.routes.items() if route.open),
+            keyed=bool(self._keys.names),
+        )
+        return Reply(dump(found))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer a request, or start and stop the service."""
@@ -201,12 +212,13 @@ class App:
         headers = headers_of(scope)
         request_id = headers.get(b"x-request-id", b"")
         if not REQUEST_ID.fullmatch(request_id):
-            request_id = uuid.uuid4().hex.encode()
+            request_id = b"%b-%x" % (_PROCESS_ID, next(_NUMBERS))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self.routes.get((method, scope["path"]))
         caller = Caller("", "")
         kind, status = "ok", 200
         watch = _Watch(receive)
+        span = self._tracing.begin(headers)
         try:
             try:
                 caller = self._caller(scope, headers, route)
@@ -239,7 +251,9 @@ class App:
                 raise
         finally:
             watch.stop()
-            self._note(Entry(request_id, method, scope["path"], caller.name, status, kind, start))
+            entry = Entry(request_id, method, scope["path"], caller.name, status, kind, start)
+            self._note(entry)
+            self._tracing.end(span, entry)
 
     async def _send(self, reply: Reply, request_id: bytes, send: Any) -> None:
         """Write an answer; a long one in pieces, as fast as the client takes them."""
@@ -279,6 +293,8 @@ class App:
         signals = self.service.signals
         known = (entry.method, entry.path) in self.routes
         if not known:
+            # The caller's words.
+            entry.method = entry.method if entry.method in METHODS else "other"
             entry.path = "other"
         signals.requests[entry.path, entry.status, entry.client] += 1
         signals.request_seconds.observe(time.monotonic() - entry.start)
@@ -288,11 +304,17 @@ class App:
         """Check the route, the host and the key of a request."""
         path = scope["path"]
         if route is None:
-            if any(known == path for _, known in self.routes):
-                raise RequestError("method", f"this path does not take {scope['method']}")
+            methods = [method for method, known in self.routes if known == path]
+            if methods:
+                allow = ", ".join((*methods, "HEAD") if "GET" in methods else methods)
+                # The method is the caller's word, and not repeated.
+                raise RequestError("method", f"this path takes {allow}", allow=allow)
             raise RequestError("route", "there is no such path; GET /openapi.json lists them")
         if not route.probe:
             check_host(headers, self._limits)
+            if self.service.signals.connections > self._limits.max_connections:
+                self.service.signals.rejected["connections"] += 1
+                raise RequestError("busy", "too many connections; try again later")
         name = None if route.open else self._keys.name_of(headers)
         peer = scope.get("client")
         return Caller(name or "", name or ("local" if peer is None else f"{peer[0]}:{peer[1]}"))

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from encoder_engine.serving.service import Service
 
-__all__ = ["Context", "decode", "texts_of"]
+__all__ = ["TOKENS_HINT", "Context", "check_count", "decode", "texts_of"]
 
 Message = TypeVar("Message")
 _CHOICE = re.compile(r"Invalid enum value .*", re.DOTALL)
 _UNKNOWN = "Object contains unknown field"
-_TOKENS_HINT = (
+TOKENS_HINT = (
     "; send texts, not token ids, which another tokenizer may have made: "
     "langchain-openai does so with check_embedding_ctx_length=False"
 )
@@ -85,7 +85,7 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
         and param.startswith("input")
         and ("got `int`" in reason or "got `array`" in reason)
     ):
-        hint = _TOKENS_HINT
+        hint = TOKENS_HINT
     return RequestError("invalid", f"{reason}{hint}", param=param)
 
 

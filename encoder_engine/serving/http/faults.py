@@ -24,7 +24,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.serving.lane import rows_of
 
-__all__ = ["Face", "Fault", "RequestError", "describe"]
+__all__ = ["Face", "Fault", "RequestError", "describe", "statuses_of"]
 
 Face = Literal["openai", "tei"]
 
@@ -34,11 +34,14 @@ class RequestError(Exception):
 
     kind: a key of :data:`STATUSES`.
     param: the field that is wrong.
+    allow: the methods that the path takes.
     """
 
-    def __init__(self, kind: str, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str, *, param: str | None = None, allow: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.kind, self.param = kind, param
+        self.kind, self.param, self.allow = kind, param, allow
 
 
 class Fault(NamedTuple):
@@ -74,7 +77,19 @@ STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "failed": (500, "server_error", None, 424, "Backend"),
 }
 
+# What a request without a body may get; and what no route gives.
+_WITHOUT_BODY = ("invalid", "key", "host")
+_NO_ROUTE = ("route", "method")
+# The protocol refuses headers before a route is known, in this form too.
+TOO_MUCH_HEADERS = 431
 _CLOSING = ("body", "slow_body", "busy")
+
+
+def statuses_of(face: Face, *, reads: bool) -> list[int]:
+    """Return the statuses of errors that a route may answer with; ``reads``: it takes a body."""
+    place = 0 if face == "openai" else 3
+    kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else _WITHOUT_BODY
+    return sorted({int(str(STATUSES[kind][place])) for kind in kinds} | {TOO_MUCH_HEADERS})
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
@@ -132,6 +147,9 @@ def describe(error: Exception, face: Face) -> Fault:
     if kind in _CLOSING:
         # The rest of the body would be read for nothing.
         headers.append((b"connection", b"close"))
+    allow = getattr(error, "allow", None)
+    if allow is not None:
+        headers.append((b"allow", allow.encode()))
     if kind == "key":
         headers.append((b"www-authenticate", b"Bearer"))
     return Fault(status, orjson.dumps(body), tuple(headers), kind)

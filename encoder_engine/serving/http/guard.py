@@ -15,6 +15,7 @@ import re
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.serving.http.faults import RequestError
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 Headers = dict[bytes, bytes]
+# A name of the DNS has at most 253 characters.
+HOST_BYTES = 300
 REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 
 
@@ -43,6 +46,7 @@ class Limits:
 
     max_body_bytes: of one body.
     max_bodies_bytes: of all bodies from their first byte to their answer.
+    max_connections: beyond it every request but health checks is refused, and its connection ends.
     body_timeout: seconds for a whole body.
     allowed_hosts: names that ``Host`` may have beside localhost and addresses of this machine's
         loopback, in any case; ``"*"``: any.
@@ -50,6 +54,7 @@ class Limits:
 
     max_body_bytes: int = 16 * 2**20
     max_bodies_bytes: int = 512 * 2**20
+    max_connections: int = 4096
     body_timeout: float = 30.0
     allowed_hosts: tuple[str, ...] = ()
 
@@ -96,25 +101,33 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return the headers of a request, the last of each name."""
-    return dict(scope["headers"])
+    """Return the headers of a request, the last of each name; of several hosts none."""
+    found = dict(scope["headers"])
+    if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
+        # A proxy may have read another one (RFC 9112, section 3.2).
+        found[b"host"] = b""
+    return found
 
 
 def check_host(headers: Headers, limits: Limits) -> None:
     """Raise :class:`RequestError` for a ``Host`` that is not allowed: DNS rebinding (CWE-350)."""
-    if "*" in limits.allowed_hosts:
-        return
-    host = headers.get(b"host", b"").decode("latin-1")
+    if not _is_allowed(headers.get(b"host", b"")[:HOST_BYTES], limits.allowed_hosts):
+        raise RequestError("host", "this Host is not allowed; start the server with --allowed-host")
+
+
+@lru_cache(maxsize=256)
+def _is_allowed(given: bytes, allowed_hosts: tuple[str, ...]) -> bool:
+    if "*" in allowed_hosts:
+        return True
+    host = given.decode("latin-1")
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     name = name.strip("[]").lower()
-    if name == "localhost" or name in (allowed.lower() for allowed in limits.allowed_hosts):
-        return
+    if name == "localhost" or name in (allowed.lower() for allowed in allowed_hosts):
+        return True
     try:
-        if ipaddress.ip_address(name).is_loopback:
-            return
+        return ipaddress.ip_address(name).is_loopback
     except ValueError:
-        pass
-    raise RequestError("host", "this Host is not allowed; start the server with --allowed-host")
+        return False
 
 
 def check_content_type(headers: Headers) -> None:
@@ -124,6 +137,8 @@ def check_content_type(headers: Headers) -> None:
         raise RequestError("content_type", "the body must be JSON: content-type application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise RequestError("content_type", "content-encoding is not supported; send the body plain")
+    if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise RequestError("content_type", "a transfer-encoding but chunked is not supported")
 
 
 class DisconnectError(Exception):
@@ -155,11 +170,13 @@ class BodyReader:
         if size is None or size > most:
             raise _too_large(most)
         reserved = min(size, self._limits.max_bodies_bytes)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._reserve(reserved)
-        except TimeoutError:
-            raise RequestError("busy", "too many large bodies at a time; try again later") from None
+        if not self._reserve_now(reserved):
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wait_for(reserved)
+            except TimeoutError:
+                reason = "too many large bodies at a time; try again later"
+                raise RequestError("busy", reason) from None
         try:
             try:
                 async with asyncio.timeout(seconds):
@@ -173,11 +190,15 @@ class BodyReader:
             self._reserved -= reserved
             self._wake()
 
-    async def _reserve(self, size: int) -> None:
+    def _reserve_now(self, size: int) -> bool:
+        """Reserve room for a body where there is some and nobody waits."""
+        if self._waiting or self._reserved + size > self._limits.max_bodies_bytes:
+            return False
+        self._reserved += size
+        return True
+
+    async def _wait_for(self, size: int) -> None:
         """Wait in turn until there is room for a body."""
-        if not self._waiting and self._reserved + size <= self._limits.max_bodies_bytes:
-            self._reserved += size
-            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, turn)
         self._waiting.append(entry)

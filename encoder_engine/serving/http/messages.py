@@ -32,9 +32,12 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Embeddings(Struct, forbid_unknown_fields=True):
-    """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``."""
+    """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``.
 
-    input: Texts
+    Token ids are refused unless the server accepts them.
+    """
+
+    input: str | list[str | Id | list[Id]]
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Count | None = None
@@ -60,12 +63,16 @@ class EmbedTexts(Struct, forbid_unknown_fields=True):
 
 
 class EmbedAll(Struct, forbid_unknown_fields=True):
-    """``/embed_all`` of TEI: the vectors of all tokens."""
+    """``/embed_all`` of TEI: the vectors of all tokens.
+
+    TEI itself has no ``normalize`` here and returns plain vectors; its Python client sends one.
+    """
 
     inputs: Texts
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] = "right"
     prompt_name: str | None = None
+    normalize: bool | None = None
 
 
 class EmbedSparse(Struct, forbid_unknown_fields=True):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encoder_engine.serving.http.context import decode, texts_of
+import numpy as np
+
+from encoder_engine.serving.http.context import TOKENS_HINT, check_count, decode, texts_of
+from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.http.messages import Embeddings
 from encoder_engine.serving.http.replies import Reply, dump, embedding_pieces, reply_of
 
@@ -19,7 +22,7 @@ async def embeddings(body: bytes, context: Context) -> Reply:
     """Embed texts, as floats or as base64 of little-endian float32."""
     request = decode(body, Embeddings)
     answer = await context.service.embed(
-        texts_of(request.input, context, "input"),
+        _texts_or_ids(request.input, context),
         request.model,
         options=context.options(
             truncate=request.truncate,
@@ -34,6 +37,19 @@ async def embeddings(body: bytes, context: Context) -> Reply:
     end = dump({"model": name, "usage": usage})[1:]
     items = embedding_pieces(answer.results, encoded=request.encoding_format == "base64")
     return reply_of(chain((b'{"object":"list","data":',), items, (b",", end)), answer)
+
+
+def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
+    """Read texts, or the token ids of one or several where the server accepts them."""
+    if isinstance(value, str) or all(isinstance(one, str) for one in value):
+        return texts_of(value, context, "input")
+    if not context.service.options.accept_token_ids:
+        raise RequestError("invalid", f"input must be texts{TOKENS_HINT}", param="input")
+    rows = [value] if all(isinstance(one, int) for one in value) else value
+    if not all(isinstance(row, list) for row in rows):
+        raise RequestError("invalid", "texts and token ids in one list", param="input")
+    check_count(len(rows), context, "input")
+    return [np.array(row, dtype=np.int32) for row in rows]
 
 
 async def models(_: bytes, context: Context) -> Reply:

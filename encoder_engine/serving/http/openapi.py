@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes, from the structs that decode their bodies."""
+"""The OpenAPI description of the routes, from the structs of their bodies and answers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import schema_components
 
 from encoder_engine.serving.http import messages
+from encoder_engine.serving.http.answers import ANSWERS, OpenAIFault, TeiFault
+from encoder_engine.serving.http.faults import statuses_of
+from encoder_engine.serving.http.replies import NPY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
+
+    from encoder_engine.serving.http.faults import Face
 
 __all__ = ["write_openapi"]
 
@@ -28,39 +33,102 @@ _BODIES: dict[str, tuple[type, ...]] = {
     "/tokenize": (messages.Tokenize,),
     "/decode": (messages.Decode,),
 }
-_OWN = (messages.EmbedTexts, messages.Rerank, messages.Predict)
-# The statuses that any route may answer with.
-_FAULTS = {
-    "POST": ("400", "401", "403", "404", "408", "413", "415", "422", "424", "429", "431", "500",
-             "503", "504"),
-    "GET": ("401", "403", "503"),
-}  # fmt: skip
+# The first model's own task, by its body.
+_OWN = (
+    messages.EmbedTexts,
+    messages.EmbedAll,
+    messages.EmbedSparse,
+    messages.Rerank,
+    messages.Predict,
+    messages.Similarity,
+)
+# Answers that are no JSON.
+_TEXTS = {"/metrics": ("text/plain",), "/": ("text/html", "text/plain")}
+_PROBES = ("/health", "/ping", "/health/ready", "/health/live")
+_HEADERS = (
+    ("x-request-id", {"type": "string"}),
+    ("x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 86_400_000}),
+)
 
 
-def write_openapi(routes: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the description of routes, by method and path, as OpenAPI 3.1."""
-    kinds = sorted({kind for kinds in _BODIES.values() for kind in kinds}, key=lambda k: k.__name__)
-    schemas, components = schema_components(kinds, ref_template="#/components/schemas/{name}")
-    schema_of = dict(zip(kinds, schemas, strict=True))
+class _Schemas:
+    """The schemas of types, as references to components."""
+
+    def __init__(self) -> None:
+        kinds = {kind for found in (_BODIES, ANSWERS) for row in found.values() for kind in row}
+        self._kinds = sorted((*kinds, *_OWN, OpenAIFault, TeiFault), key=str)
+        self._schemas, self.components = schema_components(
+            self._kinds, ref_template="#/components/schemas/{name}"
+        )
+
+    def of(self, kinds: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the schema of a value of any of some types."""
+        found = [self._schemas[self._kinds.index(kind)] for kind in kinds]
+        return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def write_openapi(
+    routes: Mapping[tuple[str, str], Face], *, open_paths: frozenset[str], keyed: bool
+) -> dict[str, Any]:
+    """Return the description of routes, as OpenAPI 3.1.
+
+    routes: the words of a route's errors, by method and path.
+    open_paths: GET routes that need no key. keyed: the others need one.
+    """
+    schemas = _Schemas()
     paths: dict[str, Any] = {}
-    for method, path in routes:
+    for (method, path), face in routes.items():
         operation: dict[str, Any] = {
             "operationId": f"{method.lower()} {path}",
-            "responses": {
-                "200": {"description": "The answer."},
-                **{status: {"description": "An error."} for status in _FAULTS[method]},
-            },
+            "parameters": [
+                {"name": name, "in": "header", "required": False, "schema": schema}
+                for name, schema in _HEADERS
+            ],
+            "responses": _responses(schemas, method, path, face),
         }
         if method == "POST":
-            found = [schema_of[kind] for kind in _BODIES.get(path, _OWN)]
-            schema = found[0] if len(found) == 1 else {"anyOf": found}
-            body = {"application/json": {"schema": schema}}
+            body = {"application/json": {"schema": schemas.of(_BODIES.get(path, _OWN))}}
             operation["requestBody"] = {"required": True, "content": body}
+        if keyed and (method == "POST" or path not in open_paths):
+            operation["security"] = [{"key": []}]
         paths.setdefault(path, {})[method.lower()] = operation
-    version = sys.modules["encoder_engine"].__version__
+    components: dict[str, Any] = {"schemas": schemas.components}
+    if keyed:
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "encoder-engine", "version": version},
+        "info": {
+            "title": "encoder-engine",
+            "version": sys.modules["encoder_engine"].__version__,
+        },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": components,
     }
+
+
+def _responses(schemas: _Schemas, method: str, path: str, face: Face) -> dict[str, Any]:
+    fault = schemas.of((OpenAIFault if face == "openai" else TeiFault,))
+    errors = {
+        str(status): {
+            "description": "An error.",
+            "content": {"application/json": {"schema": fault}},
+        }
+        for status in statuses_of(face, reads=method == "POST")
+    }
+    if method == "GET" and (path in _PROBES or path == "/"):
+        errors["503"] = {"description": "Not ready.", "content": {"text/plain": {}}}
+    return {"200": _answer(schemas, method, path), **errors}
+
+
+def _answer(schemas: _Schemas, method: str, path: str) -> dict[str, Any]:
+    if method == "GET" and path in _PROBES:
+        media: dict[str, Any] = {"text/plain": {}}
+    elif method == "GET" and path in _TEXTS:
+        media = {kind: {"schema": {"type": "string"}} for kind in _TEXTS[path]}
+    elif path == "/openapi.json":
+        media = {"application/json": {"schema": {"type": "object"}}}
+    else:
+        media = {"application/json": {"schema": schemas.of(ANSWERS[path])}}
+    if path == "/embed":
+        media[NPY.decode()] = {}
+    return {"description": "The answer.", "content": media}

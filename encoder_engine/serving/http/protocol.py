@@ -2,18 +2,24 @@
 
 uvicorn waits for ever for the end of headers, and for a client that does not take its answer.
 httptools takes headers of any size; h11 stops at 16 KiB by itself.
+
+uvicorn answers bytes that are no request at once, before the answers to pipelined requests that
+came first, and tells the last of them alone that the client is gone. Here the earlier requests are
+answered, and then the connection ends.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from encoder_engine.serving.signals import Signals
 
@@ -27,24 +33,64 @@ WRITE_SECONDS = 30.0
 # Above the idle time of proxies, which otherwise send requests into closing connections.
 IDLE_SECONDS = 75
 HEADER_BYTES, MOST_HEADERS = 16_384, 64
-_TOO_LARGE = b"headers are larger than 16 KiB, or more than 64"
+_TOO_LARGE = (
+    b'{"error":"headers are larger than 16 KiB, or more than 64","error_type":"Validation"}'
+)
 _RESPONSE_431 = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
 )
 _numbers = itertools.count()
 
 
+class _OpenTransport:
+    """A transport that writes the head of an answer together with the start of its body.
+
+    uvicorn writes them one by one, and each costs a system call. After the end it drops what is
+    written, where uvloop raises RuntimeError.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if data[-4:] == b"\r\n\r\n" and data[:7] == b"HTTP/1." and data[9:12] != b"100":
+            # A body follows, if an empty one.
+            self._head += data
+            return
+        head, self._head = self._head, b""
+        if not self._transport.is_closing():
+            self._transport.write(head + data if head else data)
+
+    def flush(self) -> None:
+        """Write a head that has no body: that of an answer to HEAD."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class _Timed:
-    """The times of a connection; mixed into a protocol class of uvicorn."""
+    """The times and the end of a connection; mixed into a protocol class of uvicorn."""
 
     signals: Signals
     _read_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     # Whether headers have begun and not ended, or an answered request still sends its body.
     _partial = False
+    # Whether bytes came that are no request: nothing after them is read.
+    _broken = False
+    # The requests without a complete answer, of which the first is running; leaves out the last.
+    _cycles: Callable[[], list[Any]]
+    _forget_last: Callable[[], None]
     # Of uvicorn's classes.
-    transport: asyncio.Transport
+    transport: _OpenTransport
     loop: asyncio.AbstractEventLoop
     cycle: Any
     client: tuple[str, int] | None
@@ -52,7 +98,7 @@ class _Timed:
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Count the connection, and wait for its first request."""
-        super().connection_made(transport)  # type: ignore[misc]
+        super().connection_made(_OpenTransport(transport))  # type: ignore[misc]
         self.signals.connections += 1
         if self.client is None:
             # Connections of a Unix socket have no address, and take turns like others.
@@ -64,10 +110,13 @@ class _Timed:
         self.signals.connections -= 1
         self._cancel_read()
         self._cancel_write()
+        self._disconnect()
         super().connection_lost(exc)  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         """Read bytes; those that belong to no running request have a deadline."""
+        if self._broken:
+            return
         super().data_received(data)  # type: ignore[misc]
         if self._answering():
             self._cancel_read()
@@ -88,6 +137,37 @@ class _Timed:
         self._cancel_write()
         super().resume_writing()  # type: ignore[misc]
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no request."""
+        self._refuse_with(partial(super().send_400_response, msg))  # type: ignore[misc]
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        self.transport.flush()
+        super().on_response_complete()  # type: ignore[misc]
+
+    def _refuse_with(self, write: Callable[[], None]) -> None:
+        """Answer the requests that came whole, and end the connection; without one, ``write``."""
+        self._broken = True
+        cycles = self._cycles()
+        if len(cycles) > 1 and cycles[-1].more_body:
+            self._forget_last()
+            cycles.pop()
+        if cycles and not cycles[-1].more_body:
+            cycles[-1].keep_alive = False
+            return
+        if cycles and cycles[-1].response_started:
+            self.transport.close()
+        else:
+            write()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Tell the requests that nobody takes their answers."""
+        for cycle in self._cycles():
+            cycle.disconnected = True
+            cycle.message_event.set()
+
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
@@ -102,11 +182,12 @@ class _Timed:
             self._write_timer = None
 
     def _abort(self) -> None:
+        self._disconnect()
         self.transport.abort()
 
     def _abort_reader(self) -> None:
         self.signals.cancelled["answer"] += 1
-        self.transport.abort()
+        self._abort()
 
 
 def protocol_class(
@@ -115,25 +196,63 @@ def protocol_class(
     """Return uvicorn's protocol class with bounds; auto: httptools where it is installed."""
     found = {"signals": signals}
     if http == "h11" or (http == "auto" and importlib.util.find_spec("httptools") is None):
-        return type("BoundedH11", (_Timed, H11Protocol), found)
+        return type("BoundedH11", (_Timed, _H11), found)
     return type("BoundedHttpTools", (_Timed, _httptools_class()), found)
 
 
+class _H11(H11Protocol):
+    """Reads a request when the one before it is answered."""
+
+    def _cycles(self) -> list[Any]:
+        return [] if self.cycle is None or self.cycle.response_complete else [self.cycle]
+
+    def _forget_last(self) -> None:
+        raise AssertionError("no request waits")
+
+
 def _httptools_class() -> type[asyncio.Protocol]:
+    from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class HeaderBounds(HttpToolsProtocol):
         """Counts the bytes and the number of headers, also while they arrive."""
 
-        _in_headers = _too_large = False
+        _in_headers = _too_large = _upgrading = False
         _num_bytes = _num_headers = 0
+        _running: Any = None
+        _refuse_with: Callable[[Callable[[], None]], None]
 
         def data_received(self, data: bytes) -> None:
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            self._parse(data)
             if self._in_headers and not self.transport.is_closing():
                 self._num_bytes += len(data)
                 if self._num_bytes > HEADER_BYTES:
                     self._refuse()
+
+        def _parse(self, data: bytes) -> None:
+            """Read requests; one that asks for another protocol is answered by HTTP/1.1.
+
+            So RFC 9110, section 7.8, allows. Java's client asks for HTTP/2 (h2c) at first, also
+            where it sends a body. The parser would skip that body and everything after it.
+            """
+            rest: bytes = data
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    return
+                except HttpParserUpgrade as upgrade:
+                    rest = rest[upgrade.args[0] :]
+                    if not self._upgrading:
+                        # CONNECT: what follows is no HTTP.
+                        self.send_400_response("Invalid HTTP request received.")
+                        return
+                    self._upgrading = False
+                    rest = self._plain_head() + rest
+                    self.parser = HttpRequestParser(self)
+                except HttpParserError:
+                    self.send_400_response("Invalid HTTP request received.")
+                    return
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -150,11 +269,29 @@ def _httptools_class() -> type[asyncio.Protocol]:
 
         def on_headers_complete(self) -> None:
             self._in_headers = False
-            super().on_headers_complete()
+            connects = self.parser.get_method() == b"CONNECT"
+            self._upgrading = self.parser.should_upgrade() and not connects
+            if not self._upgrading:
+                super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            if not self._upgrading:
+                super().on_message_complete()
+
+        def _plain_head(self) -> bytes:
+            """Write the head of a request again, without the wish for another protocol."""
+            lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
+            for name, value in self.headers:
+                if name == b"connection":
+                    words = [word.strip().lower() for word in value.split(b",")]
+                    value = b"close" if b"close" in words else b"keep-alive"
+                if name != b"upgrade":
+                    lines.append(name + b": " + value)
+            return b"\r\n".join(lines) + b"\r\n\r\n"
 
         def send_400_response(self, msg: str) -> None:
             if self._too_large:
-                self._refuse()
+                self._write_431()
             else:
                 super().send_400_response(msg)
 
@@ -166,7 +303,21 @@ def _httptools_class() -> type[asyncio.Protocol]:
                 raise ValueError("headers too large")
 
         def _refuse(self) -> None:
+            self._refuse_with(self._write_431)
+
+        def _write_431(self) -> None:
             self.transport.write(_RESPONSE_431)
             self.transport.close()
+
+        def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+            self._running = cycle
+            super()._start_asgi_task(cycle, app)
+
+        def _cycles(self) -> list[Any]:
+            found = [self._running, *(cycle for cycle, _ in reversed(self.pipeline))]
+            return [cycle for cycle in found if cycle is not None and not cycle.response_complete]
+
+        def _forget_last(self) -> None:
+            self.pipeline.popleft()
 
     return HeaderBounds

@@ -65,7 +65,11 @@ async def embed_all(body: bytes, context: Context) -> Reply:
     request = decode(body, EmbedAll)
     answer = await context.service.tokens(
         texts_of(request.inputs, context, "inputs"),
-        options=context.options(truncate=request.truncate, prompt_name=request.prompt_name),
+        options=context.options(
+            truncate=request.truncate,
+            prompt_name=request.prompt_name,
+            normalize=request.normalize,
+        ),
         **context.call(),
     )
     return reply_of(token_pieces(answer.results), answer)
@@ -192,7 +196,7 @@ async def info(_: bytes, context: Context) -> Reply:
     service = context.service
     served, options = service.find(None), service.options
     kinds: dict[str, Any] = {
-        "embed": {"embedding": {"pooling": "mean"}},
+        "embed": {"embedding": {"pooling": served.pooling}} if "embed" in served.tasks else None,
         "tokens": {"embedding": {"pooling": "none"}},
         "sparse": {"embedding": {"pooling": "splade"}},
         "rank": {"reranker": _label_maps(served.labels)} if "rank" in served.tasks else None,
@@ -208,7 +212,7 @@ async def info(_: bytes, context: Context) -> Reply:
                 "model_dtype": served.engine.dtype,
                 "served_model_name": served.name,
                 "model_type": kinds[served.tasks[0]],
-                "max_concurrent_requests": options.max_texts,
+                "max_concurrent_requests": None,
                 "max_input_length": served.max_length,
                 "max_batch_tokens": served.batch_tokens,
                 "max_batch_requests": None,
@@ -221,6 +225,7 @@ async def info(_: bytes, context: Context) -> Reply:
                 "tasks": list(served.tasks),
                 "prompts": dict(served.prompts),
                 "dimension": served.dimension,
+                "models": {name: list(one.tasks) for name, one in service.models.items()},
             }
         )
     )

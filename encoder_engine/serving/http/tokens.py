@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import InputError
 from encoder_engine.serving.http.context import check_count, decode, texts_of
 from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.http.messages import Decode, Tokenize
 from encoder_engine.serving.http.replies import Reply, dump
 from encoder_engine.serving.request import size_of
+from encoder_engine.serving.tasks import check_prompt
 
 if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
@@ -28,8 +28,7 @@ async def tokenize(body: bytes, context: Context) -> Reply:
     texts = texts_of(request.inputs, context, "inputs")
     served = context.service.find(None)
     if request.prompt_name is not None:
-        if request.prompt_name not in served.prompts:
-            raise InputError(f"no prompt of that name; there are {', '.join(served.prompts)}")
+        check_prompt(served.prompts, request.prompt_name)
         texts = [served.prompts[request.prompt_name] + text for text in texts]
     num_bytes = sum(map(size_of, texts))
     found = await context.service.run_aside(

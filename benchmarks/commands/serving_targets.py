@@ -1,0 +1,354 @@
+"""Measures what serving must cost, beside ``encode``: ``python -m benchmarks serving``.
+
+Each row is a target: overhead of the server, latency, throughput, arrivals at 0.8 and 3 times the
+capacity, a lone text beside requests of 1,000, CPU time beside infinity's, start and memory. Before
+anything is timed, the server's vectors must be right. Peers alternate in rounds. A client in one
+thread sends the requests and needs a core of its own: give the server at most all cores but one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+import click
+import numpy as np
+import psutil
+
+from benchmarks.cases.embedding import SEED, load_ours, make_gate, minilm_directory
+from benchmarks.cases.serving import MAX_LENGTH, PATH
+from benchmarks.commands.open_loop import measure_capacity, measure_load
+from benchmarks.jobs.http_load import closed_loop, open_loop, percentile
+from benchmarks.jobs.http_servers import ServerProcess, ServingJob, our_command, read_vectors
+from benchmarks.measuring.case import EmbeddingJob
+from benchmarks.peers import find_peers
+from benchmarks.texts import corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.jobs.http_load import Target
+
+BATCH_MS = 20.0
+# The lone texts a second beside large requests.
+LONE_RATE = 20.0
+MIB = 2**20
+# Loads a model as the server does, embeds as many texts as its warm-up, and prints the memory.
+ENCODE = """
+import sys
+from encoder_engine import Embedder
+import psutil
+path, dtype, threads = sys.argv[1:]
+embedder = Embedder.from_pretrained(path, device="cpu", dtype=dtype, num_threads=int(threads))
+for count in (1, 16, 64, 64):
+    embedder.encode(["a text of some words, as they are sent to be embedded"] * count)
+print(psutil.Process().memory_info().rss)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A target, what was measured, and whether it was met; None: it was not measured."""
+
+    what: str
+    wanted: str
+    found: str
+    met: bool | None
+
+
+class Measurement:
+    """A server of MiniLM, the same model here, and the sizes of a run.
+
+    rounds: that each alternate the server and ``encode``. requests: of a round.
+    """
+
+    def __init__(self, job: EmbeddingJob, *, rounds: int, requests: int, seconds: float) -> None:
+        self.job, self.rounds, self.requests, self.seconds = job, rounds, requests, seconds
+        start = time.perf_counter()
+        self.server = ServerProcess(
+            our_command(precision=job.precision), job, ready="/health/ready"
+        )
+        self.start_seconds = time.perf_counter() - start
+        self.start_bytes = psutil.Process(self.server.process.pid).memory_info().rss
+        self.embedder = load_ours(job)
+        self.texts = list(job.texts)
+
+    def target(self, texts_each: int = 1, form: str = "base64") -> Target:
+        """Return the target of requests with so many texts."""
+        serving = ServingJob(job=self.job, connections=1, texts_each=texts_each)
+        bodies = serving.bodies()
+        if form == "float":
+            bodies = tuple(body.replace(b'"base64"', b'"float"') for body in bodies)
+        return self.server.target(PATH, bodies)
+
+    def check(self, *, smoke: bool) -> None:
+        """Raise :class:`click.ClickException` where a vector of the server is wrong."""
+        answers = closed_loop(self.target(), connections=16, requests=len(self.texts))
+        found = np.concatenate([read_vectors(answer.body) for answer in answers])
+        expected = self.embedder.encode(self.texts, on_truncation="ignore")
+        if self.job.precision == "float32" and not np.array_equal(found, expected):
+            raise click.ClickException("the server's vectors differ from encode's")
+        verdict = make_gate(self.job, smoke=smoke)(found)
+        if not verdict.passed:
+            raise click.ClickException(f"the server's vectors are wrong: {verdict.reason}")
+
+    def loop_seconds(self) -> float:
+        """Return the CPU time of the server's first thread: all but the model's computation."""
+        pid = self.server.process.pid
+        (first,) = (one for one in psutil.Process(pid).threads() if one.id == pid)
+        return float(first.user_time + first.system_time)
+
+    def metric(self, name: str) -> float:
+        """Return a number of ``/metrics``, summed over its labels."""
+        with urlopen(f"http://127.0.0.1:{self.server.port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith(f"encoder_engine_{name}") and line[0] != "#"
+        )
+
+    def overhead(self, form: str, most: float) -> Row:
+        """Measure the server's CPU time beyond the lanes, by 32 clients."""
+        target, count = self.target(form=form), self.rounds * self.requests
+        closed_loop(target, connections=32, requests=self.requests)
+        before = self.loop_seconds()
+        closed_loop(target, connections=32, requests=count)
+        used = 1e6 * (self.loop_seconds() - before) / count
+        return Row(
+            what=f"server's CPU beyond the engine's, 32 connections, {form}",
+            wanted=f"<= {most:.0f} us",
+            found=f"{used:.0f} us",
+            met=used <= most,
+        )
+
+    def idle_latency(self) -> Row:
+        """Compare the latency of one client with calls of ``encode``."""
+        served, called = [], []
+        for number in range(self.rounds):
+            target = self.target()
+            turned = replace(target, bodies=target.bodies[number:] + target.bodies[:number])
+            answers = closed_loop(turned, connections=1, requests=self.requests // 10 + 1)
+            served += [answer.seconds for answer in answers]
+            for answer in answers:
+                text = self.texts[(answer.number + number) % len(self.texts)]
+                start = time.perf_counter()
+                self.embedder.encode([text])
+                called.append(time.perf_counter() - start)
+        added = 1e3 * (median(served) - median(called))
+        return Row(
+            what="added latency over encode, idle, one connection",
+            wanted="p50 <= 0.25 ms",
+            found=f"{added:.3f} ms ({1e3 * median(served):.2f} beside {1e3 * median(called):.2f})",
+            met=added <= 0.25,
+        )
+
+    def throughput(self, connections: int, texts_each: int, least: float) -> Row:
+        """Compare texts a second with those of ``encode`` in batches of the same size."""
+        served, called, sizes = [], [], []
+        target = self.target(texts_each)
+        count = len(target.bodies) if texts_each > 1 else self.requests
+        for _ in range(self.rounds):
+            before = self.metric("batch_texts_sum"), self.metric("batch_texts_count")
+            start = time.perf_counter()
+            closed_loop(target, connections=connections, requests=count)
+            served.append(count * texts_each / (time.perf_counter() - start))
+            texts = self.metric("batch_texts_sum") - before[0]
+            size = round(texts / (self.metric("batch_texts_count") - before[1]))
+            sizes.append(size)
+            step = texts_each if texts_each > 1 else max(1, size)
+            sent = [self.texts[n % len(self.texts)] for n in range(count * texts_each)]
+            start = time.perf_counter()
+            for first in range(0, len(sent), step):
+                self.embedder.encode(sent[first : first + step])
+            called.append(len(sent) / (time.perf_counter() - start))
+        share = median(served) / median(called)
+        return Row(
+            what=f"throughput, {connections} clients, {texts_each} texts a request",
+            wanted=f">= {least:.0%} of encode",
+            found=f"{share:.1%} ({median(served):.0f} texts/s, batches of {median(sizes):.0f})",
+            met=share >= least,
+        )
+
+    def load(self, expected: Any) -> Iterator[Row]:
+        """Load the server at 0.8 and 3 times its capacity."""
+        target = self.target()
+        capacity = measure_capacity(target)
+        at = partial(measure_load, self.server, target, expected=expected)
+        found = at(share=0.8, rate=0.8 * capacity, seconds=self.seconds)
+        yield Row(
+            what="Poisson arrivals at 80 % of the capacity",
+            wanted=f"p99 <= 3 x p50 and <= {4 * BATCH_MS:.0f} ms, no wrong vector",
+            found=f"p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, "
+            f"{found.wrong_vectors} wrong, {found.sent} sent",
+            met=found.p99_ms <= min(3 * found.p50_ms, 4 * BATCH_MS)
+            and not found.wrong_vectors + found.failed,
+        )
+        process = psutil.Process(self.server.process.pid)
+        before = process.memory_info().rss
+        found = at(share=3.0, rate=3.0 * capacity, seconds=self.seconds)
+        grown = (_peak_bytes(process.pid) - before) / MIB
+        work = found.answered_per_second / capacity
+        yield Row(
+            what="arrivals at 3 x the capacity",
+            wanted=">= 95 % of it answered, refusals p99 <= 20 ms, memory bounded (512 MiB)",
+            found=f"{work:.0%} answered, {found.refused} refused with p99 "
+            f"{found.refused_p99_ms:.1f} ms, {found.failed} failed, {grown:.0f} MiB more",
+            met=work >= 0.95
+            and found.refused_p99_ms <= 20
+            and grown <= 512
+            and not found.wrong_vectors,
+        )
+
+    def lone(self) -> Row:
+        """Send lone texts beside a client that sends 1,000 a request."""
+        large, stop = self.target(1000), threading.Event()
+
+        def send() -> None:
+            while not stop.is_set():
+                closed_loop(large, connections=1, requests=1)
+
+        other = threading.Thread(target=send)
+        other.start()
+        time.sleep(min(1.0, self.seconds / 4))
+        answers = open_loop(self.target(), rate=LONE_RATE, seconds=self.seconds, seed=SEED)
+        stop.set()
+        other.join()
+        slow = 1e3 * percentile(answers, 0.99)
+        return Row(
+            what="lone texts beside requests of 1,000",
+            wanted=f"p99 <= {3 * BATCH_MS:.0f} ms",
+            found=f"p50 {1e3 * percentile(answers, 0.5):.1f} ms, p99 {slow:.1f} ms, "
+            f"{len(answers)} sent",
+            met=slow <= 3 * BATCH_MS and all(answer.status == 200 for answer in answers),
+        )
+
+    def start(self) -> Iterator[Row]:
+        """State how long the start took, and what the server holds beyond a process that embeds."""
+        seconds = [self.start_seconds]
+        for _ in range(min(2, self.rounds - 1)):
+            begun = time.perf_counter()
+            again = ServerProcess(
+                our_command(precision=self.job.precision), self.job, ready="/health/ready"
+            )
+            seconds.append(time.perf_counter() - begun)
+            again.stop()
+        yield Row(
+            what="start to ready",
+            wanted="<= 3 s",
+            found=f"{median(seconds):.2f} s",
+            met=median(seconds) <= 3,
+        )
+        given = (self.job.directory, self.job.precision, str(self.job.threads))
+        ran = subprocess.run(
+            [sys.executable, "-c", ENCODE, *given], capture_output=True, text=True, check=True
+        )
+        more = (self.start_bytes - int(ran.stdout)) / MIB
+        yield Row(
+            what="memory beyond a process that embeds",
+            wanted="<= 40 MiB",
+            found=f"{more:.0f} MiB",
+            met=more <= 40,
+        )
+
+
+def beside_infinity(job: EmbeddingJob, *, rounds: int, requests: int) -> Row:
+    """Compare the CPU time of a request with infinity's: float32, 16 clients."""
+    row = partial(Row, what="CPU a request beside infinity, float32, 16 clients", wanted="<= 0.5 x")
+    (peer,) = (one for one in find_peers() if one.name == "infinity")
+    python = peer.python()
+    if python is None:
+        return row(found=f"not measured: {peer.available()}", met=None)
+    job = replace(job, precision="float32")
+    (way,) = peer.serving
+    program = str(Path(python).with_name(Path(way.command()[0]).name))
+    servers = {
+        "ours": ServerProcess(our_command(precision="float32"), job, ready="/health/ready"),
+        "infinity": ServerProcess((program, *way.command()[1:]), job, ready=way.ready),
+    }
+    bodies = ServingJob(job=job, connections=16, texts_each=1).bodies()
+    gate = make_gate(job, smoke=False)
+    used = dict.fromkeys(servers, 0.0)
+    try:
+        for name, server in servers.items():
+            target = server.target(PATH, bodies)
+            answers = closed_loop(target, connections=16, requests=len(bodies))
+            verdict = gate(np.concatenate([read_vectors(answer.body) for answer in answers]))
+            if not verdict.passed:
+                raise click.ClickException(f"{name}'s vectors are wrong: {verdict.reason}")
+        for _ in range(rounds):
+            for name, server in servers.items():
+                before = server.cpu_seconds()
+                closed_loop(server.target(PATH, bodies), connections=16, requests=requests)
+                used[name] += server.cpu_seconds() - before
+    finally:
+        for server in servers.values():
+            server.stop()
+    ours, theirs = (1e3 * used[name] / (rounds * requests) for name in ("ours", "infinity"))
+    share = ours / theirs
+    return row(found=f"{share:.2f} x ({ours:.2f} and {theirs:.2f} ms)", met=share <= 0.5)
+
+
+def _peak_bytes(pid: int) -> int:
+    """Return the largest resident memory that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    (peak,) = (line for line in lines if line.startswith("VmHWM:"))
+    return 1024 * int(peak.split()[1])
+
+
+@click.command("serving")
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="bfloat16")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--seconds", type=float, default=20.0, show_default=True, help="Of each load.")
+@click.option("--smoke", is_flag=True, help="Tiny sizes, to see that it works.")
+def serving(precision: str, threads: int, seconds: float, smoke: bool) -> None:
+    """Measure the targets of serving beside encode and infinity; a line of JSON for each.
+
+    Takes five minutes; needs a quiet machine with a core more than --threads.
+    """
+    count = 40 if smoke else 1000
+    job = EmbeddingJob(
+        directory=str(minilm_directory()),
+        texts=tuple(corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)),
+        max_length=MAX_LENGTH,
+        threads=threads,
+        precision=precision,
+    )
+    sizes = {"rounds": 2 if smoke else 5, "requests": 40 if smoke else 1000}
+    measurement = Measurement(job, seconds=1.0 if smoke else seconds, **sizes)
+    try:
+        measurement.check(smoke=smoke)
+        expected = measurement.embedder.encode(list(job.texts), on_truncation="ignore")
+        large = min(1000, count)
+        rows: tuple[Callable[[], Any], ...] = (
+            measurement.start,
+            partial(measurement.overhead, "float", 120.0),
+            partial(measurement.overhead, "base64", 100.0),
+            measurement.idle_latency,
+            partial(measurement.throughput, 16, 1, 0.95),
+            partial(measurement.throughput, 1, large, 0.98),
+            measurement.lone,
+            partial(measurement.load, expected),
+        )
+        for make in rows:
+            found = make()
+            for row in (found,) if isinstance(found, Row) else found:
+                show(row)
+    finally:
+        measurement.server.stop()
+    if not smoke:
+        show(beside_infinity(job, **sizes))
+
+
+def show(row: Row) -> None:
+    """Print a row as JSON."""
+    click.echo(json.dumps(vars(row)))

@@ -1,0 +1,177 @@
+"""The bodies of answers, as the OpenAPI description states them; ``replies.py`` writes them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+__all__ = ["ANSWERS", "OpenAIFault", "TeiFault"]
+
+
+class Usage(Struct):
+    """The tokens that were computed."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(Struct):
+    """A vector: numbers, or base64 of little-endian float32."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(Struct):
+    """The answer of ``/v1/embeddings``."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class Model(Struct):
+    """A model of ``/v1/models``."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Struct):
+    """The answer of ``/v1/models``."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class RankedDocument(Struct):
+    """The document of a result."""
+
+    text: str
+
+
+class Ranked(Struct):
+    """A result of Cohere's rerank."""
+
+    index: int
+    relevance_score: float
+    document: RankedDocument | UnsetType = UNSET
+
+
+class RankedList(Struct):
+    """The answer of ``/v1/rerank`` and ``/v2/rerank``."""
+
+    id: str
+    object: Literal["list"]
+    model: str
+    results: list[Ranked]
+    usage: Usage
+    meta: dict[str, Any]
+
+
+class Score(Struct):
+    """A result of TEI's rerank."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
+
+
+class Label(Struct):
+    """A label of a text."""
+
+    score: float
+    label: str
+
+
+class SparseValue(Struct):
+    """A token of the vocabulary with its weight."""
+
+    index: int
+    value: float
+
+
+class Token(Struct):
+    """A token of a text; ``start`` and ``stop`` are characters, null of special tokens."""
+
+    id: int
+    text: str | None
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Info(Struct):
+    """The answer of ``/info``: TEI's keys, then ours."""
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str
+    served_model_name: str
+    model_type: dict[str, Any]
+    max_concurrent_requests: int | None
+    max_input_length: int | None
+    max_batch_tokens: int
+    max_batch_requests: int | None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    sha: str | None
+    docker_label: str | None
+    tasks: list[str]
+    prompts: dict[str, str]
+    dimension: int | None
+    models: dict[str, list[str]]
+
+
+class OpenAIDetails(Struct):
+    """The reason of an error, as OpenAI's clients read it."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIFault(Struct):
+    """An error of the routes below ``/v1`` and ``/v2``; ``message`` is for Cohere's clients."""
+
+    error: OpenAIDetails
+    message: str
+
+
+class TeiFault(Struct):
+    """An error of TEI's routes."""
+
+    error: str
+    error_type: str
+
+
+_Vectors = list[list[float]]
+_Labels = list[Label]
+# The types of a route's answers.
+ANSWERS: dict[str, tuple[Any, ...]] = {
+    "/v1/embeddings": (EmbeddingList,),
+    "/embeddings": (EmbeddingList,),
+    "/v1/rerank": (RankedList,),
+    "/v2/rerank": (RankedList,),
+    "/rerank": (list[Score], RankedList),
+    "/embed": (_Vectors,),
+    "/embed_all": (list[_Vectors],),
+    "/embed_sparse": (list[list[SparseValue]],),
+    "/predict": (_Labels, list[_Labels]),
+    "/similarity": (list[float],),
+    "/tokenize": (list[list[Token]],),
+    "/decode": (list[str],),
+    # The first model's own task.
+    "/": (_Vectors, list[_Vectors], list[list[SparseValue]], list[Score], _Labels, list[float]),
+    "/v1/models": (ModelList,),
+    "/info": (Info,),
+}
+ANSWERS["/invocations"] = ANSWERS["/"]

@@ -1,0 +1,1 @@
+"""Real clients of embedding services, each in an environment of its own."""

@@ -1,0 +1,1 @@
+"""Long runs against a server, and searches for faults."""
