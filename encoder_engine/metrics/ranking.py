@@ -1,7 +1,7 @@
 """Scores of rankings: mean average precision, mean reciprocal rank, nDCG.
 
 A query is one row of relevances in ranked order, best first. Queries without a relevant document
-have no such score: they are left out, and the number that was scored is returned.
+are left out, and the number of scored queries is returned.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
 
 
 def ranking_scores(queries: Iterable[npt.ArrayLike], *, depth: int = 10) -> RankingScores:
-    """Score rankings; each of ``queries`` holds relevances [D] of at least 0, best rank first.
+    """Score rankings; each of ``queries`` holds the relevances [D] >= 0 in ranked order.
 
     Raises :class:`InputError` for a negative or non-finite relevance, and where no query has a
     relevant document.

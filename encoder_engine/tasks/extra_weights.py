@@ -1,4 +1,4 @@
-"""Weights that transformers' layouts have no names for, in files beside model.safetensors."""
+"""Saves and loads weights that have no name in transformers' layouts, in files of their own."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def save_with_extra(
 def load_extra(module: nn.Module, path: Path) -> None:
     """Read a module's weights, into its own dtype and device.
 
-    Raises :class:`CheckpointFileError` where the file is missing or no safetensors file, and
-    :class:`TensorNamesError` where its tensors are not those of the module.
+    Raises :class:`CheckpointFileError` if the file is missing or is not a safetensors file, and
+    :class:`TensorNamesError` if its tensors are not those of the module.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

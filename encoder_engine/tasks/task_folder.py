@@ -1,4 +1,4 @@
-"""``task.json`` beside a trained model: the task, and how its texts are cut."""
+"""Reads and writes ``task.json`` beside a trained model: the task, and its windows."""
 
 from __future__ import annotations
 
