@@ -94,7 +94,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; choose another name or allow overwriting (--overwrite)")
     if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is no directory; make it first")
+        raise OutputError(f"{path.parent} is not a directory; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise OutputError(f"{path.parent} is not writable; choose another place")
 
@@ -359,7 +359,7 @@ class FolderLock:
     """Allows one run at a time in a folder: holds a lock file from entry to exit, then removes it.
 
     The system releases the lock of a killed process: a lock file without a holder is taken over. A
-    file or link of that name that is no lock is refused and left alone.
+    file or link of that name that is not a lock is refused and left alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -429,7 +429,7 @@ class FolderLock:
 
     def _refuse_others(self, descriptor: int, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise self._not_ours("is no plain file")
+            raise self._not_ours("is not a plain file")
         if status.st_nlink > 1 or not _LOCK_CONTENT.fullmatch(os.pread(descriptor, 64, 0)):
             raise self._not_ours("was written by another program")
 

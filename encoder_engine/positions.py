@@ -75,8 +75,8 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArra
     Half of the buckets are for keys after the query (Raffel et al. 2020). In each half, the first
     half of the buckets hold one distance each, the others distances in equal steps of the
     logarithm; the last bucket holds every distance from ``max_distance`` on. Raises
-    :class:`ShapeError` for a number of buckets that is no multiple of four, or a ``max_distance``
-    within the buckets of one distance each.
+    :class:`ShapeError` for a number of buckets that is not a multiple of four, or a
+    ``max_distance`` within the buckets of one distance each.
     """
     exact = num_buckets // 4
     if num_buckets < 4 or num_buckets % 4 or max_distance <= exact:

@@ -81,7 +81,7 @@ MIB = 2**20
     "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True
 )
 @click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
-@click.option("--no-page", is_flag=True, help="GET / is no page for browsers.")
+@click.option("--no-page", is_flag=True, help="Serve no page for browsers at GET /.")
 @debug_option
 def serve(models: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.

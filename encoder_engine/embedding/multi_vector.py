@@ -288,7 +288,8 @@ class MultiVectorEmbedder:
         positions = self.embedder.engine.spec.max_length
         if positions is not None and expansion.length > positions:
             raise ConfigError(
-                f"queries are padded to {expansion.length} tokens, the encoder places {positions}"
+                f"queries are padded to {expansion.length} tokens, the encoder has {positions} "
+                "positions"
             )
         if expansion.fixed:
             return expansion.length

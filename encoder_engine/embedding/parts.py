@@ -108,7 +108,7 @@ class EmbedderParts:
                 f"max_seq_length must be a whole number of at least {least}, got {value!r}"
             )
         if limit is not None and value > limit:
-            raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
+            raise InputError(f"max_seq_length is {value}, the model has {limit} positions")
         self._max_seq_length = value
 
     def _least_length(self) -> int:

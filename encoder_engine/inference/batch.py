@@ -262,7 +262,7 @@ def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> N
     fits = len(unattended) == len(lengths)
     if not fits or (unattended < 0).any() or (unattended > lengths).any():
         raise BatchError(
-            f"unattended must count tokens of each of the {len(lengths)} texts, got "
+            f"unattended must hold a number of tokens for each of the {len(lengths)} texts, got "
             f"{unattended.tolist()[:8]}"
         )
     reason = refuse_unattended(spec, int(lengths.max(initial=0)))

@@ -125,7 +125,7 @@ def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
             f"{path} is not a readable compiled encoder: {error}; compile it again"
         ) from error
     if metadata.get("format") != "encoder_engine compiled":
-        raise CheckpointFileError(f"{path} is no compiled encoder")
+        raise CheckpointFileError(f"{path} is not a compiled encoder")
     if metadata.get("version") != str(VERSION):
         raise CheckpointFileError(
             f"{path} is of version {metadata.get('version')} of compiled encoders, this release "

@@ -287,7 +287,8 @@ def origins_checked(
             if tuple(model_tensors[name].shape) != shape or model_tensors[name].is_meta:
                 raise UnsupportedFeatureError(
                     f"{name} of this {kind} is {list(model_tensors[name].shape)} on "
-                    f"{model_tensors[name].device}; its configuration says {list(shape)}, in memory"
+                    f"{model_tensors[name].device}; its configuration says {list(shape)}, and "
+                    "weights on the meta device are not supported"
                 )
     return found
 

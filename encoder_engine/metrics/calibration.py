@@ -90,7 +90,7 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
 def _checked(logits: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Logits, npt.NDArray[np.int64]]:
     scores = np.asarray(logits, np.float64)
     if scores.ndim != 2 or not np.isfinite(scores).all():
-        raise InputError(f"logits must be finite, one row an example, got shape {scores.shape}")
+        raise InputError(f"logits must be finite, of shape [N, C], got shape {scores.shape}")
     classes, _ = paired(gold, np.zeros(len(scores), np.int64), num_classes=scores.shape[1])
     return scores, classes
 

@@ -68,7 +68,9 @@ def bootstrap(
     """
     names = np.arange(num_rows) if groups is None else np.asarray(groups)
     if num_rows < 1 or len(names) != num_rows:
-        raise InputError(f"there are {num_rows} rows and {len(names)} groups; give one a row")
+        raise InputError(
+            f"there are {num_rows} rows and {len(names)} groups; give one group per row"
+        )
     _, inverse = np.unique(names, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(inverse))[:-1])

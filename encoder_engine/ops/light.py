@@ -64,7 +64,7 @@ def _make_differentiable(definition: Any) -> Callable[..., Any]:
         def backward(ctx: Any, *gradients: Any) -> Any:
             if definition._backward_fn is None:
                 raise ImplementationError(
-                    f"{overload} has no gradient, and one of it was requested"
+                    f"{overload} has no gradient, but a gradient was requested"
                 )
             found = definition._backward_fn(ctx, *gradients)
             found = found if isinstance(found, tuple) else (found,)

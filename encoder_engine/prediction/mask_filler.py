@@ -161,7 +161,7 @@ class MaskFiller:
         ids = self._masked(text, 0)
         masks = self._masks(ids)
         if len(masks) != 1:
-            raise InputError(f"the text has {len(masks)} masks; targets take the place of one")
+            raise InputError(f"the text has {len(masks)} masks; ranking targets needs exactly one")
         place = masks[0]
         pieces = [self.tokenizer.encode(t, add_special_tokens=False).tolist() for t in targets]
         copies, wanted = [], []

@@ -157,7 +157,7 @@ _FORMS: tuple[type[OutputForm], ...] = (JsonLines, ConllFile, SquadFile, GlueFil
 def output_form(path: str | os.PathLike[str], task: Task[Any, Any]) -> OutputForm:
     """Return the form that a file's suffix names.
 
-    Raises :class:`OutputError` for a suffix that is no form of the task's predictions.
+    Raises :class:`OutputError` for a suffix that is not a form of the task's predictions.
     """
     fitting = [form for form in _FORMS if form.takes(task)]
     for form in fitting:

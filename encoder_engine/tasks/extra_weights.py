@@ -56,7 +56,7 @@ def load_extra(module: nn.Module, path: Path) -> None:
         tensors = load(read_bytes(path, CheckpointFileError))
     except SafetensorError as error:
         raise CheckpointFileError(
-            f"{path} is no safetensors file ({error}); copy it again"
+            f"{path} is not a safetensors file ({error}); copy it again"
         ) from error
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}

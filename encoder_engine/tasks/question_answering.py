@@ -247,8 +247,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             row = int(short[0])
             raise InputError(
                 f"question {examples[row].id!r} has {lengths[row]} tokens, which leaves "
-                f"{max(int(room[row]), 0)} of {windows.max_length} for its context, and windows "
-                f"share {shared}; shorten it, raise max_length, or lower the stride",
+                f"{max(int(room[row]), 0)} of {windows.max_length} for its context, not more than "
+                f"the stride of {shared}; shorten it, raise max_length, or lower the stride",
                 row=row,
             )
 

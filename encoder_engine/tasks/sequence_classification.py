@@ -98,7 +98,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ConfigError(f"task.label_smoothing is {self.label_smoothing}; expected 0 to 1")
         if self.multi_label and (self.label_smoothing or self.class_weights != "none"):
-            raise ConfigError("task.multi_label has neither label_smoothing nor class_weights")
+            raise ConfigError("task.multi_label supports neither label_smoothing nor class_weights")
 
     @property
     def loss_name(self) -> str:  # type: ignore[override]

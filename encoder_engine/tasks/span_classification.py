@@ -109,7 +109,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         if self.max_width < 0 or self.hidden < 1 or not 0.0 <= self.dropout < 1.0:
             raise ConfigError(
                 f"task.max_width is {self.max_width}, task.hidden {self.hidden} and task.dropout "
-                f"{self.dropout}; expected at least 0, at least 1, and 0 to below 1"
+                f"{self.dropout}; expected max_width >= 0, hidden >= 1 and 0 <= dropout < 1"
             )
 
     @property

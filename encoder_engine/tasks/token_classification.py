@@ -113,16 +113,18 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 
     def __post_init__(self) -> None:
         if self.decoding == "crf" and self.subwords == "all":
-            raise ConfigError("task.decoding crf reads one row a word; set task.subwords to first")
+            raise ConfigError(
+                "task.decoding crf needs one row per word; set task.subwords to first"
+            )
         if self.decoding == "crf" and (self.label_smoothing or self.class_weights != "none"):
             raise ConfigError(
-                "task.decoding crf has neither label_smoothing nor class_weights: its loss is of "
-                "whole sentences"
+                "task.decoding crf supports neither label_smoothing nor class_weights: its loss is "
+                "over whole sentences; leave them out"
             )
         if self.pooling != "first" and self.subwords == "first":
             raise ConfigError(
-                f"task.pooling {self.pooling} reads all subwords, which only task.subwords all "
-                "trains"
+                f"task.pooling {self.pooling} reads all subwords of a word; set task.subwords to "
+                "all"
             )
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ConfigError(f"task.label_smoothing is {self.label_smoothing}; expected 0 to 1")

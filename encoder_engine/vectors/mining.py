@@ -95,7 +95,7 @@ def mine_negatives(
 
     queries_QD: float32, of the model that made the store.
     positives: the store's rows of each query's known positives, at least one.
-    query_texts: of each query; a document of the same text is no negative.
+    query_texts: of each query; a document of the same text is not a negative.
     texts_of: returns the texts of rows, such as :func:`read_texts` does; None: texts are not
         compared.
 

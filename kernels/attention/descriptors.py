@@ -37,7 +37,7 @@ def can_describe(x_TKD: Tensor) -> bool:
     # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
     whole = head_dim >= 16 and head_dim == triton.next_power_of_2(head_dim)
     offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
-    # Rows of an expanded tensor are the same one, which is no stride for TMA.
+    # Rows of an expanded tensor are the same one, which is not a stride for TMA.
     apart = x_TKD.stride(0) >= x_TKD.shape[1] * head_dim
     return whole and apart and len(x_TKD) > 0 and all(offset % ALIGNMENT == 0 for offset in offsets)
 

@@ -76,7 +76,7 @@ def attention(
 ) -> Tensor:
     """Fulfil ``ops.attention``."""
     if terms.bias_HR is not None:
-        # Entries of two bytes are no asynchronous copies: for heads of 64 the loop over the keys
+        # Entries of two bytes are not asynchronous copies: for heads of 64 the loop over the keys
         # then takes 808 issue cycles instead of 611, and with a window ptxas serialises its wgmma.
         terms = terms._replace(bias_HR=terms.bias_HR.float())
     extras = Extras(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from encoder_engine.cli.checks.machine import num_threads
 
-# Extras for developing the engine, whose absence is no finding.
+# Extras for developing the engine, whose absence is not a finding.
 _DEVELOPERS = {"bench", "dev"}
 
 Level = Literal["problem", "advice", "note"]

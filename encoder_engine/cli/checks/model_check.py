@@ -75,7 +75,9 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
         "normalized": recipe.normalized,
         "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
         "vocabulary": f"tokenizer {known}, model {table}",
-        "truncation": f"at {embedder.max_seq_length} tokens; the model can place {spec.max_length}",
+        "truncation": (
+            f"at {embedder.max_seq_length} tokens; the model has {spec.max_length} positions"
+        ),
     }
 
 

@@ -140,7 +140,7 @@ def _static_spec(
     try:
         removed = re.compile(remove_tokens)
     except re.error as error:
-        raise InputError(f"remove_tokens is no regular expression: {error}") from error
+        raise InputError(f"remove_tokens is not a regular expression: {error}") from error
     ordered = sorted(model.vocab.items(), key=lambda item: item[1])
     special = {token.content for token in spec.added_tokens} | {model.unk_token}
     kept = [(t, number) for t, number in ordered if t in special or not removed.match(t)]

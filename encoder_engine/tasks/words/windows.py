@@ -140,8 +140,8 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
         warn_caller(
             MendedRowsWarning(
                 f"{silent.sum()} words of {np.count_nonzero(silent)} sentences have no token, the "
-                f"first in sentence {int(silent.argmax())}; nothing is read of them, and their tag "
-                "is predicted as that of no entity",
+                f"first in sentence {int(silent.argmax())}; the model does not see them, and they "
+                "get the tag of words outside entities",
                 num_mended=int(silent.sum()),
             )
         )

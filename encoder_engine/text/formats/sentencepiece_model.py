@@ -155,7 +155,7 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
         if seen.setdefault(piece, index) != index:
             raise TokenizerFileError(f"{place} is {piece!r}, as piece {seen[piece]} is")
         if kind == "byte" and (piece not in BYTE_PIECES or not spec.byte_fallback):
-            raise TokenizerFileError(f"{place}: {piece!r} is no byte, or byte_fallback is off")
+            raise TokenizerFileError(f"{place}: {piece!r} is not a byte, or byte_fallback is off")
     unknown = spec.kinds.count("unknown")
     if unknown != 1:
         raise TokenizerFileError(f"{where}: {unknown} unknown pieces, expected 1")
