@@ -1,4 +1,4 @@
-"""Values of recipes: YAML and JSON files, Python functions, and single settings."""
+"""Reads the values of recipes: YAML and JSON files, Python functions, and single settings."""
 
 from __future__ import annotations
 

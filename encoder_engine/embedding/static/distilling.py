@@ -1,10 +1,11 @@
 """Distills an encoder into a static table, as model2vec does.
 
 How it works: each token of the vocabulary is a text of its own, [CLS] token [SEP]. The encoder
-computes all 30,000 in batches, which takes seconds, and their states are pooled. The principal
-components of the vectors keep most of what they say in fewer features, and centre them, which
-removes what all tokens share. Tokens are weighted by smooth inverse frequency (Arora et al. 2017):
-a / (a + p), with Zipf's law for p, since vocabularies stand in the order of frequency.
+computes all 30,000 in batches, which takes seconds, and their states are pooled. The vectors are
+centred, which removes the mean of all tokens, and projected to their principal components, which
+keep most of the variance in fewer features. Tokens are weighted by smooth inverse frequency (Arora
+et al. 2017): a / (a + p), with Zipf's law for p, since vocabularies stand in the order of
+frequency.
 
 Dimensions: V tokens, D features of the encoder, K features kept.
 """

@@ -163,7 +163,7 @@ def merge_adapters(
 
 
 def check_no_leftovers(directory: Path) -> None:
-    """Raise :class:`OutputError` where a checkpoint would be saved beside files that change it.
+    """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
     Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
     """
