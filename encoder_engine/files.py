@@ -165,10 +165,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Give a new folder beside the target, and put it in the target's place at the end.
+    """Yield a new folder beside the target, and move it to the target's place at the end.
 
-    A folder that was there is renamed away, and removed when the new one has its name. After an
-    exception it is as it was. A process killed before leaves ``.partial`` folders.
+    An existing folder is renamed away, and removed once the new one has its name. After an
+    exception it is unchanged. A process killed before leaves ``.partial`` folders.
     """
     place = target.resolve()  # a link stays a link
     new = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
@@ -291,7 +291,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """List a directory, empty where there is none; a glob takes longer than loading a tokenizer."""
+    """List a directory, empty if there is none; a glob takes longer than loading a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

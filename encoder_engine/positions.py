@@ -99,7 +99,7 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
     N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
     each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
     (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
-    the query's position minus the key's, as in the published tables. Raises :class:`ShapeError` for an
+    query position minus key position, as in the published tables. Raises :class:`ShapeError` for an
     odd or too small number of buckets, or a ``max_distance`` that half of them reach.
     """
     distance = -np.arange(-max_distance, max_distance + 1)

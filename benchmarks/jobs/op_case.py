@@ -1,4 +1,4 @@
-"""Makes cases of one operation: its implementations beside plain PyTorch, by the numeric budget.
+"""Makes cases of one operation: its implementations against plain PyTorch, by the numeric budget.
 
 Inputs are drawn as in the operation's tests (``tests/ops/cases.py``), and the gate is the tests'
 rule (``encoder_engine/ops/testing.py``): error(ours) <= 2 x error(same-dtype eager) + floor.
@@ -328,7 +328,7 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iter
 def _build(
     judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
 ) -> Call | TimedWork:
-    """Return the call that is timed, and beside it the one that is judged where that is another."""
+    """Return the call that is timed, and the call whose result is judged, if it is another one."""
     answer = make_call(judged, inputs, training=training)
     if timed is None:
         return answer

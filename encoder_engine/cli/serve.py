@@ -144,7 +144,7 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
 
 def _prompts(prompts: Mapping[str, str]) -> list[str]:
-    """Name the prompts with a text: without them vectors are quietly worse."""
+    """List the prompts with a text: queries sent without them silently get worse vectors."""
     named = [name for name, text in prompts.items() if text]
     return [f"prompts {', '.join(named)}"] if named else []
 

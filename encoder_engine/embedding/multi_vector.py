@@ -272,7 +272,7 @@ class MultiVectorEmbedder:
         return found
 
     def describe(self, kind: Kind) -> str:
-        """Return a digest of what decides the vectors of a kind, beside the encoder."""
+        """Return a digest of the settings beside the encoder that decide a kind's vectors."""
         mask, expansion = self.mask, self.expansion if kind == "query" else None
         chosen = [sorted(mask.skipped) if kind in mask.tasks else [], sorted(mask.kept)]
         facts = f"{chosen} {expansion} {self.most_tokens(kind)} {self.modules.join_fingerprint('')}"

@@ -1,4 +1,4 @@
-"""An encoder of this engine over the parameters of a transformers model: shared, not copied.
+"""Builds an encoder of this engine that shares the parameters of a transformers model.
 
 How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
 one, both sides hold the same tensor. Query, key and value are joined in each call

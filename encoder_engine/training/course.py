@@ -62,7 +62,7 @@ class Course(Protocol):
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence, special ones included; the FLOPs are counted for it."""
+        """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
 
     def read(self, *, verify: bool) -> None:
         """Open the data; ``verify``: compare files with their checksums."""

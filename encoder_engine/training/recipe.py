@@ -198,6 +198,8 @@ class BatchRecipe:
     """The batch size, in tokens.
 
     ``tokens``: tokens of a step, over all processes; a multiple of ``micro_tokens``.
+    ``micro_tokens``: tokens of a micro-batch, which one process computes at a time.
+    ``first_tokens``: tokens of the first step; None: ``tokens``.
     ``warmup``: the share of all steps over which the batch grows from ``first_tokens``.
     """
 

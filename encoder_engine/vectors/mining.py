@@ -69,8 +69,8 @@ class MinedNegatives:
     rows: of each query, the store's rows of its negatives, the nearest first.
     scores: their dot products.
     num_positives: documents left out as known positives.
-    num_equal_texts: as equal in text to a positive or to the query.
-    num_too_near: by the margins.
+    num_equal_texts: documents left out because their text equals a positive's or the query's.
+    num_too_near: documents left out by the margins.
     num_short: queries with fewer negatives than were requested.
     """
 

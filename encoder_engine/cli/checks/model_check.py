@@ -82,7 +82,7 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
 
 
 def _describe_engine(embedder: Embedder) -> str:
-    """Name the engine, and why it is not the compiled one."""
+    """Name the engine, with the reason why it is not the compiled one."""
     from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
 
     engine = embedder.engine
