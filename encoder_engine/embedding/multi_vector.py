@@ -327,7 +327,7 @@ class TokensJob:
         return self._model.embedder.resolve(call)
 
     def stored_dimension(self, options: EncodeOptions) -> int:  # noqa: ARG002
-        """Return the features of a token's vector."""
+        """Return the number of features of a token's vector."""
         return self._model.dimension
 
     def describe_model(self) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class EmbedderParts:
         return len(ids) - int(closed)
 
     def stored_dimension(self, options: EncodeOptions) -> int:
-        """Return the numbers of a stored vector: features, or bytes of packed bits."""
+        """Return the length of a stored vector: features, or bytes of packed bits."""
         return int(self.no_vectors(options).shape[1])
 
     def no_vectors(self, options: EncodeOptions) -> npt.NDArray[np.generic]:

@@ -126,7 +126,7 @@ class StoredVectors:
 
     @cached_property
     def dimension(self) -> int:
-        """The numbers of a vector, D."""
+        """The number of features of a vector, D."""
         return len(self.first)
 
     @property

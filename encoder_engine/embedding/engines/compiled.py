@@ -89,7 +89,7 @@ class CompiledEngine:
 
     @property
     def num_threads(self) -> int:
-        """The threads of a call."""
+        """The number of threads of a call."""
         return self.encoder.num_threads
 
     @property
