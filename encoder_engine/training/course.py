@@ -42,7 +42,7 @@ class Stream(Protocol):
 
 
 class Course(Protocol):
-    """What a loop trains, called a course: the model, its data, its evaluation, its run's records.
+    """A course is all that a loop trains: the model, its data, its evaluation, its run's records.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
