@@ -158,10 +158,10 @@ def op_specs(
     inference_only: bool = False,
     prefix: str | None = None,
 ) -> list[CaseSpec]:
-    """Name the cases of an operation, by ``prefix`` where its own name is taken.
+    """List the cases of an operation, named by ``prefix`` or by the operation.
 
-    ``ragged``: equal lengths are another case than mixed ones. ``inference_only``: it has no
-    gradient, and runs on a CPU.
+    ``ragged``: make separate cases of equal and of mixed lengths. ``inference_only``: the operation
+    has no gradient, and runs on a CPU.
     """
     kinds = [
         _Kind(

@@ -115,7 +115,7 @@ class MaskFiller:
         copies = [_Copy(ids, place) for ids in rows for place in self._masks(ids)]
         best = [
             self._best(log_probabilities_V, top_k)
-            for log_probabilities_V in self._log_probabilities(copies)
+            for log_probabilities_V in self._log_softmaxes(copies)
         ]
         found, taken = [], 0
         for ids in rows:
@@ -137,12 +137,10 @@ class MaskFiller:
         beams = [(ids, 0.0)]
         masks = self._masks(ids)
         for place in masks:
-            log_probabilities = list(
-                self._log_probabilities([_Copy(row, place) for row, _ in beams])
-            )
+            rows_V = list(self._log_softmaxes([_Copy(row, place) for row, _ in beams]))
             grown = [
                 ([*row[:place], one.token_id, *row[place + 1 :]], log + math.log(one.probability))
-                for (row, log), log_probabilities_V in zip(beams, log_probabilities, strict=True)
+                for (row, log), log_probabilities_V in zip(beams, rows_V, strict=True)
                 for one in self._best(log_probabilities_V, top_k)
                 if one.probability > 0.0
             ]
@@ -252,12 +250,12 @@ class MaskFiller:
         ]
 
     def _log_probabilities(self, copies: list[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
-        log_probabilities = self._log_probabilities(copies)
-        logs = [float(one[token]) for one, token in zip(log_probabilities, wanted, strict=True)]
+        rows_V = self._log_softmaxes(copies)
+        logs = [float(row_V[token]) for row_V, token in zip(rows_V, wanted, strict=True)]
         return np.array(logs, np.float64)
 
     @torch.no_grad()
-    def _log_probabilities(self, copies: list[_Copy]) -> Iterator[Tensor]:
+    def _log_softmaxes(self, copies: list[_Copy]) -> Iterator[Tensor]:
         """Yield the log softmax [V] at the predicted position of each copy, in order."""
         for part in _parts(copies):
             batch = pack([copy.ids for copy in part], device=self.model.encoder.device)

@@ -51,7 +51,8 @@ class TruncationNotice:
     def observe(self, truncated: np.ndarray[Any, np.dtype[np.bool_]], first_row: int = 0) -> None:
         """Count the truncated rows of a window, bool [n].
 
-        Raises :class:`SequenceLengthError` for the first one with ``on_truncation="error"``.
+        Raises :class:`SequenceLengthError` for the first truncated row with
+        ``on_truncation="error"``.
         """
         self.num_rows += len(truncated)
         self.num_truncated += int(truncated.sum())

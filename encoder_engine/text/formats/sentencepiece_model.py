@@ -149,7 +149,7 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
     ):
         place = f"{where}: piece {index}"
         if not piece or "\0" in piece or len(piece.encode()) >= MAX_PIECE_BYTES:
-            raise TokenizerFileError(f"{place} is empty, holds a zero, or is too long")
+            raise TokenizerFileError(f"{place} is empty, holds a zero byte, or is too long")
         if not math.isfinite(score):
             raise TokenizerFileError(f"{place}: the score of {piece!r} is {score}")
         if seen.setdefault(piece, index) != index:
