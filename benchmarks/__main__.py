@@ -104,7 +104,7 @@ def run(
 def quick(output: Path, threads: int | None) -> int:
     """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.html.
 
-    On a processor; of the texts a part. Nothing is added to benchmarks/results.
+    Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results.
     """
     from benchmarks.report.build import make_page
     from benchmarks.report.html import write_html
@@ -169,7 +169,7 @@ cli.add_command(front_door)
 def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
     """Write the newest results of each case and device; by default as Markdown, without pictures.
 
-    What is withdrawn does not count.
+    Withdrawn results are left out.
     """
     from benchmarks.records.resident import read_residents
     from benchmarks.report.build import make_page

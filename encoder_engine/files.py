@@ -94,7 +94,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists; choose another name or allow overwriting (--overwrite)")
     if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is no directory; make it first")
+        raise OutputError(f"{path.parent} is not a directory; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise OutputError(f"{path.parent} is not writable; choose another place")
 
@@ -165,10 +165,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Give a new folder beside the target, and put it in the target's place at the end.
+    """Yield a new folder beside the target, and move it to the target's place at the end.
 
-    A folder that was there is renamed away, and removed when the new one has its name. After an
-    exception it is as it was. A process killed before leaves ``.partial`` folders.
+    An existing folder is renamed away, and removed once the new one has its name. After an
+    exception it is unchanged. A process killed before leaves ``.partial`` folders.
     """
     place = target.resolve()  # a link stays a link
     new = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
@@ -291,7 +291,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """List a directory, empty where there is none; a glob takes longer than loading a tokenizer."""
+    """List a directory, empty if there is none; a glob takes longer than loading a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]
@@ -359,7 +359,7 @@ class FolderLock:
     """Allows one run at a time in a folder: holds a lock file from entry to exit, then removes it.
 
     The system releases the lock of a killed process: a lock file without a holder is taken over. A
-    file or link of that name that is no lock is refused and left alone.
+    file or link of that name that is not a lock is refused and left alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -429,7 +429,7 @@ class FolderLock:
 
     def _refuse_others(self, descriptor: int, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise self._not_ours("is no plain file")
+            raise self._not_ours("is not a plain file")
         if status.st_nlink > 1 or not _LOCK_CONTENT.fullmatch(os.pread(descriptor, 64, 0)):
             raise self._not_ours("was written by another program")
 

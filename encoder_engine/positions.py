@@ -75,8 +75,8 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArra
     Half of the buckets are for keys after the query (Raffel et al. 2020). In each half, the first
     half of the buckets hold one distance each, the others distances in equal steps of the
     logarithm; the last bucket holds every distance from ``max_distance`` on. Raises
-    :class:`ShapeError` for a number of buckets that is no multiple of four, or a ``max_distance``
-    within the buckets of one distance each.
+    :class:`ShapeError` for a number of buckets that is not a multiple of four, or a
+    ``max_distance`` within the buckets of one distance each.
     """
     exact = num_buckets // 4
     if num_buckets < 4 or num_buckets % 4 or max_distance <= exact:
@@ -99,7 +99,7 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
     N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
     each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
     (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
-    the query's place less the key's, as in the published tables. Raises :class:`ShapeError` for an
+    query position minus key position, as in the published tables. Raises :class:`ShapeError` for an
     odd or too small number of buckets, or a ``max_distance`` that half of them reach.
     """
     distance = -np.arange(-max_distance, max_distance + 1)

@@ -47,7 +47,7 @@ def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
 def describe_changes(
     before: Any, now: Any, describe: Callable[[Difference], str | None] = str
 ) -> list[str]:
-    """Describe the settings that differ, each text once; ``describe`` is None for a free one."""
+    """Describe the settings that differ; ``describe`` returns None for a setting left out."""
     found = [describe(change) for change in differences(before, now)]
     return list(dict.fromkeys(change for change in found if change is not None))
 
@@ -55,7 +55,7 @@ def describe_changes(
 def refuse_changes(
     folder: Path, changes: list[str], advice: str, error: type[EncoderEngineError] = ResumeError
 ) -> None:
-    """Raise ``error`` where settings differ; ``advice`` is the end of its message."""
+    """Raise ``error`` if settings differ; ``advice`` is the end of its message."""
     if changes:
         listed = "; ".join(changes)
         failure = error(f"{folder} was started with other settings: {listed}; {advice}")

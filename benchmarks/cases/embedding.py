@@ -1,7 +1,7 @@
-"""Models from text to vectors, tokenization included, beside all that people embed with.
+"""Models from text to vectors, tokenization included, compared with the usual tools.
 
-Candidates' processes import this module, and a cold start begins behind that: nothing that the
-engine or a peer needs may come with it.
+Candidates' processes import this module before a cold start is timed, so it must not import
+anything that the engine or a peer needs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """Name the case; the bundled text is the rule."""
+        """Return the name of the case; texts are named only if they are not the bundled ones."""
         texts = self.shape if self.source == "bundled" else f"{self.shape}-{self.source}"
         return f"embedding/{self.model}-{self.precision}-{texts}"
 
@@ -288,9 +288,9 @@ def make_texts(
 
 
 def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
-    """Compute the truth for texts evenly spaced by length, the longest and shortest included.
+    """Compute reference vectors for texts evenly spaced by length, longest and shortest included.
 
-    That takes a process of its own, which frees its memory again; a smoke run does without.
+    Runs in a process of its own, which frees its memory; a smoke run has no such gate.
     """
     by_length = np.argsort([len(text) for text in job.texts], kind="stable")
     places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))

@@ -1,6 +1,6 @@
-"""The encoder's forward pass on token ids, beside transformers with the same weights.
+"""The encoder's forward pass on token ids, compared with transformers with the same weights.
 
-transformers gets its padded batches ready made, and is not asked to take the padding out again.
+transformers gets padded batches that were made beforehand, and need not remove the padding.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ KINDS = {
 
 
 def case_specs() -> list[CaseSpec]:
-    """Equal lengths, where nobody pads, and mixed ones; on a GPU also longer and larger."""
+    """List cases of equal lengths (no padding) and mixed ones; on a GPU also larger ones."""
     return [
         CaseSpec(
             name=name,
@@ -148,7 +148,7 @@ def mixed_lengths(low: int, high: int, number: int) -> list[int]:
 
 
 def draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
-    """Draw token ids."""
+    """Draw the token ids of each sequence."""
     generator = np.random.default_rng(SEED)
     return [generator.integers(1, vocab_size, size=length).tolist() for length in lengths]
 
@@ -262,7 +262,7 @@ def _padded(sequences: Sequence[Sequence[int]], device: torch.device) -> dict[st
 
 @dataclass(frozen=True, kw_only=True)
 class PackedGate:
-    """Compare packed rows with the truth, after removing any padding."""
+    """Compare packed rows with the float64 reference, after removing any padding."""
 
     cosines: CosineGate
 

@@ -1,10 +1,10 @@
-"""Steps of fine-tuning on a processor, beside a loop with transformers' model.
+"""Steps of fine-tuning on a CPU, compared with a loop over transformers' model.
 
 All candidates have the same checkpoint, head, rows, order and optimizer, and no dropout. A call
 takes the first steps of an epoch, collation included. The peer pads to the longest row of a step; a
-second one sorts the rows of the call by length first. A plain loop has less to do than
-transformers' Trainer, which logs and schedules as well. The gate compares the losses of the first
-steps with those in float64.
+second one sorts the rows of the call by length first. The loop does less work than transformers'
+Trainer, which also logs and schedules. The gate compares the losses of the first steps with those
+in float64.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _work(
 
 @dataclass(frozen=True, kw_only=True)
 class LossesGate:
-    """Compare the losses of steps with their float64 truth, to the precision of float32 sums."""
+    """Compare the losses of steps with a float64 reference, to the precision of float32 sums."""
 
     truth: list[float]
 

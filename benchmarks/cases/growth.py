@@ -141,7 +141,7 @@ def choose_job(axis: str, value: int, options: Options) -> EncoderJob:
 
 
 def make_case(axis: str, value: int, options: Options) -> Case:
-    """Put the encoder beside transformers; for ``length`` also beside eager attention."""
+    """Compare the encoder with transformers; for ``length`` also with eager attention."""
     job = choose_job(axis, value, options)
     judged = job.sequences()[: max(1, min(NUM_JUDGED, CPU_TOKENS // max(job.lengths)))]
     # By torch's own operations: the reference writes out the scores of every head in turn.
@@ -222,7 +222,7 @@ def _case(
     precision: str,
     amounts: Mapping[str, int],
 ) -> Case:
-    """Measure few rounds; on a processor where it matters in processes whose memory is bounded."""
+    """Make a case of few rounds; on a CPU, large values run in processes with bounded memory."""
     ceiling = product_ceiling(options.device, precision, options.threads)
     return Case(
         name=case_name(axis, value),
@@ -268,7 +268,7 @@ def choose_head_job(value: int, options: Options) -> HeadJob:
 
 
 def make_head_case(axis: str, value: int, options: Options) -> Case:
-    """Put the masked loss and its gradients beside torch, sparse and dense, and GPU libraries."""
+    """Compare the masked loss and its gradients with torch, sparse and dense, and GPU libraries."""
     job = choose_head_job(value, options)
     work = job.work()
     compute = partial(op_case.make_call, training=True)

@@ -1,4 +1,4 @@
-"""Times masked batches of a corpus, beside transformers' collator and the engine's own steps.
+"""Times masked batches of a corpus, compared with transformers' collator and the engine's steps.
 
 A call is one epoch over all blocks of a drawn corpus, shuffled, in the calling thread. The gate
 checks the count of each token before masking, the number of masked tokens, and how many of them

@@ -1,7 +1,7 @@
-"""A pretraining step on a processor, beside the loop that transformers' examples run.
+"""A pretraining step on a CPU, compared with the loop of transformers' examples.
 
 Both have the same model, weights, blocks of equal length, hidden tokens and learning rate; neither
-has any padding to compute. What the two return is the loss of the first step.
+has any padding to compute. Both return the loss of the first step.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _work(step: Callable[[], float]) -> Work:
 
 @dataclass(frozen=True, kw_only=True)
 class LossGate:
-    """Compare a loss with its float64 truth, to the precision of float32 sums."""
+    """Compare a loss with a float64 reference, to the precision of float32 sums."""
 
     truth: float
 

@@ -1,4 +1,4 @@
-"""Static embeddings from text to vectors, beside model2vec."""
+"""Static embeddings from text to vectors, against model2vec."""
 
 from __future__ import annotations
 

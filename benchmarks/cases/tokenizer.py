@@ -176,7 +176,7 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
 
 
 def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
-    """Put the engine beside its peers; the truth takes a process of its own, but in smoke runs."""
+    """Compare the engine with its peers; the reference runs in its own process."""
     job = make_job(vocabulary, kind, options)
     right = partial(truth, truth_peer.load, job)
     python = truth_peer.PEER.python()

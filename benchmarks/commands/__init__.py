@@ -1,1 +1,1 @@
-"""Commands beside run, compare and report: the GPU table, tuning, profiles, the front door."""
+"""Commands other than run, compare and report: the GPU run, tuning, profiles, the front door."""

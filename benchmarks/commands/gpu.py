@@ -1,8 +1,8 @@
 """Tests and measures the engine on an NVIDIA GPU: ``python -m benchmarks.commands.gpu``.
 
 Takes ten minutes at most, from the root of a checkout; nothing is installed, fetched or built. The
-kernels that are likeliest to be wrong are held to float64 first. Then the tests marked ``gpu`` run
-side by side, then the cases, one at a time and the most important first. How cost grows is left to
+riskiest kernels are first compared with float64. Then the tests marked ``gpu`` run side by side,
+then the cases, one at a time and the most important first. Growth is not measured here: see
 ``python -m benchmarks run growth``. Exits with 1 where there is no CUDA device, or where anything
 failed.
 
@@ -226,7 +226,7 @@ def log_of(step: Step, logs: Path) -> Path:
 
 
 def main() -> int:
-    """Do all of it and return the exit code."""
+    """Run all phases and return the exit code."""
     import torch
 
     if not torch.cuda.is_available():
@@ -243,7 +243,7 @@ def main() -> int:
 
 
 def run_plan(phases: Sequence[Phase], folder: Path, logs: Path, *, ends: float) -> int:
-    """Run the phases until a moment of the monotonic clock; print a line for each step."""
+    """Run the phases until a deadline of the monotonic clock; print a line for each step."""
     failed: list[str] = []
 
     def run(step: Step) -> None:
@@ -280,7 +280,7 @@ def _last_lines(log: Path, number: int = 12) -> list[str]:
 
 
 def summary(run: Sequence[Result]) -> str:
-    """Say a case in one line: the fastest of ours beside the best peer."""
+    """Format a case as one line: the engine's fastest candidate and the best peer."""
     ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]
     if not ours:
         reasons = [f"{r.candidate}: {r.reason}" for r in run if r.role == "ours" and r.reason]

@@ -90,7 +90,7 @@ class Run:
         return time.perf_counter()
 
     def go_on(self, stopped: float) -> None:
-        """Let them go on, and forget the time between."""
+        """Resume the process, and leave the suspended time out of the measurement."""
         self._process.resume()
         self.start += time.perf_counter() - stopped
 
@@ -146,9 +146,9 @@ class Found:
 
 
 def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int) -> Found:
-    """Run over ``sentences.txt`` of a folder beside sentence-transformers on the job's texts.
+    """Compare a run over ``sentences.txt`` with sentence-transformers on the job's texts.
 
-    Those are every ``stride``-th of the file's; ``parts`` are the places of each slice's.
+    The job's texts are every ``stride``-th of the file; ``parts``: the indices of each slice.
     """
     theirs = WorkerRunner(
         Candidate(name=THEIRS, role="peer", build=partial(load_parts, job, parts)),

@@ -1,7 +1,7 @@
 """Loads a server at shares of its capacity, with Poisson arrivals: ``python -m benchmarks load``.
 
 The capacity is the throughput of 32 clients that each wait for their answer. Latency counts from
-the time when a request was due, so a server that stalls is not spared. Vectors of every answer are
+the time when a request was due, so a stalled server is measured fully. Vectors of every answer are
 compared with those of ``encode`` at rest: under load they are the same bytes.
 """
 
@@ -33,7 +33,7 @@ NUM_TEXTS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """A load and what came of it; times in milliseconds.
+    """A load and its result; times in milliseconds.
 
     share: of the capacity. answered, refused, failed: requests by their end.
     """

@@ -125,7 +125,7 @@ def time_parts(job: EmbeddingJob) -> Times:
 
 
 def make_profile(kind: Kind, options: Options) -> Profile:
-    """Measure a case, in a process of its own, between two looks at the machine's ceiling."""
+    """Measure a case in its own process; measure the machine's peak rate before and after."""
     from benchmarks.measuring.ceilings import product_ceiling
 
     job, lengths = make_job(kind, options)

@@ -102,7 +102,7 @@ def unit_vectors(model: Any, texts: tuple[str, ...]) -> npt.NDArray[np.float64]:
 
 
 def reviews(count: int) -> tuple[list[str], list[int]]:
-    """Read the first reviews of SST-2's development set, and whether each is a good one."""
+    """Read the first reviews of SST-2's development set, and whether each is positive."""
     with SST2.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:count]
     return [row["sentence"] for row in rows], [int(row["label"]) for row in rows]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CosineGate:
-    """Compare rows of the output with their float64 truth: ``rows`` are the truth's places.
+    """Compare rows of the output with float64 references; ``rows``: their indices in the output.
 
-    The whole output must have ``num_rows`` finite rows of the truth's width.
+    The whole output must have ``num_rows`` finite rows of the reference's width.
     """
 
     truth: npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class CosineGate:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityGate:
-    """Compare rows of integers with their truth: each must be the same to the last token."""
+    """Compare rows of token ids with reference rows: each must be identical."""
 
     truth: Sequence[npt.NDArray[np.int64]]
 

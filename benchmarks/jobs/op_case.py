@@ -1,4 +1,4 @@
-"""Makes cases of one operation: its implementations beside plain PyTorch, by the numeric budget.
+"""Makes cases of one operation: its implementations against plain PyTorch, by the numeric budget.
 
 Inputs are drawn as in the operation's tests (``tests/ops/cases.py``), and the gate is the tests'
 rule (``encoder_engine/ops/testing.py``): error(ours) <= 2 x error(same-dtype eager) + floor.
@@ -158,10 +158,10 @@ def op_specs(
     inference_only: bool = False,
     prefix: str | None = None,
 ) -> list[CaseSpec]:
-    """Name the cases of an operation, by ``prefix`` where its own name is taken.
+    """List the cases of an operation, named by ``prefix`` or by the operation.
 
-    ``ragged``: equal lengths are another case than mixed ones. ``inference_only``: it has no
-    gradient, and runs on a CPU.
+    ``ragged``: make separate cases of equal and of mixed lengths. ``inference_only``: the operation
+    has no gradient, and runs on a CPU.
     """
     kinds = [
         _Kind(
@@ -328,7 +328,7 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iter
 def _build(
     judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
 ) -> Call | TimedWork:
-    """Return the call that is timed, and beside it the one that is judged where that is another."""
+    """Return the call that is timed, and the call whose result is judged, if it is another one."""
     answer = make_call(judged, inputs, training=training)
     if timed is None:
         return answer

@@ -1,4 +1,4 @@
-"""Cases, their candidates, and the verdict of a correctness gate, as values."""
+"""Data classes of cases, their candidates, and the verdict of a correctness gate."""
 
 from __future__ import annotations
 

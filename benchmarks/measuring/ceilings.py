@@ -152,7 +152,7 @@ def _products(
 
 
 def _able(operation: str, device: str, dtype: str) -> list[str]:
-    """Name the implementations that can, the slow reference aside."""
+    """Return the names of the implementations that can take the call, without ``reference``."""
     told = ops.explain(operation, device=device, dtype=dtype)
     return [name for name, reason in told if reason is None and name != "reference"]
 

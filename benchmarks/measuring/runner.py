@@ -36,7 +36,7 @@ class Runner(Protocol):
         """Return the memory that it needed; None where that is unknown."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free the candidate."""
 
 
 # What another candidate's call left behind took the next one 14 ms.

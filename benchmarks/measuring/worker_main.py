@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Servant:
-    """The requests that the process answers, one method each."""
+    """Answers the requests to the process: each request calls the method of its name."""
 
     runner: LocalRunner
 

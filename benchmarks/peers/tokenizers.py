@@ -1,4 +1,4 @@
-"""tokenizers 0.23: its ids and offsets are the truth for all other candidates."""
+"""tokenizers 0.23: its ids and offsets are the reference for all other candidates."""
 
 from __future__ import annotations
 

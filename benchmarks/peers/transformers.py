@@ -52,7 +52,7 @@ def _mean_vectors(model: Any, tokenizer: Any, ids: Sequence[Sequence[int]]) -> A
 
 
 def float64_vectors(job: EmbeddingJob) -> npt.NDArray[np.float64]:
-    """Compute the truth of the gates: vectors in float64, one text at a time."""
+    """Compute the reference vectors of the gates in float64, one text at a time."""
     vectors: npt.NDArray[np.float64] = load(job, "float64")(1)
     return vectors
 

@@ -1,9 +1,10 @@
 """Fits growth exponents to the results of the ``growth`` cases.
 
-A case ``growth/<axis>-<value>`` does the same work at one value of the axis. What is fitted is time
-and memory ``~ value ** exponent``: of one sequence on the axis ``length``, where a call holds the
-fewer sequences the longer they are, and of one call on every other, where nothing but the value
-changes. So along ``length`` 1 is linear and 2 is attention, along ``width`` 2 is matrix products.
+A case ``growth/<axis>-<value>`` does the same work at one value of the axis. Time and memory are
+fitted as ``~ value ** exponent``. On the axis ``length``, where a call holds fewer sequences the
+longer they are, the cost is that of one sequence; on every other axis it is that of one call. Along
+``length`` an exponent of 1 is linear cost and 2 that of attention; along ``width`` 2 is the cost of
+GEMMs.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def make_results(
 
 
 def _least_ms(case: Case, ceilings: Mapping[str, float]) -> float:
-    """Return the time below which this machine's ceilings forbid to do the work."""
+    """Return the least time that this machine's peak rates allow for the work."""
     return max(1e3 * case.amounts[what] / rate for what, rate in ceilings.items())
 
 

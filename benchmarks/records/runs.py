@@ -38,7 +38,7 @@ TOGETHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Facing:
-    """One of the engine's candidates beside the best peer, both measured.
+    """One of the engine's candidates against the best peer, both measured.
 
     ``num_others``: the number of peers that took part, failed ones included.
     """

@@ -1,4 +1,4 @@
-"""The targets beside the results: first missed ones, then met ones, then unknown ones."""
+"""Compares targets with results: first missed ones, then met ones, then unknown ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hold(
 ) -> list[Held]:
     """Compare a target with the newest run of each device. ``runs``: all that are not withdrawn.
 
-    Where there is none, say so once.
+    If there is no run, returns a single entry that says so.
     """
     unknown = Held(target=target, state="not measured", why=_NO_RUN)
     if target.long_run is not None:

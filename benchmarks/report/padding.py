@@ -52,7 +52,7 @@ def text_lengths(shape: str, *, smoke: bool = False) -> tuple[int, ...]:
 
 
 def padding_section() -> Section:
-    """Count it; without the model's tokenizer say why not."""
+    """Count the padding; without the model's tokenizer, say why it is not counted."""
     reason = why_not("bundled")
     if reason is not None:
         return Section(title=TITLE, reading=f"Not counted here: {reason}.")

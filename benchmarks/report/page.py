@@ -40,8 +40,8 @@ class Table:
 class Picture:
     """A figure, drawn on demand, and the same numbers as a table.
 
-    ``name`` is that of its file, and unlike any other's of the page. ``main``: it is worth a file;
-    Markdown shows others in numbers alone.
+    ``name``: the name of its file, unique on the page. ``main``: Markdown writes it as a file;
+    other figures become tables.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The section of what disassembly predicts for a GPU, where nothing has been measured."""
+"""Section on predictions from disassembly for a GPU on which nothing has been measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = (
 
 
 def predicted_section(predictions: Sequence[Prediction]) -> Section:
-    """Say how near to the tensor cores' peak the inner loops could come at most."""
+    """Show an upper bound on the share of the tensor cores' peak that inner loops can reach."""
     chosen = {*SHOWN, *(f"{name} dropout" for name in SHOWN)}
     rows = [
         (

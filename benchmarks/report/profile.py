@@ -1,4 +1,4 @@
-"""Section on the parts of a call's time, beside the roofline."""
+"""Section on the parts of a call's time, compared with the roofline."""
 
 from __future__ import annotations
 

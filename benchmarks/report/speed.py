@@ -53,7 +53,7 @@ def _kind(result: Result) -> Kind:
 
 
 def embedding_section(runs: Sequence[Run]) -> Section:
-    """Documents a second beside how far vectors are from the truth."""
+    """Show documents per second against the distance of vectors from the float64 reference."""
     runs = chosen(runs, "embedding", "dataset")
     title = "Text to vectors: speed and exactness"
     if not runs:

@@ -1,4 +1,4 @@
-"""One table of all tokenizer cases: the engine beside the best peer whose results are right."""
+"""One table of all tokenizer cases: the engine against the best peer whose results are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up results of every kind, for tests of what is said of them."""
+"""Made-up results of every kind, for tests of the report."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ struct softmax_sum_call {
 
 void add_softmax_sums(const softmax_sum_call& call);
 
-// output[row] = input[rows[row]], or `row_bytes` from byte `first` of it on.
+// output[row] = the `row_bytes` bytes of input[rows[row]] from byte `first` on.
 struct take_call {
     const void* input;    // [.., row_bytes]
     const int32_t* rows;  // [rows]

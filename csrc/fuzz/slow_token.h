@@ -1,4 +1,4 @@
-// What the twins of the Unigram tokenizers share: tokens, UTF-8, and the search for the best path.
+// Shared by the plain Unigram implementations: tokens, UTF-8, and the search for the best path.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the unit tests of the core share.
+// Checks that the unit tests of the core share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What can go wrong while encoding; every function below bindings/ reports by value.
+// The errors of encoding; every function below bindings/ reports by value.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
 
 
 def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
-    """Warn where scores depend on the vectors' lengths, and the model was not trained for that."""
+    """Warn if scores depend on vector lengths and the model was not trained for dot products."""
     import numpy as np
 
     length = float(np.linalg.norm(stored.first))

@@ -85,7 +85,7 @@ MIB = 2**20
     "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True
 )
 @click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
-@click.option("--no-page", is_flag=True, help="GET / is no page for browsers.")
+@click.option("--no-page", is_flag=True, help="Serve no page for browsers at GET /.")
 @debug_option
 def serve(models: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
@@ -150,7 +150,7 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
 
 def _prompts(prompts: Mapping[str, str]) -> list[str]:
-    """Name the prompts with a text: without them vectors are quietly worse."""
+    """List the prompts with a text: queries sent without them silently get worse vectors."""
     named = [name for name, text in prompts.items() if text]
     return [f"prompts {', '.join(named)}"] if named else []
 

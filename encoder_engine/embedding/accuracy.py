@@ -20,7 +20,7 @@ __all__ = ["COSINE_CLASSES", "Accuracy", "CosineClass", "measure_accuracy", "row
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClass:
-    """The least cosines with the float64 truth that a precision must reach; None: no limit."""
+    """The cosines with float64 vectors that a precision must at least reach; None: no limit."""
 
     min_cosine: float | None = None
     mean_cosine: float | None = None
@@ -36,7 +36,7 @@ COSINE_CLASSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """The cosines of a precision's vectors with the float64 truth."""
+    """The cosines of a precision's vectors with float64 vectors."""
 
     precision: str
     min_cosine: float
@@ -47,7 +47,7 @@ class Accuracy:
     def of(
         cls, precision: str, vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.float64]
     ) -> Accuracy:
-        """Compare vectors with their truth, row by row: at least one row, [N, D] each."""
+        """Compare vectors with float64 vectors row by row, [N, D] each, with at least one row."""
         cosines = row_cosines(vectors, truth)
         return cls(
             precision=precision,

@@ -236,7 +236,7 @@ class CausalRanker:
         return TokenRows(ids=ids.astype(np.int32), cu_seqlens=starts.astype(np.int32))
 
     def _room(self) -> int | None:
-        """Return the tokens of a body; None: any."""
+        """Return the most tokens of a body; None: no limit."""
         if self.max_seq_length is None:
             return None
         return self.max_seq_length - len(self._prefix) - len(self._suffix)

@@ -74,7 +74,7 @@ class EmbedBatch:
 
     @property
     def dimension(self) -> int:
-        """The numbers of a stored vector: features, or bytes of packed bits."""
+        """The length of a stored vector: features, or bytes of packed bits."""
         embedder = self.embedder
         return embedder.stored_dimension(embedder.resolve(self._call))
 

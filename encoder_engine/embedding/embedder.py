@@ -214,8 +214,8 @@ class Embedder(DenseJob, QueryMethods):
         library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value with
             another meaning than the default raises :class:`InputError` that names the method.
 
-        Raises :class:`TextError` with the row of a value that is no text, :class:`InputError` for
-        invalid options, and :class:`NonFiniteVectorError` where a vector has NaN or infinity.
+        Raises :class:`TextError` with the row of a value that is not a text, :class:`InputError`
+        for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
         """
         output = resolve_output(
             *("encode", library),

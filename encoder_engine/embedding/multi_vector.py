@@ -165,7 +165,7 @@ class MultiVectorEmbedder:
 
     @property
     def projection_ND(self) -> Vectors | None:  # noqa: N802
-        """The weight of the projection where it is all that follows the encoder; else None."""
+        """The weight of the projection, if nothing else follows the encoder; else None."""
         first = self.modules.modules[:1]
         is_alone = len(self.modules.modules) == 1 and isinstance(first[0], DenseModule)
         return first[0].arrays()["weight"] if is_alone else None
@@ -258,12 +258,12 @@ class MultiVectorEmbedder:
         return self._most_tokens[kind]
 
     def rows_of(self, kind: Kind) -> Callable[[TokenizedRows], TokenRows]:
-        """Return what makes rows of tokenized texts: queries may be padded."""
+        """Return the function that turns tokenized texts into rows; it may pad queries."""
         is_padded = self.expansion is not None and kind == "query"
         return self.expansion.expand if is_padded and self.expansion else TokenRows.of
 
     def scored(self, found: TokenVectors, kind: Kind) -> TokenVectors:
-        """Return the vectors of a kind's texts that count in a score."""
+        """Return only the vectors of a kind's texts that count in a score."""
         mask = self.mask
         if mask.skipped and kind in mask.tasks:
             found = found.without(mask.skipped)
@@ -272,7 +272,7 @@ class MultiVectorEmbedder:
         return found
 
     def describe(self, kind: Kind) -> str:
-        """Return a digest of what decides the vectors of a kind, beside the encoder."""
+        """Return a digest of the settings beside the encoder that decide a kind's vectors."""
         mask, expansion = self.mask, self.expansion if kind == "query" else None
         chosen = [sorted(mask.skipped) if kind in mask.tasks else [], sorted(mask.kept)]
         facts = f"{chosen} {expansion} {self.most_tokens(kind)} {self.modules.join_fingerprint('')}"
@@ -288,7 +288,8 @@ class MultiVectorEmbedder:
         positions = self.embedder.engine.spec.max_length
         if positions is not None and expansion.length > positions:
             raise ConfigError(
-                f"queries are padded to {expansion.length} tokens, the encoder places {positions}"
+                f"queries are padded to {expansion.length} tokens, the encoder has {positions} "
+                "positions"
             )
         if expansion.fixed:
             return expansion.length
@@ -326,7 +327,7 @@ class TokensJob:
         return self._model.embedder.resolve(call)
 
     def stored_dimension(self, options: EncodeOptions) -> int:  # noqa: ARG002
-        """Return the features of a token's vector."""
+        """Return the number of features of a token's vector."""
         return self._model.dimension
 
     def describe_model(self) -> dict[str, Any]:

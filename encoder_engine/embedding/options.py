@@ -112,7 +112,7 @@ def resolve_prompt(
         if not isinstance(prompt, str):
             raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
         if find_surrogate(prompt) is not None:
-            raise InputError(f"prompt holds a lone surrogate, which is no character: {prompt!a}")
+            raise InputError(f"prompt holds a lone surrogate, which is not a character: {prompt!a}")
         return prompt
     name = default if prompt_name is None else prompt_name
     if name is None:

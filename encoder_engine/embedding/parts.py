@@ -108,7 +108,7 @@ class EmbedderParts:
                 f"max_seq_length must be a whole number of at least {least}, got {value!r}"
             )
         if limit is not None and value > limit:
-            raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
+            raise InputError(f"max_seq_length is {value}, the model has {limit} positions")
         self._max_seq_length = value
 
     def _least_length(self) -> int:
@@ -166,7 +166,7 @@ class EmbedderParts:
         return len(ids) - int(closed)
 
     def stored_dimension(self, options: EncodeOptions) -> int:
-        """Return the numbers of a stored vector: features, or bytes of packed bits."""
+        """Return the length of a stored vector: features, or bytes of packed bits."""
         return int(self.no_vectors(options).shape[1])
 
     def no_vectors(self, options: EncodeOptions) -> npt.NDArray[np.generic]:

@@ -85,7 +85,7 @@ class QueryMethods(ABC):
 
 
 def with_prompt(options: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """Return options with the name of a prompt, unless they have a prompt."""
+    """Return options with this prompt name, unless they already have a prompt."""
     if options.get("prompt") is None and options.get("prompt_name") is None:
         return {**options, "prompt_name": name}
     return options

@@ -133,7 +133,8 @@ class SparseEmbedder:
     activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
     query_weights: a query's tokens have these weights, and no model is run for queries; None: a
         query is encoded as a document is.
-    default_route: what :meth:`encode` takes texts for where there are ``query_weights``.
+    default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
+    documents.
     """
 
     def __init__(
@@ -280,11 +281,11 @@ class SparseEmbedder:
         return self._encode(texts, call)
 
     def encode_queries(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
-        """Embed queries: :meth:`encode_query`, under its name beside other embedders."""
+        """Embed queries: :meth:`encode_query`, under the name that other embedders use."""
         return self.encode_query(texts, **options)
 
     def encode_documents(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
-        """Embed documents: :meth:`encode_document`, under its name beside other embedders."""
+        """Embed documents: :meth:`encode_document`, under the name that other embedders use."""
         return self.encode_document(texts, **options)
 
     def similarity(

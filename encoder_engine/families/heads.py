@@ -80,7 +80,7 @@ def label_names(config: Mapping[str, Any]) -> dict[int, str]:
 
 
 def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:
-    """Return the features of the head's output."""
+    """Return the number of features of the head's output."""
     if layout.task == "masked-lm":
         return spec.embedding.vocab_size
     return count_labels(config) if layout.num_outputs is None else layout.num_outputs

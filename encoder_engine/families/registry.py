@@ -31,8 +31,8 @@ def all_families() -> dict[str, Family]:
 def recognise_family(config: Mapping[str, Any]) -> Family:
     """Return the family of a configuration; raises :class:`UnknownModelTypeError`.
 
-    Of several families with the ``model_type``, the one with most marks counts, all of which are
-    there.
+    Of several families with the ``model_type``, the one with the most marks is chosen among those
+    whose marks are all present.
     """
     model_type = config.get("model_type")
     found = [

@@ -21,7 +21,7 @@ CHUNK_POSITIONS = 4096
 
 
 def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.NDArray[np.float64]:
-    """Return cosines, then sines, of every position: float64 [P, D], D the features turned.
+    """Return cosines, then sines, of every position: float64 [P, D], D the rotated features.
 
     Raises :class:`ShapeError` for an odd D.
     """

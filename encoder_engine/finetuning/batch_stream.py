@@ -1,10 +1,11 @@
-"""The micro-batches of each fine-tuning step.
+"""Yields the micro-batches of each fine-tuning step.
 
 How it works: epoch e visits the N items in the order of ``torch.randperm(N)`` with the seed
-1000 * seed + e. A step takes the next items of it; the last step of an epoch may have fewer. They
-are packed, in this order, into micro-batches of a budget of tokens, at least one a process where
-there are enough items. Rank r of R takes micro-batches r, r + R, ...; a process with fewer repeats
-the step's first one. All of it is a function of the step: nothing is saved.
+1000 * seed + e. A step takes the next ``examples`` items of this order; the last step of an epoch
+may have fewer. The items of a step are packed, in order, into micro-batches of at most
+``micro_tokens`` tokens, at least one for each process if there are enough items. Rank r of R takes
+micro-batches r, r + R, ...; a process with fewer repeats the step's first one. All of it is a
+function of the step: resuming needs no saved state.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ItemStream:
         return order
 
     def _pack(self, numbers: Integers) -> list[Integers]:
-        """Cut items, in order, into parts of up to ``micro_tokens`` tokens."""
+        """Cut items, in order, into micro-batches of up to ``micro_tokens`` tokens."""
         lengths = self._num_tokens[numbers]
         budget = self._recipe.micro_tokens
         if self._world.size > 1:

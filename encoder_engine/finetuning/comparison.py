@@ -1,4 +1,4 @@
-"""Scores finished runs on labelled files, alone or one against the other."""
+"""Scores finished runs on labelled files: one run, or two compared with each other."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Scored", "evaluate_files"]
 class Scored:
     """Scores of a model on labelled rows.
 
-    ``against``: the other model's scores; ``p_value``: of the difference of the row scores, by
-    paired randomisation.
+    ``against``: the other model's scores. ``p_value``: of a paired randomisation test on the
+    models' row scores.
     """
 
     num_rows: int
@@ -46,7 +46,7 @@ def evaluate_files(
     samples: int = 1000,
     device: str = "auto",
 ) -> Scored:
-    """Score a run's model on labelled files; ``against``: another run, on the same rows.
+    """Score a run's model on labelled files; ``against``: compare with another run's model.
 
     Raises :class:`InputError` where the two models are for different tasks.
     """

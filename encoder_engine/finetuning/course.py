@@ -1,4 +1,4 @@
-"""Fine-tuning as a course of the training loop: labelled rows, a task, and a checkpoint."""
+"""Gives the training loop what it fine-tunes: labelled rows, a task, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ FREE = {
 
 
 class FineTuning:
-    """The fine-tuning of a recipe; see :class:`~encoder_engine.training.course.Course`.
+    """Fine-tunes by a recipe; implements :class:`~encoder_engine.training.course.Course`.
 
-    ``data``: that of another run of the recipe, with another seed; None: it is read.
+    ``data``: tokenized data shared with runs of other seeds; None: :meth:`read` reads it.
     """
 
     evaluated: Evaluated | None = None
@@ -69,7 +69,7 @@ class FineTuning:
 
     @property
     def data(self) -> TaskData:
-        """The data; there once it was read."""
+        """The tokenized data; :meth:`read` must have been called."""
         assert self._data is not None
         return self._data
 
@@ -98,13 +98,13 @@ class FineTuning:
         return self.data.windows.max_length
 
     def read(self, *, verify: bool) -> None:
-        """Read the labelled files, fit the task, and tokenize, unless another run has."""
+        """Read the labelled files, fit the task, and tokenize, unless shared data were given."""
         del verify
         if self._data is None:
             self._data = prepare_data(self.recipe)
 
     def warn(self) -> None:
-        """Warn of rows that make scores doubtful, and of missing dev rows."""
+        """Warn of rows that make scores unreliable, and of missing dev rows."""
         self.data.warn()
 
     def build_model(self) -> TrainingModel:
@@ -120,7 +120,7 @@ class FineTuning:
         return self._model
 
     def batch_stream(self, world: World) -> ItemStream:
-        """Return the micro-batches of this process; a frozen encoder is computed here."""
+        """Return the micro-batches of this process; computes a frozen encoder's outputs first."""
         recipe = self.recipe
         if recipe.model.cache_frozen and recipe.run.sharding == "none":
             self._data = with_features(
@@ -139,7 +139,7 @@ class FineTuning:
         return self._evaluation
 
     def best(self, model: TrainingModel) -> Best | None:
-        """Return what keeps the best weights, or None without dev rows."""
+        """Return the selection of the best checkpoint, or None without dev rows."""
         if self.data.dev is None:
             return None
         return Best(model, self.recipe.selection, self.data.task.main_score)
@@ -154,7 +154,7 @@ class FineTuning:
             write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` where another recipe or other rows began the folder."""
+        """Raise :class:`ResumeError` if the folder was begun with another recipe or other rows."""
         for name in (RECIPE, DATA):
             if not (directory / name).exists():
                 raise ResumeError(
@@ -177,20 +177,20 @@ class FineTuning:
         )
 
     def num_micro_batches(self, step: int) -> int:
-        """Return 1: the stream packs the examples of a step by their tokens itself."""
+        """Return 1: the stream itself splits a step into micro-batches."""
         del step
         return 1
 
     def review(self, scores: dict[str, float]) -> None:
-        """Do nothing: the report names a model that learned nothing."""
+        """Do nothing: the report says whether the model is degenerate."""
 
     def finish(self, model: nn.Module) -> None:
-        """Evaluate the weights that are exported, with the decoding settings that they choose."""
+        """Evaluate the exported weights, with the decoding settings fitted on the dev rows."""
         if self._evaluation is not None:
             self.evaluated = self._evaluation.evaluate(model)
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
-        """Write model, tokenizer and task; the folder appears when all of it is written.
+        """Write model, tokenizer and task; the folder appears once all files are written.
 
         Adapters are merged into the model, and written as peft's files beside it.
         """

@@ -60,9 +60,10 @@ class Examples:
 class TaskData:
     """The data of a run, tokenized: shared by runs with other seeds.
 
-    ``task``: with what the checkpoint and the training rows fix.
-    ``directory``: the folder of the checkpoint's encoder, inside a sentence-transformers directory.
-    ``notes``: what was found in the rows that makes scores doubtful, and what is missing.
+    ``task``: the task, fitted to the checkpoint and the training rows.
+    ``directory``: the folder of the checkpoint's encoder, also inside a sentence-transformers
+    directory.
+    ``notes``: warnings about the rows: what makes scores unreliable, and what is missing.
     """
 
     task: Task[Any, Any]
@@ -76,7 +77,7 @@ class TaskData:
     notes: tuple[str, ...]
 
     def warn(self) -> None:
-        """Warn of what makes scores doubtful."""
+        """Warn of what makes scores unreliable."""
         for note in self.notes:
             warnings.warn(SuspiciousDataWarning(note), stacklevel=2)
         for name, items in (("training", self.train_items), ("dev", self.dev_items)):

@@ -28,9 +28,9 @@ MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluated:
-    """The dev rows as a model predicts them.
+    """A model's predictions and scores of the dev rows.
 
-    ``task``: with the decoding settings that were chosen on these rows.
+    ``task``: with the decoding settings that were fitted on these rows.
     """
 
     task: Task[Any, Any]
@@ -39,7 +39,7 @@ class Evaluated:
 
 
 class DevEvaluation:
-    """Predicts the dev rows by the way of prediction, and scores them once, all together."""
+    """Predicts the dev rows with the code that prediction uses, and scores all of them together."""
 
     def __init__(self, data: TaskData, world: World, *, batch_tokens: int) -> None:
         self._data, self._world, self._batch_tokens = data, world, batch_tokens
@@ -49,7 +49,7 @@ class DevEvaluation:
         return self.evaluate(model).scores
 
     def evaluate(self, model: nn.Module) -> Evaluated:
-        """Return predictions, scores, and the task with what these rows choose."""
+        """Return predictions, scores, and the task with decoding settings fitted on these rows."""
         data = self._data
         assert data.dev is not None
         assert data.dev_items is not None
@@ -84,7 +84,7 @@ def score_intervals(
     samples: int,
     level: float,
 ) -> dict[str, Interval]:
-    """Return the bootstrap interval of each score; every sample is scored once for all of them."""
+    """Return the bootstrap interval of each score; all scores share the bootstrap samples."""
     samples = min(samples, max(LEAST_SAMPLES, MOST_DRAWN // max(len(examples), 1)))
     found: list[dict[str, float]] = []
 

@@ -1,4 +1,4 @@
-"""Computes a frozen encoder once for each row, not once an epoch."""
+"""Computes a frozen encoder's outputs once per row instead of once per epoch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["with_features"]
 
 
 def with_features(data: TaskData, model: TaskModel, *, batch_tokens: int) -> TaskData:
-    """Return the data with the rows that the head reads, where the model's encoder is frozen.
+    """Return the data with cached inputs of the head, if the model's encoder is frozen.
 
-    A pooler may be trained: it reads these rows. The batches are those of evaluation.
+    A pooler may still be trained, because it reads the cached rows. Batches: as in evaluation.
     """
     encoder = model.encoder
     trained = {id(p) for p in model.parameters() if p.requires_grad}

@@ -1,4 +1,4 @@
-"""Makes the model that fine-tuning begins with: the checkpoint, changed as the recipe wants it."""
+"""Builds the model that fine-tuning begins with: the checkpoint, changed by the recipe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_task_model(
 ) -> TaskModel:
     """Load the encoder, add the task's head, and freeze what is not trained.
 
-    The same seed draws the same head. Raises :class:`ConfigError` for blocks that are not there.
+    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist.
     """
     with warnings.catch_warnings():
         # The new head makes a pooler of its own where it needs one.
@@ -111,7 +111,7 @@ def _freeze(model: TaskModel, recipe: ModelRecipe) -> None:
 
 
 def _rate_factors(model: TaskModel, optimizer: TunedOptimizer) -> dict[str, float]:
-    """Return the factors of the head and of each block, by parameter name."""
+    """Return the learning rate factors of the head and of each block, by parameter name."""
     encoder = model.encoder
     num_blocks = len(encoder.blocks)
     depths = {id(p): num_blocks + 1 for p in encoder.parameters()}

@@ -1,4 +1,4 @@
-"""The page of a run: scores, losses, and the pictures of a task's details, in one HTML file."""
+"""Builds a run's report page: scores, losses and figures of the task's details, one HTML file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_page(
     log: Sequence[dict[str, Any]],
     recipe: Mapping[str, Any],
 ) -> str:
-    """Return the page of a run's report, log and recipe."""
+    """Return the HTML page of a run's report, log and recipe."""
     return report_page(
         f"{name}: {report['task']}", _summary(report), [*_parts(report, log, recipe)]
     )

@@ -53,14 +53,14 @@ class ModelRecipe:
     ``dropout``: replaces every dropout of the checkpoint's configuration; None: as configured.
     ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: biases and the head alone
     (BitFit, Zaken et al. 2022); ``"lora"``: low-rank adapters and the head alone (Hu et al. 2022).
-    ``cache_frozen``: where the encoder is frozen, compute each row once, not once an epoch; the
+    ``cache_frozen``: for a frozen encoder, compute each row once instead of once per epoch; the
     outputs are kept in memory.
-    ``lora_rank``, ``lora_alpha``: an adapter adds alpha / rank times a product of this rank.
+    ``lora_rank``, ``lora_alpha``: an adapter adds (alpha / rank) B A, a matrix of this rank.
     ``lora_targets``: the dense layers with adapters, by the last part of transformers' names.
-    ``frozen_blocks``: the first blocks, and the embeddings, are frozen.
+    ``frozen_blocks``: how many of the first blocks are frozen, together with the embeddings.
     ``freeze_embeddings``: the embeddings are frozen.
-    ``reinit_blocks``: the last blocks, and the pooler, begin with random weights (Zhang et al.
-    2021).
+    ``reinit_blocks``: how many of the last blocks begin with random weights, together with the
+    pooler (Zhang et al. 2021).
     """
 
     checkpoint: str = ""
@@ -163,8 +163,8 @@ class StepRecipe:
 class RunSettings:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
-    ``epochs``: passes over the training rows; ``steps``: the steps instead. Neither: 3 epochs, or
-    on small sets as many as give 500 steps, at most 20.
+    ``epochs``: passes over the training rows. ``steps``: the number of steps, instead of epochs.
+    Neither: 3 epochs; on small sets as many as it takes to reach 500 steps, at most 20.
     ``evaluate_every``, ``checkpoint_every``: intervals in steps; None: an epoch.
     The others: see :class:`encoder_engine.training.RunRecipe`.
     """
@@ -194,7 +194,7 @@ class RunSettings:
             _at_least(f"run.{name}", getattr(self, name), 1)
 
     def for_steps(self, epoch_steps: int) -> RunRecipe:
-        """Return the settings of the loop where an epoch has this many steps."""
+        """Return the training loop's settings, given the number of steps in an epoch."""
         steps = self.steps
         if steps is None and self.epochs is not None:
             steps = max(1, round(self.epochs * epoch_steps))
@@ -224,7 +224,7 @@ class ReportRecipe:
     """The statistics of the report.
 
     ``samples``: bootstrap samples of an interval; 0: no intervals.
-    ``level``: the level of the intervals.
+    ``level``: the confidence level of the intervals.
     """
 
     samples: int = 1000

@@ -26,7 +26,7 @@ def find_recipe(
     train: Sequence[str] | None = None,
     dev: Sequence[str] | None = None,
 ) -> FineTuningRecipe:
-    """Return the recipe of a task, a name, or a .yaml or .json file, with changes.
+    """Return the recipe of a task name, a recipe name, or a .yaml or .json file, with changes.
 
     ``settings``: such as ``run.epochs=5`` or ``task.text=sentence``.
     Raises :class:`ConfigError` that names an unknown key.

@@ -1,4 +1,4 @@
-"""Recipes by name: columns, labels, scores and budgets of well-known sets; the files are local.
+"""Named recipes: columns, labels, metrics and budgets of well-known data sets, as local files.
 
 The columns of GLUE are those of its files (Wang et al. 2019). Questions and their contexts are cut
 into windows of 384 tokens that share 128, as BERT does (Devlin et al. 2019).

@@ -1,4 +1,4 @@
-"""Runs of fine-tuning: one recipe, one folder, and the report of its dev rows."""
+"""Runs fine-tuning: one recipe, one folder, and a report of the scores on the dev rows."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def finetune(
     """Fine-tune a checkpoint on labelled rows, in a folder from which the same call resumes.
 
     checkpoint: a directory or hub id.
-    task: a task's or a named recipe's name, or a .yaml file; or give a ``recipe``.
+    task: the name of a task or of a named recipe, or a .yaml file; instead of ``recipe``.
     train, dev: the files.
     settings: changes of the recipe, such as ``"run.epochs=5"``.
     """
@@ -171,9 +171,10 @@ def finetune_seeds(
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> tuple[list[Run], dict[str, Interval]]:
-    """Fine-tune with several seeds, from the recipe's on, on rows that are tokenized once.
+    """Fine-tune with several consecutive seeds, the recipe's first, on rows tokenized once.
 
-    Returns the runs, and mean, deviation and t interval of each score; ``seeds.json`` has them.
+    Returns the runs, and the mean, standard deviation and t interval of each score, which
+    ``seeds.json`` records too.
     """
     runs: list[Run] = []
     data: TaskData | None = None

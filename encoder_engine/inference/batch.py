@@ -1,4 +1,4 @@
-"""A batch of packed token ids, checked against an encoder's tables."""
+"""Holds a batch of packed token ids, checked against an encoder's tables."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LEAST_PREFIX, LEAST_SHARE = 4, 0.02
 
 
 class Keys(NamedTuple):
-    """The keys of texts that share a prefix: of each text, those of the prefix and its own.
+    """The attention keys of texts with a shared prefix: for each text, the prefix's and its own.
 
     tokens: the token of each key, int32 [K].
     starts: each text's first key, int32 [B + 1].
-    of_tokens: the key of each token, int32 [T], rising.
+    of_tokens: the key of each token, int32 [T], ascending.
     """
 
     tokens: Array
@@ -52,8 +52,8 @@ class Batch:
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
     unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
-    prefix: the tokens of the first text, which all others begin with and do not repeat; 0: the
-        texts are whole.
+    prefix: the length of the shared prefix: the first text is the prefix alone, and the
+        others continue it without repeating it; 0: no shared prefix.
     """
 
     ids: Array
@@ -128,10 +128,10 @@ class Batch:
         return len(self.cu_seqlens) - 1
 
     def with_shared_prefix(self) -> Batch:
-        """Return the batch with the common prefix of its texts as a text of its own, the first.
+        """Return the batch with the common prefix of its texts moved into a first text of its own.
 
-        The batch itself where the prefix is short. For causal encoders alone: there, the rows of a
-        prefix do not depend on what follows.
+        Returns the batch itself if the prefix is short. Only for causal encoders, where the rows of
+        a prefix do not depend on what follows.
         """
         starts, lengths = self.cu_seqlens[:-1], np.diff(self.cu_seqlens)
         # A text keeps at least one token, whose row may be asked for.
@@ -166,7 +166,7 @@ class Batch:
 
     @cached_property
     def keys(self) -> Keys | None:
-        """The keys that each text sees; None where the texts are whole."""
+        """The keys that each text attends to; None without a shared prefix."""
         prefix = np.int32(self.prefix)
         if not prefix:
             return None
@@ -198,7 +198,7 @@ class Batch:
 
     @cached_property
     def cu_keys(self) -> Array:
-        """The sequences of keys: the texts, or each one's attended and its unattended tokens."""
+        """The offsets of key sequences: texts, or each text's attended, then unattended tokens."""
         if self.unattended is None:
             return self.cu_seqlens
         starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
@@ -208,7 +208,7 @@ class Batch:
 
     @cached_property
     def positions(self) -> Array:
-        """The place of each token in its text, int32 [T]."""
+        """The position of each token in its text, int32 [T]."""
         places = np.arange(len(self.ids), dtype=np.int32)
         if self.num_texts > 1:
             places -= np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
@@ -234,7 +234,7 @@ class Batch:
         return np.where(padding, np.int32(spec.first_position - 1), places - skipped)
 
     def selected(self, rows: Rows, separator_id: int | None = None) -> tuple[Array, Array]:
-        """Return rows, int32 [M], and the first of each text's among them, int32 [B + 1].
+        """Return the selected rows, int32 [M], and their offsets by text, int32 [B + 1].
 
         ``separator_id``: the token that ends a question.
         """
@@ -258,11 +258,11 @@ class Batch:
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
-    """Raise for counts that are not of these texts, and for texts that cannot have such tokens."""
+    """Raise for counts that do not match the texts, and for texts that cannot have such tokens."""
     fits = len(unattended) == len(lengths)
     if not fits or (unattended < 0).any() or (unattended > lengths).any():
         raise BatchError(
-            f"unattended must count tokens of each of the {len(lengths)} texts, got "
+            f"unattended must hold a number of tokens for each of the {len(lengths)} texts, got "
             f"{unattended.tolist()[:8]}"
         )
     reason = refuse_unattended(spec, int(lengths.max(initial=0)))

@@ -3,8 +3,8 @@
 How it works: a post-norm block is seven operations (four dense layers, attention and two norms); a
 pre-norm block adds a sum, a gated feed-forward layer an activation. Each becomes a step over shared
 row buffers, one for each name and width, which all blocks reuse. A layer in int8 reads quantized
-rows: the norm before a feed-forward layer writes them, and between its two dense layers the rows
-stay bytes; attention and the residuals are in the encoder's dtype.
+rows. The norm before the feed-forward writes quantized rows, and rows stay quantized between its
+two dense layers; attention and the residuals are in the encoder's dtype.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ __all__ = ["BlockBuilder", "BlockWeights", "read_block"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockWeights:
-    """The weights of one block; ``up``: of a gated layer, both halves.
+    """The weights of one block; ``up``: both halves of a gated layer.
 
-    query_norm, key_norm: of heads; attention_output_norm, feed_forward_output_norm: of what is
-        added to the residual; None where there are none.
-    global_query, global_key_value: the projections of global rows; None where there are none.
+    query_norm, key_norm: norms of each head.
+    attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
+        residual. None: the block has no such norm.
+    global_query, global_key_value: the projections of global rows; None: there are none.
     """
 
     spec: BlockSpec
@@ -79,7 +80,7 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
 
 
 class BlockBuilder:
-    """Adds blocks to a program; one buffer of each name, width and domain is used by all blocks.
+    """Adds blocks to a program; all blocks share one buffer for each name, width and domain.
 
     ``hidden``: the buffer of the rows that the next block reads.
     """
@@ -96,7 +97,7 @@ class BlockBuilder:
     def add_block(self, block: BlockWeights, target: int | None, *, selects: bool = False) -> None:
         """Add a block that writes to ``target``; None: to the buffer that the next block reads.
 
-        selects: compute the program's selected rows alone; keys and values are of all tokens.
+        selects: compute only the program's selected rows; keys and values come from all tokens.
         """
         width = len(block.feed_forward_norm.weight)
         norm, program = block.attention_norm, self._program
@@ -179,7 +180,7 @@ class BlockBuilder:
         return projected
 
     def _normalize_heads(self, block: BlockWeights, heads: int, row_width: int) -> None:
-        """Normalize query and key in place, where the block has norms for them."""
+        """Normalize query and key heads in place, if the block has norms for them."""
         spec = block.spec.attention
         for norm, first, num_heads in (
             (block.query_norm, 0, spec.num_heads),
@@ -192,7 +193,7 @@ class BlockBuilder:
                 )
 
     def _keys(self, spec: AttentionSpec, heads: int) -> Heads:
-        """Return the keys, before their values; where texts share a prefix, a row for each key."""
+        """Return the buffer of keys and values; with a shared prefix it has a row for each key."""
         width, whole = spec.query_width, spec.query_width + 2 * spec.key_width
         if not self._program.shares_prefix:
             return Heads(heads, width, whole)
@@ -272,7 +273,7 @@ class BlockBuilder:
 
 
 def _keeps_bytes(block: BlockWeights) -> bool:
-    """Return whether the rows between the two dense layers of the feed-forward stay bytes."""
+    """Return whether rows stay quantized between the two dense layers of the feed-forward."""
     is_quantized = isinstance(block.up, QuantizedDense) and isinstance(block.down, QuantizedDense)
     spec = block.spec.feed_forward
     return is_quantized and not spec.gated and spec.activation in ("gelu", "gelu_tanh")

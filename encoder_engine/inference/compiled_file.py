@@ -1,4 +1,4 @@
-"""A compiled encoder in a file, which is mapped: nothing is read, packed or rounded at loading.
+"""Stores a compiled encoder in a file that is memory-mapped: loading reads and packs nothing.
 
 How it works: the file is a safetensors file of bytes. Its metadata describes the encoder and the
 arrays; every array begins at a multiple of 64 bytes, as the kernels' memory does. The packed layout
@@ -67,7 +67,7 @@ class Description:
 
 
 def write_compiled(path: Path, description: Description, layers: Mapping[str, Layer]) -> None:
-    """Write an encoder's layers to a file, which another process finds whole or not at all."""
+    """Write an encoder's layers to a file, atomically."""
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
         for name, layer in sorted(layers.items())
@@ -112,7 +112,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
 
 
 def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
-    """Map a compiled file; raises :class:`CheckpointFileError` unless it is as it was written."""
+    """Map a compiled file; raises :class:`CheckpointFileError` if it was damaged."""
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
@@ -125,7 +125,7 @@ def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
             f"{path} is not a readable compiled encoder: {error}; compile it again"
         ) from error
     if metadata.get("format") != "encoder_engine compiled":
-        raise CheckpointFileError(f"{path} is no compiled encoder")
+        raise CheckpointFileError(f"{path} is not a compiled encoder")
     if metadata.get("version") != str(VERSION):
         raise CheckpointFileError(
             f"{path} is of version {metadata.get('version')} of compiled encoders, this release "
@@ -226,7 +226,7 @@ def _bias_of(layer: Dense | QuantizedDense | NormWeights | Convolution) -> Array
 
 
 def _sizes_of(layer: Layer) -> list[int]:
-    """Return width, depth and, of a convolution, kernel size; nothing of a table or norm."""
+    """Return width, depth and, for a convolution, kernel size; nothing for a table or norm."""
     if isinstance(layer, Convolution):
         return [layer.dense.width, layer.dense.depth, layer.kernel_size]
     return [layer.width, layer.depth] if isinstance(layer, Dense | QuantizedDense) else []
@@ -235,7 +235,7 @@ def _sizes_of(layer: Layer) -> list[int]:
 def _layer(
     parts: dict[str, Array], sizes: list[int], epsilon: float, dtype: np.dtype[Any]
 ) -> Layer:
-    """Make a layer of its arrays; its kind follows from what there is."""
+    """Make a layer from its arrays, whose names tell the kind of layer."""
     if "table" in parts:
         return parts["table"]
     bias = parts.get("bias")

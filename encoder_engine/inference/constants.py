@@ -1,4 +1,4 @@
-"""Tables that follow from an encoder's spec and weights: angles, slopes, biases, vectors."""
+"""Computes tables from an encoder's spec and weights: rotary angles, slopes, biases, vectors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Constants:
         self._terms: dict[int, Terms] = {}
 
     def angles(self, attention: AttentionSpec) -> Array | None:
-        """Return the table of rotary angles, float32 [P, D]; None where there are none."""
+        """Return the table of rotary angles, float32 [P, D]; None without rotary positions."""
         rotary, head_dim = attention.rotary, attention.head_dim
         if rotary is None:
             return None
@@ -95,7 +95,7 @@ class Constants:
         return self._made[spec]
 
     def _entries(self) -> Array:
-        """Return the vector of each distance, int32 [R]."""
+        """Return the row of the distance table for each distance, int32 [R]."""
         spec = self._spec.distance_vectors
         assert spec is not None
         if spec not in self._made:
@@ -151,7 +151,7 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
-    """Return the reason why distances have no certain bucket; None: they have."""
+    """Return the reason why the bucket of a distance may be ambiguous; None: it is not."""
     bias, vectors = spec.relative_bias, spec.distance_vectors
     settled = bias is None or relative_positions_are_settled(bias.num_buckets, bias.max_distance)
     if vectors is not None:

@@ -1,10 +1,11 @@
-"""The compiled encoder: a checkpoint in the layouts of the CPU's kernels, run as one call.
+"""The compiled encoder: runs a checkpoint as one native call, in layouts for the CPU.
 
 How it works: the tensors of a checkpoint are read one by one, checked, and packed for the CPU's
-matrix products (or rounded to int8), so that memory never holds both forms of a layer but one. A
-program lists the operations from token ids to what is requested: rows of all tokens, one pooled
-vector a text, or a head's logits. There is a program for each of these, made at its first use; all
-share the weights. Nothing can change after loading, so a call checks its batch and nothing else.
+matrix products (or rounded to int8), so that memory holds both forms of at most one layer at a
+time. A program lists the operations from token ids to a result: rows of all tokens, one pooled
+vector per text, or a head's logits. There is a program for each kind of result, made at its first
+use; all share the weights. Nothing can change after loading, so a call checks its batch and nothing
+else.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ class CompiledEncoder:
         num_threads: int | None,
         mapped_files: MappedFiles | None = None,
     ) -> Self:
-        """Put layers together; those of the head begin with ``head.``."""
+        """Build an encoder from its layers; the names of the head's begin with ``head.``."""
         own = {name: layer for name, layer in layers.items() if not name.startswith(HEAD)}
         reader = MadeLayers(own, dtype=description.dtype)
         network, head = CompiledNetwork.read(spec, reader, pooler=description.has_pooler), None
@@ -264,7 +265,7 @@ class CompiledEncoder:
         return cls(network, head, description, num_threads=num_threads, mapped_files=mapped_files)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the layers; an encoder whose file is mapped has memory of its own elsewhere."""
+        """Pickle the layers; the copy of a mapped encoder has its own memory."""
         return (
             type(self)._of_layers,
             (self.spec, self._description, self._layers(), self.num_threads),
@@ -296,7 +297,7 @@ class CompiledEncoder:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """config.json of the checkpoint; empty where there was none."""
+        """config.json of the checkpoint; empty if there was none."""
         return self._description.config
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
@@ -373,9 +374,9 @@ class CompiledEncoder:
             added.
         unattended: int32 [B], the last tokens of each text that no token attends to.
 
-        Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
-        model has no place for, and :class:`CheckpointFileError` where the model's file was written
-        to since it was loaded.
+        Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths beyond the
+        model's tables, and :class:`CheckpointFileError` where the model's file was written to since
+        it was loaded.
         """
         batch = self._batch(ids, cu_seqlens, type_ids, unattended)
         if layers is not None:
@@ -425,15 +426,15 @@ class CompiledEncoder:
         return output
 
     def shares(self, name: str, array: Array) -> bool:
-        """Return whether every call reads this array of a parameter; False: there is a copy."""
+        """Return whether calls read this parameter's own array; False: they read a copy."""
         tables = dict(self._network.tables_in_place())
         return name in tables and np.shares_memory(tables[name], array)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the specification and of every weight as it is in memory.
 
-        It is that of an :class:`Encoder`, or of a model with the same head, with the same weights
-        in the same precision.
+        It equals the fingerprint of an :class:`Encoder`, or model with the same head, that has the
+        same weights in the same precision.
         """
         digest = hashlib.sha256(repr(self.spec).encode())
         for name, array in sorted(self._network.parameters()):
@@ -455,7 +456,7 @@ class CompiledEncoder:
         return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended)
 
     def _shared(self, batch: Batch) -> Batch:
-        """Return the batch with a common prefix as a text of its own, where that is possible."""
+        """Return the batch with its common prefix moved into a text of its own, if possible."""
         # The convolution of a first block reads neighbours, which a suffix does not have.
         causal = self.spec.is_causal and self.spec.convolution is None
         return batch.with_shared_prefix() if causal and self.shares_prefixes else batch
@@ -463,7 +464,7 @@ class CompiledEncoder:
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
     ) -> npt.NDArray[np.float32]:
-        """Return the weighted sum of layers; each program begins where the one before it ended."""
+        """Return the weighted sum of layers, by programs that each continue from the one before."""
         total = np.zeros((batch.num_tokens, self.spec.width), dtype=np.float32)
         kind = BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
         rows, first = None, None

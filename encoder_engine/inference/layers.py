@@ -70,7 +70,7 @@ class Dense:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedDense:
-    """A dense layer in int8 with a scale for each output, float32 [width]; so is the bias."""
+    """A dense layer in int8; its scales and its bias are float32 [width]."""
 
     content: Array
     scales: Array
@@ -109,7 +109,7 @@ class NormWeights:
 
     @cached_property
     def factors(self) -> Array:
-        """The factor of each feature: the weight, and the offset where there is one."""
+        """The factor of each feature: the weight, plus the spec's offset if there is one."""
         if self.spec.offset == 0.0:
             return self.weight
         wide = widen(self.weight) + np.float32(self.spec.offset)
@@ -129,7 +129,7 @@ Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | 
 
 
 class Reader(Protocol):
-    """Makes the layers of an encoder by name; ``made``: those that were made."""
+    """Makes the layers of an encoder by name; ``made``: the layers made so far."""
 
     dtype: str
     made: dict[str, Layer]
@@ -144,7 +144,7 @@ class Reader(Protocol):
         """Return a dense layer."""
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block, which int8 concerns."""
+        """Return a dense layer of a block, which int8 quantization applies to."""
 
     def convolution(self, name: str) -> Convolution:
         """Return a convolution."""
@@ -154,7 +154,7 @@ class Reader(Protocol):
 
 
 class MadeLayers:
-    """Gives layers that were made before, by name."""
+    """Returns layers that were made before, by name."""
 
     def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
         self.made = layers
@@ -176,7 +176,7 @@ class MadeLayers:
         return self._find(name, Dense)
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block, in int8 where it was made so."""
+        """Return a dense layer of a block, quantized if it was made so."""
         layer = self.made.get(name)
         return layer if isinstance(layer, QuantizedDense) else self._find(name, Dense)
 
@@ -203,14 +203,14 @@ class Parameters(Protocol):
         """Return whether there is a parameter of this name."""
 
     def read_one(self, name: str, *, mapped: bool) -> Array:
-        """Return a parameter; ``mapped``: in memory that is read-only."""
+        """Return a parameter; ``mapped``: it may be read-only mapped memory."""
 
 
 class ParametersInMemory:
     """Parameters in arrays, which the layers share where their layout is the same."""
 
     def __init__(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Check the names and shapes of arrays; ``shapes``: those that are expected."""
+        """Check the names and shapes of arrays; ``shapes``: the expected ones."""
         missing, unexpected = sorted(shapes.keys() - arrays), sorted(arrays.keys() - shapes)
         if missing or unexpected:
             raise TensorNamesError(
@@ -253,10 +253,11 @@ class ParametersInMemory:
 
 
 class LayerReader:
-    """Makes layers of parameters, each once.
+    """Makes layers from parameters, each parameter once.
 
     dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
-    quantized: the dense layers of blocks become int8, or are it in the checkpoint (``saved``).
+    quantized: the dense layers of blocks are int8: rounded here, or already in the checkpoint
+    (``saved``).
     epsilons: of norms that have another epsilon than the specification says, by name.
     made: the layers that were read, by name.
     """
@@ -312,7 +313,7 @@ class LayerReader:
         return layer
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Read a dense layer of a block, which int8 concerns."""
+        """Read a dense layer of a block, which int8 quantization applies to."""
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
@@ -351,7 +352,7 @@ class LayerReader:
         return _pack_int8(name, weight, scales, bias)
 
     def _float32(self, name: str) -> Array:
-        """Return a copy of a vector: the file's pages are not for a few numbers."""
+        """Return a float32 copy of a vector, so that no page of the file stays mapped for it."""
         return np.array(cast(self._parameters.read_one(name, mapped=True), "float32"), order="C")
 
 

@@ -1,4 +1,4 @@
-"""Memory for the extension: aligned arrays, their addresses, and the files that are mapped."""
+"""Manages memory for the extension: aligned arrays, their addresses, and mapped files."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def address(array: Array | None) -> int:
 class MappedFiles:
     """Files whose pages are read as long as an encoder lives.
 
-    A file that another takes the place of keeps its pages. One that is written to does not: its
-    size or its time of writing tells. The files stay open, so that neither a relative path nor
-    another file of the same name matters.
+    A file that is replaced by another one keeps its pages. A file that is written to does not,
+    which its size or modification time shows. The files stay open, so that neither a relative path
+    nor another file of the same name matters.
     """
 
     def __init__(self, paths: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The weights of a compiled encoder and of a head, and the programs that compute with them."""
+"""Holds the weights of a compiled encoder and of a head, and builds their programs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class CompiledNetwork:
 
     @property
     def is_mapped(self) -> bool:
-        """True where any weight is the pages of a file."""
+        """True if any weight is memory-mapped."""
         arrays = [
             array for layer in self.reader.made.values() for array in arrays_of(layer).values()
         ]
@@ -159,7 +159,7 @@ class CompiledNetwork:
         return program
 
     def selected_by(self, mode: str) -> Rows | None:
-        """Return the rows that pooling reads, where the last layer can compute these alone."""
+        """Return the rows that pooling reads, if the last layer can compute only these."""
         convolved_last = self.convolution is not None and self.spec.num_layers == 1
         if convolved_last or not self.spec.num_layers:
             return None
@@ -168,12 +168,12 @@ class CompiledNetwork:
 
     @staticmethod
     def domain_after(program: Program) -> str:
-        """Return what has a row each after the last layer."""
+        """Return the domain of the rows after the last layer."""
         return TOKENS if program.selects is None else SELECTED
 
     @staticmethod
     def domain_to_pool(program: Program) -> str:
-        """Return what has a row each where pooling begins."""
+        """Return the domain of the rows that pooling reads."""
         whole = KEYS if program.shares_prefix else TOKENS
         return whole if program.selects is None else SELECTED
 
@@ -203,9 +203,9 @@ class CompiledNetwork:
     ) -> int:
         """Add layers first + 1 .. last, the embedding unless ``embedded``, and the final norm.
 
-        ``first`` is below ``last`` where the layers begin with rows.
+        ``first`` is below ``last`` if the program's input are rows.
 
-        A program that selects rows has these alone after the last layer.
+        A program that selects rows has only these after the last layer.
         """
         width, spec = self.spec.width, self.spec
         domain = self.domain_after(program)

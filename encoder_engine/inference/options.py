@@ -59,7 +59,7 @@ def check_layer_weights(
 
 
 def check_quantization(quantization: str | None) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a quantization that there is not."""
+    """Raise :class:`UnsupportedFeatureError` for an unknown quantization."""
     if quantization not in QUANTIZATIONS:
         raise UnsupportedFeatureError(
             f"quantization={quantization!r} is not supported; the choices are "

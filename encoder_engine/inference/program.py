@@ -1,6 +1,6 @@
-"""A program: native operations on the rows of a batch, listed once and run in one call.
+"""Lists native operations on the rows of a batch once, and runs them in one call.
 
-Between two operations the Python interpreter would take longer than a short text's matrix products.
+Python calls between the operations would take longer than a short text's matrix products.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QuantizedRows(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """Heads within the rows of a buffer: their first element, and the elements of a row."""
+    """Heads within the rows of a buffer: the first element, and the row stride in elements."""
 
     buffer: int
     first: int
@@ -76,9 +76,9 @@ class Program:
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
 
-    selects: the rows of the domain ``"selected"``; None: it has none.
-    sees_all: the rows of the domain ``"global"``; None: it has none. ``separator_id``: the token
-        that ends a question.
+    selects: how the rows of the domain ``"selected"`` are chosen; None: there are none.
+    sees_all: how the rows of the domain ``"global"`` are chosen; None: there are none.
+        ``separator_id``: the token that ends a question.
     shares_prefix: the batches' texts begin with a prefix that is computed once.
     """
 
@@ -104,8 +104,8 @@ class Program:
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its number.
 
-        ``domain``: what has a row each: ``"tokens"``, ``"selected"`` tokens, ``"global"`` tokens,
-        ``"sequences"`` or ``"keys"``.
+        ``domain``: the kind of thing with one row each: ``"tokens"``, ``"selected"`` tokens,
+        ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)
 
@@ -158,7 +158,7 @@ class Program:
         normalized: bool = False,
         wide: bool = False,
     ) -> None:
-        """Add pooling of each text's rows to one; ``wide``: of float32 rows in any program."""
+        """Add pooling of each text's rows into one; ``wide``: the rows are float32."""
         self._plan.pool(self._half and not wide, mode, normalized, width, source, target)
 
     def dense(self, layer: Dense, source: int, target: int, *, function: str = "none") -> None:
@@ -219,7 +219,7 @@ class Program:
     def activate(
         self, source: int, target: int, width: int, *, function: str, gated: bool = False
     ) -> None:
-        """Add an activation; gated: of the first half of 2 ``width``, times the second half."""
+        """Add an activation; gated: ``activation(first half) * second half`` of 2 ``width``."""
         self._plan.activate(self._half, function, gated, width, source, target)
 
     def add(self, source: int, other: int, target: int, width: int) -> None:
@@ -229,9 +229,9 @@ class Program:
     def rotate(
         self, table_PD: Array, head_dim: int, heads: int, *, num_heads: int, row_width: int
     ) -> None:
-        """Turn the first ``num_heads`` heads of each row by its position, in place.
+        """Add rotary embedding of the first ``num_heads`` heads of each row, in place.
 
-        Of each head, as many features as the table has.
+        Rotates as many features of each head as the table has.
         """
         self._kept_alive.append(table_PD)
         self._turns_heads = True
@@ -258,7 +258,7 @@ class Program:
     ) -> None:
         """Add attention of the query's rows over each text's keys and values.
 
-        sees_global: the batch's global rows are seen beyond the window.
+        sees_global: queries attend to the batch's global rows beyond the window.
         """
         self._kept_alive.append(terms)
         self._plan.attend(
@@ -278,21 +278,21 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add copies of the rows of tokens that the target's domain says."""
+        """Add a gather of the token rows of the target's domain."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
-        """Add copies of all rows of every text, the shared prefix repeated; return the buffer."""
+        """Add a copy of every text's rows, the shared prefix repeated; return the buffer."""
         target = self.rows(width, KEYS) if target is None else target
         self._plan.take_rows(self._half, width, source, target, rows=KEYS)
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Add copies of ``width`` elements of the rows of tokens that the target's domain says."""
+        """Add a gather of ``width`` elements of the token rows of the target's domain."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:
-        """Add writing selected or global rows over those of their tokens."""
+        """Add a scatter of selected or global rows over the rows of their tokens."""
         self._plan.put_rows(self._half, width, source, target)
 
     def take_neighbours(self, source: int, target: int, width: int, kernel_size: int) -> None:
@@ -302,7 +302,7 @@ class Program:
     def run(
         self, batch: Batch, output: Array, num_threads: int, *, input_rows: Array | None = None
     ) -> None:
-        """Run all operations; ``input_rows``: where the program does not begin with token ids."""
+        """Run all operations; ``input_rows``: input of a program that begins with rows."""
         positions = batch.positions if self._turns_heads else None
         position_ids = batch.position_ids if self._embeds else None
         scales = batch.token_scales if self._scales_tokens else None
@@ -334,7 +334,7 @@ class Program:
 
 
 def _vectors(vectors_ND: Array | None, spec: AttentionSpec) -> tuple[int, int, int]:
-    """Return address, elements between vectors, and elements between heads."""
+    """Return the address, the stride between vectors and the stride between heads, in elements."""
     if vectors_ND is None:
         return (0, 0, 0)
     return (address(vectors_ND), vectors_ND.shape[1], spec.head_dim)

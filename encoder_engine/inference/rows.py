@@ -32,7 +32,7 @@ def pool_rows(
     normalized: bool = False,
     num_threads: int,
 ) -> Rows:
-    """Reduce the rows of each text to one, [B, D], with the bits of :func:`ops.pooling` on a CPU.
+    """Pool the rows of each text to one, [B, D], bit-equal to :func:`ops.pooling` on a CPU.
 
     ``cu_seqlens``: first row of each text, then T: [B + 1].
     """

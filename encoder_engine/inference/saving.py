@@ -56,7 +56,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
     check_no_leftovers(target)
     with writing(target):
         target.mkdir(parents=True, exist_ok=True)
-        # Until the new configuration is there, the directory is no model.
+        # Until the new configuration is there, the directory is not a model.
         for name in (CHECKSUMS, CONFIG):
             (target / name).unlink(missing_ok=True)
         write_tensors(target / WEIGHTS, _tensors(encoder.spec, encoder.parameters()))

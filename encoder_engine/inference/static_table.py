@@ -36,8 +36,9 @@ class StaticTable:
     rows_VD: float32, float16, bfloat16 or int8.
     mapping_N: the row of each id, int32; None: the id is the row.
     weights_N: the factor of each id, float32; None: 1.
-    left_out: an id that is neither added nor counted; -1: none.
-    mapped_files: the files whose pages the rows are, compared at every call; None: memory.
+    left_out: an id that pooling ignores; -1: none.
+    mapped_files: the mapped files of the rows, checked for changes at every call; None: the rows
+        are in memory.
 
     Raises :class:`CheckpointFileError` for another dtype, :class:`TensorShapeError` for arrays that
     do not belong together, and :class:`NonFiniteWeightsError` for NaN or infinity.

@@ -1,4 +1,4 @@
-"""The output layer of a causal model: logits of a few tokens, and log-probabilities of targets.
+"""The output layer of a causal model: computes logits of a few tokens, and log-probabilities.
 
 How it works: the vocabulary is packed in pieces of 8,192 tokens. For 512 rows at a time, the logits
 of one piece are computed, 16 MiB in float32, added to each row's running softmax, and overwritten

@@ -1,7 +1,7 @@
-"""Reads words with tags: CoNLL files (a word a line, columns, blank lines between) and CoNLL-U.
+"""Reads words with tags: CoNLL (one word per line, columns, blank lines between) and CoNLL-U.
 
-Published files are not always what they say: blank lines of tabs, byte order marks in the middle.
-They are read, counted and warned of; ``strict`` refuses them instead.
+Some published files are malformed: blank lines of tabs, byte order marks in the middle. They are
+read and counted with a warning; ``strict`` refuses them instead.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _sentences(
 
 
 def _make_mend(mended: Counter[str], *, strict: bool) -> Callable[[Place, str], None]:
-    """Return what is called with each place that is not as it should be."""
+    """Return the function that is called for each malformed line: it counts or refuses the line."""
 
     def mend(place: Place, found: str) -> None:
         if strict:

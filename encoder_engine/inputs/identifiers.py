@@ -49,7 +49,7 @@ class IdentifierType:
             self._type = self._type or type(name)
             if type(name) is not self._type:
                 raise ReadError(
-                    f"the ids begin as {self._type.__name__}, but row {row} has {name!r}; "
+                    f"the first id is of type {self._type.__name__}, but row {row} has {name!r}; "
                     "make them all texts or all whole numbers",
                     row=row,
                 )

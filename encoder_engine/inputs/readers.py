@@ -73,7 +73,7 @@ class Inputs:
             if count == 0 and bad.num_rows == 0 and name not in self.found:
                 bad(_no_rows(shown_name(name)))
             if self.total_bytes is not None:
-                # A byte order mark or a footer is no row's.
+                # A byte order mark or a footer is not a row's.
                 self.meter.num_bytes = before + Path(name).stat().st_size
 
     def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
@@ -128,7 +128,7 @@ def open_inputs(
     max_characters: a longer text is a bad row.
     unique_ids: a repeated id makes a bad row.
 
-    Raises :class:`ReadError` for a path that is no readable file of a known suffix,
+    Raises :class:`ReadError` for a path that is not a readable file of a known suffix,
     :class:`InputError` for contradictory options, and :class:`MissingDependencyError` for a format
     that needs pyarrow.
     """

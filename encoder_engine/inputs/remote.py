@@ -27,7 +27,7 @@ _UPLOADING = "_uploading"
 
 
 def is_remote(name: str) -> bool:
-    """Return whether a name is an address; ``file://`` is none: a path names such a file."""
+    """Return whether a name is an address; ``file://`` is not: such a file is named by its path."""
     return bool(_ADDRESS.match(name)) and not name.startswith("file://")
 
 
@@ -67,10 +67,9 @@ def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
 def upload_folder(folder: Path, address: str, last: str) -> int:
     """Copy the files of a folder to an address, the file ``last`` at the end; count them.
 
-    A folder at an address is therefore complete where that file is there. An upload that was
-    stopped goes on: files that it has copied are not copied again. Files of these names from an
-    earlier folder are removed first, because their sizes may be the same. Raises
-    :class:`OutputError`.
+    A folder at an address is therefore complete where that file is there. A stopped upload is
+    resumed: files that it copied are not copied again. Files of these names from an earlier folder
+    are removed first, because their sizes may be the same. Raises :class:`OutputError`.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name[:1] != ".")
     ordered = [path for path in files if path.name != last] + [folder / last]

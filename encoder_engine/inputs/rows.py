@@ -55,7 +55,7 @@ class Columns:
 
 
 def fail(error: RowError) -> None:
-    """Raise the error of a bad row: the default of :class:`Reading`."""
+    """Raise the error of a bad row; the default ``skip`` of :class:`Reading`."""
     raise error
 
 

@@ -39,7 +39,7 @@ def read_senses(
         yield from _lexical_sample(root, name)
         return
     if root.find(".//sentence") is None:
-        raise ReadError(f"{name} has neither a lexelt nor a sentence; it is no file of senses")
+        raise ReadError(f"{name} has neither a lexelt nor a sentence; it is not a file of senses")
     yield from _all_words(root, name, _read_keys(_keys_of(path) if keys is None else keys))
 
 

@@ -24,7 +24,7 @@ _XZ_PADDING = 4
 def unpack(stream: io.BufferedReader, compression: str | None) -> BinaryIO:
     """Return the unpacked bytes of a file; concatenated streams are read as one.
 
-    Reading damaged data, or data after a stream that is no stream, raises ``OSError``,
+    Reading damaged data, or data after a stream that is not a stream, raises ``OSError``,
     ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``. An empty file counts as truncated, because a
     packed empty file still has a header.
     """

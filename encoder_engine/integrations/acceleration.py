@@ -116,7 +116,7 @@ def restore(model: Model) -> Model:
     """Restore transformers' forward of a model, in place; parameters are untouched.
 
     A model that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` for an
-    object that is no transformers model, and where something else has replaced the forward since.
+    object that is not a transformers model, and if something else has replaced the forward since.
     """
     replaced = take_forward(_base_of(model), ReplacedForward)
     if replaced is not None:
@@ -293,7 +293,7 @@ class ReplacedForward:
         if not isinstance(requested, bool):
             raise UnsupportedFeatureError(
                 f"an accelerated model takes {name}=True or False, not {requested!r}; pass True "
-                "and choose from all, or call restore(model)"
+                "and index the result, or call restore(model)"
             )
         return requested
 

@@ -1,4 +1,4 @@
-"""Refuses hooks on modules within an accelerated model, which are never called; a few aside."""
+"""Refuses hooks (a few excepted) on modules within an accelerated model: they would not run."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class MtebEncoder:
     ) -> Any:
         """Embed the texts of batches, float32 [N, D].
 
-        Batches are of tokens: ``batch_size`` changes no vector and is not passed on.
+        ``batch_size`` is ignored: batches are cut by tokens, and their size changes no vector.
         """
         texts: list[str] = []
         for batch in inputs:
@@ -68,7 +68,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """The description of the model in results."""
+        """The description of the model in MTEB's results."""
         try:
             from mteb.models import ModelMeta
         except ImportError:

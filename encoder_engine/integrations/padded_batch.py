@@ -69,7 +69,7 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn, at the line that called the model, that a batch runs at the original's speed."""
+    """Warn, at the line of the model's call, that transformers computes the batch."""
     warn_caller(
         EncoderEngineWarning(
             f"{mask} has texts that begin with padding: the original forward computes such "
@@ -100,14 +100,15 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
 
 
 def _has_holes(keep_BL: Tensor) -> bool:
-    """Return whether a token follows padding within a text: then its column is not its place."""
+    """Return whether a token follows padding: then its column is not its position."""
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
     """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    ``counted``: who counts such padding as distance; ``mend``: the advice of the message.
+    ``counted``: the part of the message that names what counts such padding as distance; ``mend``:
+    the advice of the message.
     """
     if _has_holes(keep_BL):
         row = int((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any(1).nonzero()[0])

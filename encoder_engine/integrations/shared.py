@@ -1,4 +1,4 @@
-"""An encoder of this engine over the parameters of a transformers model: shared, not copied.
+"""Builds an encoder of this engine that shares the parameters of a transformers model.
 
 How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
 one, both sides hold the same tensor. Query, key and value are joined in each call
@@ -287,7 +287,8 @@ def origins_checked(
             if tuple(model_tensors[name].shape) != shape or model_tensors[name].is_meta:
                 raise UnsupportedFeatureError(
                     f"{name} of this {kind} is {list(model_tensors[name].shape)} on "
-                    f"{model_tensors[name].device}; its configuration says {list(shape)}, in memory"
+                    f"{model_tensors[name].device}; its configuration says {list(shape)}, and "
+                    "weights on the meta device are not supported"
                 )
     return found
 

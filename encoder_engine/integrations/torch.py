@@ -194,7 +194,7 @@ class ReplacedForward:
 
 
 def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
-    """Return which rows are no padding, bool [B, L]; None without a mask."""
+    """Return which rows are not padding, bool [B, L]; None without a mask."""
     if padding is None:
         return None
     padding = padding[None] if padding.dim() == 1 else padding

@@ -1,7 +1,7 @@
 """Exact match and F1 of extracted answers, as SQuAD's evaluation defines them.
 
 Rajpurkar et al. 2016 and 2018: lower case, no ASCII punctuation, no articles, single blanks; the
-maximum over the gold answers. An empty answer equals an empty gold answer alone.
+maximum over the gold answers. An empty answer equals only an empty gold answer.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class AnswerScores(NamedTuple):
 
 
 def normalize_answer(text: str) -> str:
-    """Return a text as answers are compared: lower case, without punctuation and articles."""
+    """Normalize a text for comparison: lower case, without punctuation and articles."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
     """Return 1 where the normalized prediction is one of the gold answers, else 0.
 
-    answers: the gold texts; none, or an empty one, where the question has no answer.
+    answers: the gold texts; none, or an empty one, if the question has no answer.
     """
     found = normalize_answer(predicted)
     return float(any(found == normalize_answer(answer) for answer in answers or [""]))
 
 
 def answer_f1(predicted: str, answers: Sequence[str]) -> float:
-    """Return the greatest F1 of words over the gold answers; see :func:`exact_match`."""
+    """Return the greatest word F1 over the gold answers; see :func:`exact_match`."""
     return max(_overlap(predicted, answer) for answer in answers or [""])
 
 
@@ -54,7 +54,7 @@ def answer_scores(
 ) -> AnswerScores:
     """Score predictions by question id.
 
-    Raises :class:`InputError` where a question has no prediction: it is not counted as wrong.
+    Raises :class:`InputError` if a question has no prediction, instead of counting it as wrong.
     """
     if not answers:
         raise InputError("there is no question to score")

@@ -22,15 +22,15 @@ LEAST, MOST, CLOSE = np.log(0.01), np.log(100.0), 1e-10
 
 
 class Calibration(NamedTuple):
-    """The distance of probabilities from frequencies.
+    """The calibration errors of probabilities, and the bins of a reliability diagram.
 
     ``ece``: the expected calibration error over 15 equal bins of the top probability (Guo et al.
     2017).
     ``brier``: the mean squared distance of the probabilities from the one-hot label, summed over
     classes.
     ``nll``: the mean negative log-likelihood, in nats.
-    ``confidence``, ``accuracy`` [15], ``counts`` [15]: of each bin, for a reliability diagram; NaN
-    in an empty bin.
+    ``confidence``, ``accuracy``, ``counts`` [15]: for each bin of the reliability diagram; NaN in
+    an empty bin.
     """
 
     ece: float
@@ -44,10 +44,10 @@ class Calibration(NamedTuple):
 def calibration(logits: npt.ArrayLike, gold: npt.ArrayLike) -> Calibration:
     """Compare softmax(logits [N, C]) with the gold classes [N]. Raises :class:`InputError`."""
     scores, classes = _checked(logits, gold)
-    log_shares = _log_softmax(scores)
-    shares = np.exp(log_shares)
+    log_probabilities = _log_softmax(scores)
+    probabilities = np.exp(log_probabilities)
     rows = np.arange(len(classes))
-    top, right = shares.max(1), shares.argmax(1) == classes
+    top, right = probabilities.max(1), probabilities.argmax(1) == classes
     places = np.minimum((top * NUM_BINS).astype(np.int64), NUM_BINS - 1)
     counts = np.bincount(places, minlength=NUM_BINS)
     with np.errstate(invalid="ignore"):
@@ -55,12 +55,12 @@ def calibration(logits: npt.ArrayLike, gold: npt.ArrayLike) -> Calibration:
         accuracy = np.bincount(places, right, NUM_BINS) / counts
     there = counts > 0
     gap = np.abs(confidence - accuracy)[there] @ counts[there] / len(classes)
-    one_hot = np.zeros_like(shares)
+    one_hot = np.zeros_like(probabilities)
     one_hot[rows, classes] = 1.0
     return Calibration(
         ece=float(gap),
-        brier=float(((shares - one_hot) ** 2).sum(1).mean()),
-        nll=float(-log_shares[rows, classes].mean()),
+        brier=float(((probabilities - one_hot) ** 2).sum(1).mean()),
+        nll=float(-log_probabilities[rows, classes].mean()),
         confidence=confidence,
         accuracy=accuracy,
         counts=counts,
@@ -70,8 +70,8 @@ def calibration(logits: npt.ArrayLike, gold: npt.ArrayLike) -> Calibration:
 def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """Return the temperature that minimises the NLL of softmax(logits / temperature).
 
-    The NLL is convex in 1 / temperature, so that it has one minimum; found between 0.01 and 100.
-    Fit on held-out rows. Raises :class:`InputError`.
+    The NLL is convex in 1 / temperature and so has one minimum, searched between 0.01 and 100. Fit
+    on held-out rows. Raises :class:`InputError`.
     """
     scores, classes = _checked(logits, gold)
     rows = np.arange(len(classes))
@@ -90,7 +90,7 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
 def _checked(logits: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Logits, npt.NDArray[np.int64]]:
     scores = np.asarray(logits, np.float64)
     if scores.ndim != 2 or not np.isfinite(scores).all():
-        raise InputError(f"logits must be finite, one row an example, got shape {scores.shape}")
+        raise InputError(f"logits must be finite, of shape [N, C], got shape {scores.shape}")
     classes, _ = paired(gold, np.zeros(len(scores), np.int64), num_classes=scores.shape[1])
     return scores, classes
 

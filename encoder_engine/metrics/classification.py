@@ -21,9 +21,9 @@ __all__ = ["ClassScores", "accuracy", "class_scores", "confusion_matrix", "macro
 class ClassScores(NamedTuple):
     """Scores of one class.
 
-    ``precision``, ``recall``, ``f1``: shares from 0 to 1; 0 where nothing is right, as in
+    ``precision``, ``recall``, ``f1``: shares from 0 to 1; 0 where the denominator is 0, as in
     ``sklearn.metrics`` with ``zero_division=0``.
-    ``support``: the number of rows whose gold label it is.
+    ``support``: the number of rows with this gold label.
     """
 
     precision: float
@@ -67,7 +67,7 @@ def class_scores(confusion: Counts) -> list[ClassScores]:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 of the classes that are gold or predicted somewhere."""
+    """Return the mean F1 over the classes that occur in gold or predicted labels."""
     present = (confusion.sum(0) + confusion.sum(1)) > 0
     scores = [
         score.f1 for score, there in zip(class_scores(confusion), present, strict=True) if there
@@ -79,7 +79,7 @@ def matthews(confusion: Counts) -> float:
     """Return Matthews' correlation coefficient for any number of classes (Gorodkin 2004).
 
     0 where all gold or all predicted classes are the same, as in ``sklearn.metrics``: a constant
-    prediction tells nothing.
+    prediction carries no information.
     """
     counts = confusion.astype(np.float64)
     gold, predicted, total = counts.sum(1), counts.sum(0), counts.sum()

@@ -1,11 +1,10 @@
-"""Entity spans of tag sequences, and their F1, in the two conventions of the field.
+"""Reads entity spans from tag sequences and computes their F1, by two conventions.
 
 ``"conlleval"``: as the script of CoNLL-2000 reads tags. An entity begins at B-, and also at an I-
-whose tag before is O or of another type; so IOB1 and illegal IOB2 are read as well.
-``"strict"``: IOB2 alone. An entity begins at B- and goes on over I- of the same type; an I-
-without a beginning is no entity.
+after O or after another type, so IOB1 and illegal IOB2 are read too. ``"strict"``: IOB2 only. An
+entity begins at B- and continues over I- of the same type; an I- without a B- is not an entity.
 
-The two differ by points of F1 on the same predictions: a result names its convention.
+The two can differ by whole points of F1 on the same predictions: always report the convention.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def entity_scores(
 ) -> dict[str, EntityScores]:
     """Score rows of tags by type, and all types together under ``""``.
 
-    Raises :class:`InputError` where rows or words are not equally many, and for a tag that is none.
+    Raises :class:`InputError` for different numbers of rows or words, and for an invalid tag.
     """
     counts: dict[str, Counter[str]] = {"": Counter()}
     gold_rows, predicted_rows = list(gold), list(predicted)

@@ -1,4 +1,4 @@
-"""Intervals and tests: seeds, bootstrap over rows, paired randomisation."""
+"""Computes intervals over seeds, bootstrap intervals over rows, and paired randomisation tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Interval", "bootstrap", "paired_randomisation", "seed_interval"]
 
 
 class Interval(NamedTuple):
-    """A score with the interval that holds it; ``deviation``: the standard deviation."""
+    """A score with its confidence interval; ``deviation``: the standard deviation."""
 
     mean: float
     low: float
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def seed_interval(scores: Sequence[float], *, level: float = 0.95) -> Interval:
-    """Return mean, sample deviation and Student's t interval of the scores of several seeds.
+    """Return mean, sample standard deviation and Student's t interval of scores of several seeds.
 
     Raises :class:`InputError` for fewer than two scores, and :class:`MissingDependencyError`
     without scipy.
@@ -60,13 +60,17 @@ def bootstrap(
 ) -> Interval:
     """Return the percentile interval of a score over resampled rows (Efron 1979).
 
-    score: takes row numbers int64 [any], with repeats, and returns the score of these rows.
-    groups: [num_rows], what is drawn as one (articles of questions); None: single rows.
-    Raises :class:`InputError` for no row, and a group for not every row.
+    score: a function from row numbers, int64 [any], with repeats, to the score of these rows.
+    groups: [num_rows], rows of one group are resampled together (questions of one article); None:
+    each row alone.
+
+    Raises :class:`InputError` for no row, and if not every row has a group.
     """
     names = np.arange(num_rows) if groups is None else np.asarray(groups)
     if num_rows < 1 or len(names) != num_rows:
-        raise InputError(f"there are {num_rows} rows and {len(names)} groups; give one a row")
+        raise InputError(
+            f"there are {num_rows} rows and {len(names)} groups; give one group per row"
+        )
     _, inverse = np.unique(names, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
@@ -91,11 +95,11 @@ def bootstrap(
 def paired_randomisation(
     one: npt.ArrayLike, other: npt.ArrayLike, *, samples: int = 10_000, seed: int = 0
 ) -> float:
-    """Return the p-value that two systems' row scores [N] differ in their mean (Noreen 1989).
+    """Return the p-value of the difference between two systems' mean row scores [N] (Noreen 1989).
 
-    Each row's two scores are swapped at random; the p-value is the share of swappings whose
-    difference of means is at least the observed one, the observed one counted in.
-    Raises :class:`InputError` for unequal lengths, no row, and a score that is not finite.
+    Each row's two scores are swapped at random; the p-value is the share of permutations, the
+    observed one included, whose difference of means is at least the observed one. Raises
+    :class:`InputError` for unequal lengths, no row, and a score that is not finite.
     """
     left, right = paired_scores(one, other)
     gaps = left - right

@@ -23,7 +23,8 @@ def paired(
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "iub":
             raise InputError(
-                f"{name} must be one integer class a row, got {array.dtype} of shape {array.shape}"
+                f"{name} must be one integer class per row, got {array.dtype} of shape "
+                f"{array.shape}"
             )
         classes = array.astype(np.int64)
         if num_classes is not None:
@@ -48,7 +49,7 @@ def paired_scores(
     for name, values in (("gold", gold), ("predicted", predicted)):
         scores = np.asarray(values, dtype=np.float64)
         if scores.ndim != 1:
-            raise InputError(f"{name} must be one number a row, got an array of {scores.shape}")
+            raise InputError(f"{name} must be one number per row, got an array of {scores.shape}")
         bad = np.flatnonzero(~np.isfinite(scores))
         if len(bad):
             row = int(bad[0])

@@ -1,7 +1,7 @@
 """Scores of rankings: mean average precision, mean reciprocal rank, nDCG.
 
 A query is one row of relevances in ranked order, best first. Queries without a relevant document
-have no such score: they are left out, and the number that was scored is returned.
+are left out, and the number of scored queries is returned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
     gains, given = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
     if gains.shape != given.shape or gains.ndim != 1:
         raise InputError(
-            f"relevances {gains.shape} and scores {given.shape} must be one number a document"
+            f"relevances {gains.shape} and scores {given.shape} must be one number per document"
         )
     if np.isnan(given).any():
         document = int(np.flatnonzero(np.isnan(given))[0])
@@ -50,7 +50,7 @@ def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
 
 
 def ranking_scores(queries: Iterable[npt.ArrayLike], *, depth: int = 10) -> RankingScores:
-    """Score rankings; each of ``queries`` holds relevances [D] of at least 0, best rank first.
+    """Score rankings; each of ``queries`` holds the relevances [D] >= 0 in ranked order.
 
     Raises :class:`InputError` for a negative or non-finite relevance, and where no query has a
     relevant document.
@@ -60,7 +60,7 @@ def ranking_scores(queries: Iterable[npt.ArrayLike], *, depth: int = 10) -> Rank
         gains = np.asarray(given, np.float64)
         if gains.ndim != 1 or not np.isfinite(gains).all() or (gains < 0).any():
             raise InputError(
-                f"query {row} must have one finite relevance of at least 0 a document", row=row
+                f"query {row} must have one finite relevance >= 0 per document", row=row
             )
         if not gains.any():
             num_left_out += 1

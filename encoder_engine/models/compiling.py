@@ -43,7 +43,7 @@ def find_compiled_encoder() -> type[CompiledEncoder]:
 def compile_network(
     network: Network, dtype: str | torch.dtype | None, quantization: str | None
 ) -> CompiledEncoder:
-    """Fulfil :meth:`Encoder.compile_for_inference`."""
+    """Implement :meth:`Encoder.compile_for_inference`."""
     _check_modules(network)
     dense = {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, Linear)}
     # Packing copies dense weights; others would be shared with the module.

@@ -133,7 +133,7 @@ class HeadNetwork(nn.Module):
         return label_names(self.config)
 
     def _count_outputs(self, num_labels: int | None) -> int:
-        """Return the features of the output; ``num_labels`` given anew get names of their own."""
+        """Return the number of outputs; a new ``num_labels`` gets label names of its own."""
         has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
         if has_labels and num_labels is not None and num_labels != count_labels(self.config):
             names = {str(number): f"LABEL_{number}" for number in range(num_labels)}

@@ -125,7 +125,7 @@ def attention(
     Longformer's ``attention_window // 2``. None: all.
     ``causal``: no token sees a later one.
     ``alibi_slopes_H``: constants [H] in float32 (float64 for float64); ``slope * abs(d)`` is
-    subtracted, d the key's place less the query's (Press et al. 2022, in both directions).
+    subtracted, d the key's position minus the query's (Press et al. 2022, in both directions).
     ``relative_bias_HR``: [H, 2 r + 1] in the query's dtype or float32; adds
     ``bias[clamp(d, -r, r) + r]``; has a gradient. ``table_NH[relative_position_buckets(..)].T``
     makes one of T5's or MPNet's buckets.

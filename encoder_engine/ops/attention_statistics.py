@@ -38,7 +38,7 @@ class AttentionStatistics(NamedTuple):
     """Statistics of the weights of each query and head.
 
     maximum_TH: the greatest weight.
-    offset_TH: its key's place less the query's, int64; the first of equals.
+    offset_TH: its key's position minus the query's, int64; the first of equals.
     entropy_TH: in nats.
     distance_TH: the mean distance between query and key, in tokens.
     near_THO: the weights of the tokens before, at and after the query, [T, H, 3].

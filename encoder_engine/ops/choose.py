@@ -15,7 +15,7 @@ Explanation = list[tuple[str, str | None]]
 def explain(
     candidates: Sequence[tuple[str, Callable[[Any], str | None]]], facts: object
 ) -> Explanation:
-    """Return each candidate with None where it can take the call, else with the reason not."""
+    """Return each candidate with None if it can take the call, else with the reason why not."""
     return [(name, refuse(facts)) for name, refuse in candidates]
 
 

@@ -77,7 +77,7 @@ class Operation:
         _OPERATIONS[self.name] = self
 
     def explain(self, facts: CallFacts, *, named: bool = False) -> choose.Explanation:
-        """Return each implementation with None or the reason why not; ``named``: on request."""
+        """Return each implementation with None, or why it refuses; ``named``: on request."""
         candidates = [
             (i.name, i.refuse if named else _refuse_unnamed(i)) for i in self.implementations
         ]

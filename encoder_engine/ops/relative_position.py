@@ -53,7 +53,7 @@ def log_position_entries(
     N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
     each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
     (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
-    the query's place less the key's, as in the published tables.
+    the query's position minus the key's, as in the published tables.
 
     Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for an odd or too small number of
     buckets, or a ``max_distance`` that half of them reach.

@@ -234,7 +234,7 @@ def pack(
 ) -> PackedBatch:
     """Concatenate lists of token ids to a batch.
 
-    Raises :class:`BatchError` for a row that is no sequence of integers, and for token types of
+    Raises :class:`BatchError` for a row that is not a sequence of integers, and for token types of
     another length than the ids.
     """
     columns = [_column("input_ids", sequences)]

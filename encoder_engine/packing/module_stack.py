@@ -120,7 +120,7 @@ class ModuleStack:
         return bool(self.modules)
 
     def width(self, features: int) -> int:
-        """Return the features of a row of ``features`` after all modules."""
+        """Return the number of features after all modules, given rows of ``features``."""
         for module in self.modules:
             features = module.width if isinstance(module, DenseModule) else features
         return features

@@ -81,12 +81,12 @@ class SelectedRows:
 
     @classmethod
     def of_unattended(cls, sequences: Sequences, unattended: Sequence[int]) -> SelectedRows:
-        """Select all rows as queries of the leading rows: nothing attends to the trailing ones.
+        """Select all rows as queries, and only the leading rows of each sequence as keys.
 
-        unattended: the trailing rows of each sequence.
+        unattended: the number of trailing rows of each sequence, which nothing attends to.
 
-        Its own ``sequences`` have two for each given one: the leading rows, which are the keys of
-        all rows, and the trailing rows, which are keys of none.
+        The selection's ``sequences`` are two for each given one: its leading rows, the keys of all
+        its rows, and its trailing rows, which are keys of no row.
         """
         device = sequences.device
         trailing = np.asarray(unattended, dtype=np.int64)

@@ -22,10 +22,11 @@ class Chooser(Predictor):
     def predict(
         self, questions: Sequence[tuple[str, Sequence[str]]], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return the choice of each pair of a context and its endings, the stem included.
+        """Choose an ending for each pair of a context and its endings, which include the stem.
 
-        A :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the number of the
-        ending and the probabilities of all. Raises :class:`InputError` for a row of another form.
+        A :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the index of the
+        chosen ending and the probabilities of all endings. Raises :class:`InputError` for a row of
+        another form.
         """
         assert isinstance(self.task, MultipleChoiceTask)
         examples = []

@@ -23,7 +23,7 @@ class Classifier(Predictor):
     def predict(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return a prediction of each text, or of each pair where the model reads pairs.
+        """Predict each text, or each pair of texts where the model was trained on pairs.
 
         A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
         probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score.

@@ -1,4 +1,4 @@
-"""Fills masks, and scores texts, by a masked language model.
+"""Fills masks and scores texts with a masked language model.
 
 A text is scored by copies of it in which tokens are masked, one copy for each token. The last block
 and the head compute a single row of each copy.
@@ -34,7 +34,7 @@ BATCH_TOKENS = 8192
 
 
 class MaskCandidate(NamedTuple):
-    """A token for one mask, with its probability while all other masks stay."""
+    """A token for one mask, with its probability while all other masks stay unfilled."""
 
     token: str
     token_id: int
@@ -50,7 +50,7 @@ class Filling(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """A word in the place of a mask: its pieces, and the log probability of all of them."""
+    """A word for a mask: its pieces, and the log probability of all of them."""
 
     target: str
     pieces: tuple[str, ...]
@@ -80,7 +80,7 @@ class TextScore(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Token ids with masks, and the place that is predicted."""
+    """Token ids with masks, and the position that is predicted."""
 
     ids: Ids
     place: int
@@ -107,13 +107,16 @@ class MaskFiller:
         return cls(model, Tokenizer.from_pretrained(path_or_hub_id))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[MaskCandidate]]]:
-        """Return for each text and each of its masks the ``top_k`` tokens, most probable first.
+        """Return the ``top_k`` tokens for each mask of each text, most probable first.
 
         Masks are filled independently. Raises :class:`InputError` for a text without a mask.
         """
         rows = [self._masked(text, row) for row, text in enumerate(texts)]
         copies = [_Copy(ids, place) for ids in rows for place in self._masks(ids)]
-        best = [self._best(shares_V, top_k) for shares_V in self._log_shares(copies)]
+        best = [
+            self._best(log_probabilities_V, top_k)
+            for log_probabilities_V in self._log_softmaxes(copies)
+        ]
         found, taken = [], 0
         for ids in rows:
             count = len(self._masks(ids))
@@ -122,10 +125,11 @@ class MaskFiller:
         return found
 
     def fill_jointly(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[Filling]]:
-        """Return for each text the ``top_k`` fillings of all of its masks, most probable first.
+        """Return the ``top_k`` joint fillings of all masks of each text, most probable first.
 
-        Masks are filled from left to right; each sees the tokens before it. A beam of ``top_k``
-        fillings is kept. Raises :class:`InputError` for a text without a mask.
+        Masks are filled from left to right by beam search with ``top_k`` beams; each mask is
+        predicted with the earlier ones filled in. Raises :class:`InputError` for a text without a
+        mask.
         """
         return [self._beam(self._masked(text, row), top_k) for row, text in enumerate(texts)]
 
@@ -133,11 +137,11 @@ class MaskFiller:
         beams = [(ids, 0.0)]
         masks = self._masks(ids)
         for place in masks:
-            shares = list(self._log_shares([_Copy(row, place) for row, _ in beams]))
+            rows_V = list(self._log_softmaxes([_Copy(row, place) for row, _ in beams]))
             grown = [
                 ([*row[:place], one.token_id, *row[place + 1 :]], log + math.log(one.probability))
-                for (row, log), shares_V in zip(beams, shares, strict=True)
-                for one in self._best(shares_V, top_k)
+                for (row, log), log_probabilities_V in zip(beams, rows_V, strict=True)
+                for one in self._best(log_probabilities_V, top_k)
                 if one.probability > 0.0
             ]
             beams = sorted(grown, key=lambda beam: -beam[1])[:top_k]
@@ -147,7 +151,7 @@ class MaskFiller:
         ]
 
     def rank(self, text: str, targets: Sequence[str]) -> list[TargetScore]:
-        """Return targets in the place of a text's only mask, most probable first.
+        """Rank target words for a text's only mask, most probable first.
 
         A target of n pieces takes n masks, and its pieces are predicted from left to right. Targets
         of different lengths are compared by the probability of all pieces.
@@ -155,7 +159,7 @@ class MaskFiller:
         ids = self._masked(text, 0)
         masks = self._masks(ids)
         if len(masks) != 1:
-            raise InputError(f"the text has {len(masks)} masks; targets take the place of one")
+            raise InputError(f"the text has {len(masks)} masks; ranking targets needs exactly one")
         place = masks[0]
         pieces = [self.tokenizer.encode(t, add_special_tokens=False).tolist() for t in targets]
         copies, wanted = [], []
@@ -179,8 +183,9 @@ class MaskFiller:
     def score(self, texts: Sequence[str], *, within_words: bool = True) -> list[TextScore]:
         """Return the pseudo-log-likelihood of each text.
 
-        within_words: mask the later pieces of a token's word as well (Kauf & Ivanova 2023); False:
-            the token alone (Salazar et al. 2020), which makes rare words of many pieces too likely.
+        within_words: mask a token together with the later pieces of its word (Kauf & Ivanova 2023).
+            False: mask the token alone (Salazar et al. 2020), which makes rare words of many pieces
+            too likely.
         Raises :class:`InputError` for a text of more tokens than the model takes.
         """
         if isinstance(texts, str):
@@ -237,21 +242,21 @@ class MaskFiller:
     def _token(self, token_id: int) -> str:
         return self.tokenizer.id_to_token(token_id) or ""
 
-    def _best(self, shares_V: Tensor, top_k: int) -> list[MaskCandidate]:
-        best = shares_V.topk(min(top_k, len(shares_V)))
+    def _best(self, log_probabilities_V: Tensor, top_k: int) -> list[MaskCandidate]:
+        best = log_probabilities_V.topk(min(top_k, len(log_probabilities_V)))
         return [
             MaskCandidate(self._token(token), token, math.exp(log))
             for log, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
     def _log_probabilities(self, copies: list[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
-        shares = self._log_shares(copies)
-        logs = [float(one[token]) for one, token in zip(shares, wanted, strict=True)]
+        rows_V = self._log_softmaxes(copies)
+        logs = [float(row_V[token]) for row_V, token in zip(rows_V, wanted, strict=True)]
         return np.array(logs, np.float64)
 
     @torch.no_grad()
-    def _log_shares(self, copies: list[_Copy]) -> Iterator[Tensor]:
-        """Yield the log softmax [V] at the place of each copy, in order."""
+    def _log_softmaxes(self, copies: list[_Copy]) -> Iterator[Tensor]:
+        """Yield the log softmax [V] at the predicted position of each copy, in order."""
         for part in _parts(copies):
             batch = pack([copy.ids for copy in part], device=self.model.encoder.device)
             starts_C = batch.sequences.cu_seqlens[:-1].long()

@@ -1,4 +1,4 @@
-"""Files of predictions: lines of JSON, CoNLL, the JSON of SQuAD's script, and GLUE's .tsv."""
+"""Writes predictions as JSON lines, CoNLL, the JSON of SQuAD's script, or GLUE's .tsv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["OutputForm", "output_form"]
 
 
 class OutputForm(ABC):
-    """Encodes predictions, part after part, as a file of one form."""
+    """Encodes predictions, batch after batch, in one file format."""
 
     # The suffix of the file, and the noun for messages.
     suffix: str
@@ -60,7 +60,7 @@ class OutputForm(ABC):
 
 
 class JsonLines(OutputForm):
-    """A line of JSON a row, with its columns, the prediction and its probabilities."""
+    """One JSON line per row: the row's columns, the prediction and its probabilities."""
 
     suffix, noun = ".jsonl", "lines of JSON"
 
@@ -76,7 +76,7 @@ class JsonLines(OutputForm):
 
 
 class ConllFile(OutputForm):
-    """A word and its tag a line, separated by a tab, and a blank line after each sentence."""
+    """One word and its tag per line, separated by a tab, and a blank line after each sentence."""
 
     suffix, noun = ".conll", "CoNLL"
 
@@ -136,7 +136,7 @@ class GlueFile(OutputForm):
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the task predicts one label or score a row."""
+        """Return whether the task predicts one label or one score for each row."""
         return isinstance(task, SequenceTask) and not getattr(task, "multi_label", False)
 
     def begin(self) -> str:
@@ -157,7 +157,7 @@ _FORMS: tuple[type[OutputForm], ...] = (JsonLines, ConllFile, SquadFile, GlueFil
 def output_form(path: str | os.PathLike[str], task: Task[Any, Any]) -> OutputForm:
     """Return the form that a file's suffix names.
 
-    Raises :class:`OutputError` for a suffix that is no form of the task's predictions.
+    Raises :class:`OutputError` for a suffix that is not a form of the task's predictions.
     """
     fitting = [form for form in _FORMS if form.takes(task)]
     for form in fitting:

@@ -1,4 +1,4 @@
-"""The base of what predicts by a fine-tuned model: the task's own encoding and decoding."""
+"""The base class of predictors: a fine-tuned model with its task's encoding and decoding."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ BATCH_TOKENS = 8192
 
 
 def model_directory(path: str | os.PathLike[str]) -> Path:
-    """Return the directory of the model: the folder of a run, or of its model."""
+    """Return the directory of the model, given a run's folder or the model directory itself."""
     directory = Path(path)
     inner = directory / "model"
     return inner if inner.is_dir() else directory
 
 
 class Predictor:
-    """A fine-tuned model, its task and its tokenizer; any task.
+    """A fine-tuned model with its task, of any kind, and its tokenizer.
 
-    ``task``: with labels, columns and decoding settings, as training left them.
+    ``task``: with the labels, columns and decoding settings of training.
     """
 
     # The tasks that a class predicts; empty: all.
@@ -53,9 +53,10 @@ class Predictor:
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
     ) -> Self:
-        """Load the model of a run of ``finetune``: the run's folder, or its ``model``.
+        """Load a fine-tuned model: from the folder of a ``finetune`` run, or its ``model``.
 
-        Raises :class:`ConfigError` for a directory without task.json, or of another task.
+        Raises :class:`ConfigError` for a directory without task.json, or with a model for another
+        task.
         """
         directory = model_directory(path)
         saved = load_task(directory)
@@ -70,7 +71,7 @@ class Predictor:
     def predict_examples(
         self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return the prediction of each example, by the way of training's evaluation."""
+        """Return the prediction of each example, computed as in evaluation during training."""
         if not examples:
             return []
         items = self.task.encode(examples, self.tokenizer, self.windows)

@@ -27,7 +27,7 @@ class Reader(Predictor):
 
         An :class:`~encoder_engine.tasks.question_answering.AnswerPrediction` has the text, its
         characters in the context, its probability and the next best answers. Raises
-        :class:`InputError` for a row that is no pair.
+        :class:`InputError` for a row that is not a pair.
         """
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)

@@ -21,9 +21,10 @@ class _WordPredictor(Predictor):
     def predict(
         self, sentences: Sequence[Sequence[str]], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return a prediction of each sentence, given as its words.
+        """Predict each sentence, given as a list of words.
 
-        Raises :class:`InputError` for a sentence that is one text: splitting is the caller's.
+        Raises :class:`InputError` for a sentence that is one string: the caller splits it into
+        words.
         """
         task = self.task
         assert isinstance(task, WordTask)

@@ -1,1 +1,1 @@
-"""Tasks: rows to examples, tokens and targets, a head, a loss, decoding and scores."""
+"""Tasks: each reads rows, makes tokens, targets, head and loss, decodes and scores."""

@@ -1,4 +1,4 @@
-"""Batches of items on the CPU, and windows of texts as items."""
+"""Builds batches of items on the CPU, and items from the windows of texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def packed_batch(rows: TokenRows) -> PackedBatch:
 
 
 def feature_targets(items: Items) -> dict[str, Tensor]:
-    """Return the features of items as a target, where a frozen encoder has computed them."""
+    """Return the features that a frozen encoder computed for items as a target; else nothing."""
     if FEATURES not in items.columns:
         return {}
     return {FEATURES: torch.from_numpy(items.ragged(FEATURES).values)}
@@ -69,7 +69,7 @@ def encode_windows(
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
     """Return the rows of an encoding as items of one sequence.
 
-    ``columns``: [examples, ...]; each window gets those of its example.
+    ``columns``: [examples, ...]; each window gets the values of its example.
     """
     examples = encoding.overflow_to_sample.astype(np.int64)
     return Items(

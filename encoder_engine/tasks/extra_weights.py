@@ -1,4 +1,4 @@
-"""Weights that transformers' layouts have no names for, in files beside model.safetensors."""
+"""Saves and loads weights that have no name in transformers' layouts, in files of their own."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def save_with_extra(
 def load_extra(module: nn.Module, path: Path) -> None:
     """Read a module's weights, into its own dtype and device.
 
-    Raises :class:`CheckpointFileError` where the file is missing or no safetensors file, and
-    :class:`TensorNamesError` where its tensors are not those of the module.
+    Raises :class:`CheckpointFileError` if the file is missing or is not a safetensors file, and
+    :class:`TensorNamesError` if its tensors are not those of the module.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -56,7 +56,7 @@ def load_extra(module: nn.Module, path: Path) -> None:
         tensors = load(read_bytes(path, CheckpointFileError))
     except SafetensorError as error:
         raise CheckpointFileError(
-            f"{path} is no safetensors file ({error}); copy it again"
+            f"{path} is not a safetensors file ({error}); copy it again"
         ) from error
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}

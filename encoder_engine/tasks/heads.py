@@ -1,4 +1,4 @@
-"""New heads for a task on an encoder, with the task's label names."""
+"""Adds a new head for a task to an encoder, with the task's label names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Model = TypeVar("Model", bound="HeadModel")
 
 
 def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -> Model:
-    """Make a head model whose outputs have these names; a pooler that it needs is added.
+    """Make a head model whose outputs have these names; adds a pooler if the head needs one.
 
     A pooler that the head does not read is frozen: no loss trains it, and DDP would wait for it.
 
-    Weights are drawn from N(0, initializer_range^2) by torch's global generator, as it is at the
-    call: the same seed draws the same head. Biases are 0.
+    Weights are drawn from N(0, initializer_range^2) by torch's global generator: the same seed
+    before the call draws the same head. Biases are 0.
     """
     names = {str(number): name for number, name in enumerate(labels)}
     encoder.config["id2label"] = names

@@ -1,8 +1,8 @@
 """Tokenized examples, ready to be batched.
 
-An example is a row of a file. Its items are what is drawn into batches: the windows of a long
-text, or the whole of it. An item has one sequence in most tasks; the choices of a question, or the
-texts of a pair that are embedded apart, are the sequences of one item.
+An example is a row of a file. Its items are the units of batching: the windows of a long text, or
+the whole text. An item has one sequence in most tasks; the choices of a question, or the texts of a
+pair that are embedded apart, are the sequences of one item.
 
 Dimensions: N items, S sequences, T tokens.
 """
@@ -27,7 +27,7 @@ __all__ = ["Items", "Ragged", "gather"]
 
 
 class Ragged(NamedTuple):
-    """Any number of values of each item: item i has ``values[offsets[i]:offsets[i + 1]]``.
+    """Arrays of different lengths: item i has ``values[offsets[i]:offsets[i + 1]]``.
 
     ``values`` [n, ...]; ``offsets`` int64 [N + 1].
     """
@@ -47,7 +47,7 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """N items of S sequences, with what a task adds.
+    """N items of S sequences, with the columns that a task adds.
 
     ``rows``: the tokens of all sequences.
     ``offsets``: int64 [N + 1]; item i has the sequences ``offsets[i]`` to ``offsets[i + 1] - 1``.
@@ -68,7 +68,7 @@ class Items:
 
     @property
     def token_offsets(self) -> Integers:
-        """The first token of each item, and the total, int64 [N + 1]; for columns of tokens."""
+        """The first token of each item, then the number of all tokens, int64 [N + 1]."""
         return self.rows.cu_seqlens.astype(np.int64)[self.offsets]
 
     @property
@@ -77,13 +77,13 @@ class Items:
         return np.diff(self.token_offsets)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of one value, or row of values, an item."""
+        """Return a column with one value, or one row of values, for each item."""
         found = self.columns[name]
         assert not isinstance(found, Ragged)
         return found
 
     def ragged(self, name: str) -> Ragged:
-        """Return a column of any number of values an item."""
+        """Return a column with any number of values for each item."""
         found = self.columns[name]
         assert isinstance(found, Ragged)
         return found
@@ -121,7 +121,7 @@ class Items:
 
 
 def gather(offsets: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return the places of ragged values of these items, int64 [n], and their new offsets."""
+    """Return the indices of these items' ragged values, int64 [n], and their new offsets."""
     lengths = offsets[numbers + 1] - offsets[numbers]
     ends = np.zeros(len(numbers) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])

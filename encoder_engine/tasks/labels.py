@@ -1,4 +1,4 @@
-"""Labels of training rows, and how predictions of them are scored."""
+"""Collects the labels of training rows, and scores predicted labels."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
-    """Refuse a row with a label that is not known; every name is, before any are fixed."""
+    """Refuse a row with an unknown label; before the labels are fitted, every name is allowed."""
     if labels and name not in labels:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         record.refuse(
@@ -65,7 +65,7 @@ def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
 
 
 def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
-    """Return N / (C n_c) of each class: the mean weight of the rows is 1."""
+    """Return the weight N / (C n_c) of each class, so that the mean weight of the rows is 1."""
     counts = np.bincount(classes, minlength=num_classes)
     weights = len(classes) / (num_classes * np.maximum(counts, 1))
     return tuple(float(weight) for weight in weights)
@@ -74,14 +74,14 @@ def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
 def softmax(logits: Logits) -> Logits:
     """Return softmax over the last axis."""
     raised = np.exp(logits - logits.max(-1, keepdims=True))
-    shares: Logits = raised / raised.sum(-1, keepdims=True)
-    return shares
+    probabilities: Logits = raised / raised.sum(-1, keepdims=True)
+    return probabilities
 
 
 def scores_of_classes(
     gold: Integers, predicted: Integers, logits: Logits, positive: int
 ) -> dict[str, float]:
-    """Return accuracy, F1, Matthews and calibration, in percent but for ``nll`` and ``brier``.
+    """Return accuracy, F1, Matthews and calibration, in percent except ``nll`` and ``brier``.
 
     ``f1``: of the class ``positive`` where there are two; ``macro_f1``: the mean over classes.
     """

@@ -1,4 +1,4 @@
-"""The model that scores the texts of a list: choices of a question, or documents of a query.
+"""The model that scores lists of texts: choices of a question, or documents of a query.
 
 Dimensions: B lists of N texts in all.
 """
@@ -43,9 +43,9 @@ def encode_lists(
     pairs: Sequence[Sequence[tuple[str, str]]],
     labels: Sequence[Sequence[float]] | None,
 ) -> Items:
-    """Tokenize lists of pairs of texts; longer pairs are cut, and their lists counted.
+    """Tokenize lists of text pairs; pairs beyond the limit are truncated, and their lists counted.
 
-    ``labels``: one of each pair; None: unlabelled.
+    ``labels``: one for each pair; None: unlabelled.
     """
     flat = [pair for one in pairs for pair in one]
     encoding = tokenizer.encode_batch(
@@ -83,7 +83,7 @@ def split_lists(scores: npt.NDArray[Any], items: Items) -> list[npt.NDArray[np.f
 
 
 class ListModel(TaskModel):
-    """A head with one output on each text, and a loss of lists of them."""
+    """A head that gives each text one score, and a loss over lists of scores."""
 
     def __init__(
         self, model: MultipleChoice | SequenceClassification, loss_name: str, loss: ListLoss
@@ -100,7 +100,7 @@ class ListModel(TaskModel):
         return (self.encoder,)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms: texts of a binary loss, else lists."""
+        """Return the number of terms: texts for a binary loss, else lists."""
         of_texts = self._loss_name == "binary"
         return {self._loss_name: len(inputs.targets[LABELS if of_texts else SIZES])}
 

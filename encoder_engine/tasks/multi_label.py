@@ -1,4 +1,4 @@
-"""Thresholds and scores of label sets: any number of labels a row.
+"""Thresholds and scores of multi-label classification: any number of labels per row.
 
 Dimensions: N rows, C labels.
 """
@@ -19,25 +19,25 @@ __all__ = ["best_thresholds", "scores_of_label_sets", "sigmoid"]
 
 def sigmoid(logits: Scores) -> Scores:
     """Return 1 / (1 + exp(-x)), without overflow."""
-    shares: Scores = np.exp(-np.logaddexp(0.0, -logits))
-    return shares
+    probabilities: Scores = np.exp(-np.logaddexp(0.0, -logits))
+    return probabilities
 
 
-def best_thresholds(shares: Scores, gold: npt.NDArray[np.float32]) -> tuple[float, ...]:
+def best_thresholds(probabilities: Scores, gold: npt.NDArray[np.float32]) -> tuple[float, ...]:
     """Return the threshold of each label with the greatest F1 on these rows.
 
-    shares: probabilities [N, C]; gold: 0 and 1 [N, C].
-    A threshold lies half-way between two probabilities; the lowest of equally good ones. 0.5 for a
-    label that no row has.
+    probabilities: [N, C]; gold: 0 and 1 [N, C].
+    A threshold lies half-way between two probabilities; of equally good ones the lowest. A label
+    that no row has gets 0.5.
     """
     found = []
-    for share, right in zip(shares.T, gold.T > 0, strict=True):
+    for probability, right in zip(probabilities.T, gold.T > 0, strict=True):
         if not right.any():
             found.append(0.5)
             continue
-        order = np.argsort(-share, kind="stable")
-        ranked, hits = share[order], np.cumsum(right[order])
-        f1 = 2.0 * hits / (np.arange(1, len(share) + 1) + right.sum())
+        order = np.argsort(-probability, kind="stable")
+        ranked, hits = probability[order], np.cumsum(right[order])
+        f1 = 2.0 * hits / (np.arange(1, len(probability) + 1) + right.sum())
         # Rows of one probability are predicted together.
         last = np.r_[ranked[1:] != ranked[:-1], True]
         f1 = np.where(last, f1, -1.0)
@@ -50,7 +50,7 @@ def best_thresholds(shares: Scores, gold: npt.NDArray[np.float32]) -> tuple[floa
 def scores_of_label_sets(
     gold: npt.NDArray[np.float32], predicted: npt.NDArray[np.float32]
 ) -> dict[str, float]:
-    """Return micro and macro F1 and the share of rows whose labels are all right, in percent.
+    """Return micro F1, macro F1 and exact-match accuracy of the label sets, in percent.
 
     A label that is neither gold nor predicted anywhere does not count in ``macro_f1``.
     """

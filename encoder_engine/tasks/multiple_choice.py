@@ -1,4 +1,4 @@
-"""Multiple choice: a score of each ending after its context, softmax over a question's choices."""
+"""Multiple choice: scores each ending after its context; softmax over the choices of a question."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["ChoiceExample", "ChoicePrediction", "MultipleChoiceTask"]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context with its endings, and the number of the right one; None: unlabelled."""
+    """A context with its endings, and the index of the right one; None: unlabelled."""
 
     context: str
     endings: tuple[str, ...]
@@ -44,7 +44,7 @@ class ChoiceExample:
 
 
 class ChoicePrediction(NamedTuple):
-    """The number of the chosen ending, and the probabilities and logits of all, float64 [n]."""
+    """The index of the chosen ending, and the probabilities and logits of all, float64 [n]."""
 
     choice: int
     probabilities: npt.NDArray[np.float64]
@@ -100,7 +100,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return ChoiceExample(record.text(self.context), tuple(endings), gold)
 
     def fit(self, examples: Sequence[ChoiceExample]) -> Self:
-        """Return the task: rows fix nothing."""
+        """Return the task unchanged: nothing is fitted."""
         if not examples:
             raise InputError("there is no training row")
         return self
@@ -114,7 +114,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return example.context, example.endings
 
     def gold_key(self, example: ChoiceExample) -> object:
-        """Return the number of the right ending."""
+        """Return the index of the right ending."""
         return example.gold
 
     def encode(

@@ -1,4 +1,4 @@
-"""Predicts examples batch by batch: the one way of training's evaluation and of prediction."""
+"""Predicts examples batch by batch, for evaluation during training and for prediction alike."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def predict_batches(
 
     The outputs of a batch are decoded before the next is computed.
 
-    batch_tokens: of a batch; an example of more is a batch of its own.
-    part: ``(r, n)``: compute batches r, r + n, ... alone, as process r of n does.
-    The model is put into evaluation mode for each batch, and back into its own after it.
+    batch_tokens: the most tokens of a batch; a longer example is a batch of its own.
+    part: ``(r, n)``: compute only batches r, r + n, ..., as process r of n does. The model is in
+    evaluation mode for each batch, and returns to its former mode afterwards.
     """
     device = model.encoder.device
     for place, numbers in enumerate(items.batches(batch_tokens)):

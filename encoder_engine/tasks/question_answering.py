@@ -1,7 +1,7 @@
 """Extractive question answering: the answer is a span of the context, or there is none.
 
-Long contexts are read in windows. A window that does not hold the whole answer learns the first
-token, which stands for no answer. Answers are cut from the context by characters.
+Long contexts are read in windows. The target of a window that does not hold the whole answer is its
+first token, which stands for no answer. Answers are slices of the context's characters.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class GoldAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuestionExample:
-    """A question with its context and gold answers; (): it has none; None: unlabelled.
+    """A question, its context and gold answers; (): it has no answer; None: unlabelled.
 
-    ``group``: what its context was taken from; the bootstrap draws groups.
+    ``group``: the article that its context is from; the bootstrap resamples groups.
     """
 
     id: str
@@ -74,7 +74,8 @@ class AnswerPrediction(NamedTuple):
     """The answer of a question.
 
     ``text``: empty where there is no answer; ``start``, ``stop``: its characters in the context.
-    ``probability``: of the answer, by softmax over ``best`` (and no answer) of all windows.
+    ``probability``: of the answer, by softmax over the spans in ``best`` and, if allowed, no
+    answer.
     ``best``: the best spans, highest first. ``null``: the score of no answer.
     """
 
@@ -93,11 +94,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     ``id``, ``question``, ``context``, ``answers``: the columns; answers are a mapping of two lists,
     ``text`` and ``answer_start``, as in the tables of the Hub. A .json file is SQuAD's.
     ``no_answer``: ``"auto"``: where a training question has none (SQuAD 2.0).
-    ``num_best``: starts and ends that are paired in a window. ``max_tokens`` of an answer.
+    ``num_best``: starts and ends that are paired in a window. ``max_tokens``: the most tokens of an
+    answer.
     ``metric``: the score that selects the best checkpoint; None: f1.
 
-    Fixed by training: ``no_answer``, and ``null_threshold``, from dev questions: there is no answer
-    where the score of none exceeds the best span's by more.
+    Fitted in training: ``no_answer``; and on dev questions ``null_threshold``: a question has no
+    answer where the null score exceeds the best span's score by more than this.
     """
 
     name: ClassVar[str] = "question-answering"
@@ -165,7 +167,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return tuple(found)
 
     def fit(self, examples: Sequence[QuestionExample]) -> Self:
-        """Fix whether questions may have no answer."""
+        """Fit whether questions may have no answer."""
         if not any(example.answers for example in examples):
             raise InputError("no training question has an answer; check the column of answers")
         if self.no_answer != "auto":
@@ -190,7 +192,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     ) -> Items:
         """Tokenize questions with windows of their contexts.
 
-        Raises :class:`InputError` where a question leaves no room for its context.
+        Raises :class:`InputError` for a question that leaves no room for its context.
         """
         questions = [example.question for example in examples]
         self._check_room(examples, questions, tokenizer, windows)
@@ -245,8 +247,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             row = int(short[0])
             raise InputError(
                 f"question {examples[row].id!r} has {lengths[row]} tokens, which leaves "
-                f"{max(int(room[row]), 0)} of {windows.max_length} for its context, and windows "
-                f"share {shared}; shorten it, raise max_length, or lower the stride",
+                f"{max(int(room[row]), 0)} of {windows.max_length} for its context, not more than "
+                f"the stride of {shared}; shorten it, raise max_length, or lower the stride",
                 row=row,
             )
 
@@ -305,17 +307,17 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         scores = np.array([answer.score for answer in best] + [null])
         if self.no_answer != "yes" and best:
             scores[-1] = -np.inf
-        shares = softmax(scores)
+        probabilities = softmax(scores)
         none = not best or (self.no_answer == "yes" and null - best[0].score > self.null_threshold)
         text, start, stop, _ = Answer("", 0, 0, null) if none else best[0]
         return AnswerPrediction(
-            text, start, stop, float(shares[-1 if none else 0]), tuple(best), null
+            text, start, stop, float(probabilities[-1 if none else 0]), tuple(best), null
         )
 
     def tuned(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Self:
-        """Return the task with the threshold of no answer that has the highest F1 here."""
+        """Return the task with the null threshold that has the highest F1 on these rows."""
         if self.no_answer != "yes":
             return self
         rows = [
@@ -349,7 +351,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return scores
 
     def groups(self, examples: Sequence[QuestionExample]) -> Integers:
-        """Return the article, or the context, of each question by number."""
+        """Return the number of each question's group: its article, or its context."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
 
@@ -390,7 +392,7 @@ def _gold(examples: Sequence[QuestionExample]) -> list[list[str]]:
 
 
 def _target(example: QuestionExample, first: int, chars: Integers) -> tuple[int, int]:
-    """Return the places of the first answer's first and last token; 0, 0 where it is not whole."""
+    """Return the first answer's first and last token; 0, 0 unless the window holds all of it."""
     if not example.answers or not len(chars):
         return 0, 0
     answer = example.answers[0]

@@ -1,4 +1,4 @@
-"""Ranking by a cross-encoder: a score of each query with a document, read together."""
+"""Ranking with a cross-encoder, which reads query and document together and scores the pair."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class RankingPrediction(NamedTuple):
 class RankingTask(Task[RetrievalExample, RankingPrediction]):
     """Scores documents for queries, as sentence-transformers' ``CrossEncoder`` does.
 
-    Columns: as in the task ``embedding``; without scores a document that belongs to the query has
-    the label 1, a negative 0.
+    Columns: as in the task ``embedding``; without scores, positives have the label 1 and negatives
+    0.
     ``loss``: ``binary`` cross-entropy of each document, whose labels lie from 0 to 1, or
     ``listwise`` (ListNet); None: binary.
     ``metric``: the score that selects the best checkpoint; None: nDCG@10, or Spearman's
@@ -104,7 +104,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return replace(self, loss=loss, pairs=all(is_scored_pair(one) for one in examples))
 
     def has_gold(self, example: RetrievalExample) -> bool:
-        """Return True: documents that belong to a query come first."""
+        """Return True: every row is labelled, because positives come before negatives."""
         return bool(example.documents)
 
     def key(self, example: RetrievalExample) -> object:
@@ -157,7 +157,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def score(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> dict[str, float]:
-        """Return nDCG@10, MRR and MAP of each query's own documents, or correlations of pairs."""
+        """Return nDCG@10, MRR and MAP over each query's own documents, or correlations of pairs."""
         if self.pairs:
             return correlations(
                 [one.scores[0] for one in examples], [float(p.scores[0]) for p in predictions]
@@ -173,7 +173,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def row_scores(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return nDCG@10 of each row; of a scored pair minus its squared difference of ranks."""
+        """Return nDCG@10 of each row, or minus the squared rank difference of a scored pair."""
         if self.pairs:
             gold = np.array([one.scores[0] for one in examples])
             given = np.array([float(p.scores[0]) for p in predictions])
@@ -188,7 +188,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         )
 
     def degenerate(self, predictions: Sequence[RankingPrediction]) -> str | None:
-        """Return a message where all documents have one score."""
+        """Return a message if all documents have the same score."""
         if np.ptp(np.concatenate([found.scores for found in predictions])) > 0.0:
             return None
         return "all documents have one score: nothing was learned"
@@ -203,7 +203,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
 
 
 def _labels(example: RetrievalExample) -> tuple[float, ...]:
-    """Return the score of each document, or 1 and 0 where there are none."""
+    """Return the score of each document; without scores, 1 for positives and 0 for negatives."""
     if example.scores:
         return example.scores
     return (1.0,) * len(example.positives) + (0.0,) * len(example.negatives)

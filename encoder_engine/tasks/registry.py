@@ -1,4 +1,4 @@
-"""The tasks by name, and their settings as JSON."""
+"""Finds tasks by name, and converts their settings to and from JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_task(value: JsonValue) -> Task[Any, Any]:
 
 
 def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
-    """Make a task of a name from its settings. Raises :class:`ConfigError`."""
+    """Make the task with this name from its settings. Raises :class:`ConfigError`."""
     source = JsonSource(name="task", error=ConfigError, mend="")
     return read_task(JsonValue({**values, "name": name}, source))
 

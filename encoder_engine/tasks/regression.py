@@ -1,4 +1,4 @@
-"""Regression on texts, or on pairs of texts: the mean squared error of a raw score."""
+"""Regression on texts, or on pairs of texts, trained with the mean squared error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["RegressionTask", "ScorePrediction"]
 
 
 class ScorePrediction(NamedTuple):
-    """A predicted score: the mean over the windows, not clipped."""
+    """A predicted score: the mean over a text's windows, not clipped."""
 
     score: float
 
@@ -50,7 +50,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The one output."""
+        """The name of the one output."""
         return (self.label,)
 
     @property
@@ -91,7 +91,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def score(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> dict[str, float]:
-        """Return correlations in percent, NaN of a constant prediction, and mean errors."""
+        """Return correlations in percent (NaN for constant predictions), and mean errors."""
         gold, predicted = self.targets([e.gold or 0.0 for e in examples]), _scores(predictions)
         errors = predicted - gold
         return {

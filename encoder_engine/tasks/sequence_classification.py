@@ -1,7 +1,7 @@
 """Classification of texts, or of pairs of texts: one label, or any number of them.
 
-One label: softmax over the logits, cross-entropy. Several labels: a sigmoid each, binary
-cross-entropy, and a threshold each, which dev rows choose by F1.
+Single-label: softmax and cross-entropy. Multi-label: a sigmoid for each label, binary
+cross-entropy, and a threshold for each label, fitted on dev rows by F1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Labels = tuple[str, ...]
 
 
 class ClassPrediction(NamedTuple):
-    """A predicted text.
+    """The prediction for one text.
 
     ``labels``: the label; or any number of labels in multi-label classification.
     ``probabilities`` float64 [C], in the order of the task's labels.
@@ -61,17 +61,17 @@ class ClassPrediction(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
-    """Classifies texts or pairs of texts; a row of gold is a tuple of labels.
+    """Classifies texts or pairs of texts; the gold value of a row is a tuple of labels.
 
     ``labels``: the names in the order of the head's outputs; empty: those of the training rows.
-    ``positive``: the label whose F1 is ``f1`` where there are two; None: the second.
+    ``positive``: with two labels, the one whose F1 is reported as ``f1``; None: the second.
     ``multi_label``: a row has any number of labels: a list, or names joined by ``separator``.
     ``metric``: the score that selects the best checkpoint; None: accuracy, or micro F1.
-    ``label_smoothing``: the share of the target spread over all labels.
+    ``label_smoothing``: the part of the target probability spread evenly over all labels.
     ``class_weights``: ``"balanced"`` weighs a label by its rarity in the training rows.
     ``calibrate``: fit a temperature on dev rows.
 
-    Fixed by training: ``weights``, ``thresholds`` of the probabilities, ``temperature``.
+    Fitted in training: ``weights``, ``thresholds`` of the probabilities, ``temperature``.
     """
 
     name: ClassVar[str] = "sequence-classification"
@@ -98,7 +98,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ConfigError(f"task.label_smoothing is {self.label_smoothing}; expected 0 to 1")
         if self.multi_label and (self.label_smoothing or self.class_weights != "none"):
-            raise ConfigError("task.multi_label has neither label_smoothing nor class_weights")
+            raise ConfigError("task.multi_label supports neither label_smoothing nor class_weights")
 
     @property
     def loss_name(self) -> str:  # type: ignore[override]
@@ -122,7 +122,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the labels of a row, in the task's order where it is fixed."""
+        """Return the labels of a row; once the task is fitted, in its order."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)
@@ -140,7 +140,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return tuple(sorted(names))
 
     def fit(self, examples: Sequence[TextExample[Labels]]) -> Self:
-        """Fix the labels, and the weights of the classes."""
+        """Fit the labels, and the class weights."""
         golds = [example.gold for example in examples if example.gold is not None]
         present = collect_labels(name for gold in golds for name in gold)
         fitted = self if self.labels else replace(self, labels=present)
@@ -150,7 +150,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return fitted
 
     def targets(self, golds: Sequence[Labels]) -> npt.NDArray[Any]:
-        """Return classes, int64 [N]; with several labels 0 and 1, float32 [N, C]."""
+        """Return class indices, int64 [N]; for multi-label 0 and 1, float32 [N, C]."""
         places = {name: number for number, name in enumerate(self.labels)}
         if not self.multi_label:
             return np.array([places[gold[0]] for gold in golds], np.int64)
@@ -160,7 +160,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return found
 
     def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
-        """Return the summed cross-entropy; of several labels, their mean, summed over rows."""
+        """Return the cross-entropy summed over rows; for multi-label, the mean over labels."""
         if self.multi_label:
             target = target.to(logits_BC.dtype)
             each = F.binary_cross_entropy_with_logits(logits_BC, target, reduction="sum")
@@ -183,26 +183,28 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def _decide(self, logits: npt.NDArray[np.float64]) -> list[ClassPrediction]:
         scaled = logits / self.temperature
         if not self.multi_label:
-            shares, best = softmax(scaled), logits.argmax(1)
+            probabilities, best = softmax(scaled), logits.argmax(1)
             return [
-                ClassPrediction((self.labels[place],), share, row)
-                for place, share, row in zip(best.tolist(), shares, logits, strict=True)
+                ClassPrediction((self.labels[place],), probability, row)
+                for place, probability, row in zip(
+                    best.tolist(), probabilities, logits, strict=True
+                )
             ]
-        shares = sigmoid(scaled)
-        chosen = shares >= np.array(self.thresholds or [0.5] * len(self.labels))
+        probabilities = sigmoid(scaled)
+        chosen = probabilities >= np.array(self.thresholds or [0.5] * len(self.labels))
         return [
             ClassPrediction(
                 tuple(name for name, there in zip(self.labels, row, strict=True) if there),
-                share,
+                probability,
                 logit,
             )
-            for row, share, logit in zip(chosen.tolist(), shares, logits, strict=True)
+            for row, probability, logit in zip(chosen.tolist(), probabilities, logits, strict=True)
         ]
 
     def tuned(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> Self:
-        """Return the task with the temperature, or the thresholds, of these rows."""
+        """Return the task with the temperature, or the thresholds, fitted on these rows."""
         logits = _logits(predictions)
         if self.multi_label:
             found = best_thresholds(sigmoid(logits), self._gold(examples))
@@ -218,7 +220,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def score(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, float]:
-        """Return the scores in percent; calibration is that of the logits without temperature."""
+        """Return the scores in percent; calibration is measured before temperature scaling."""
         gold = self._gold(examples)
         if self.multi_label:
             return scores_of_label_sets(gold, self._chosen(predictions))
@@ -251,7 +253,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return confusion matrix and reliability, or the scores of each label."""
+        """Return confusion matrix and reliability diagram, or each label's scores."""
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
             return {"thresholds": dict(zip(self.labels, self.thresholds, strict=False))}
@@ -267,10 +269,10 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         if self.pair is not None:
             found[self.pair] = example.pair
         names = list(prediction.labels) if self.multi_label else prediction.labels[0]
-        shares = prediction.probabilities.tolist()
+        probabilities = prediction.probabilities.tolist()
         return found | {
             "prediction": names,
-            "probabilities": dict(zip(self.labels, shares, strict=True)),
+            "probabilities": dict(zip(self.labels, probabilities, strict=True)),
         }
 
 

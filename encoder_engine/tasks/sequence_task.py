@@ -1,4 +1,4 @@
-"""The parts that tasks of whole texts share: texts and pairs, windows, and the head model."""
+"""The base of tasks on whole texts: texts and pairs, windows, and the head model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TextExample(Generic[Gold]):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction]):
-    """A task on whole texts or pairs of texts, whose head reads one row a sequence.
+    """A task on whole texts or pairs of texts, whose head reads one vector per sequence.
 
     ``text``, ``pair``, ``label``: the columns; ``pair``: None: single texts.
     """
@@ -115,7 +115,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
     def encode(
         self, examples: Sequence[TextExample[Gold]], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples; every window of a long text has its target."""
+        """Tokenize examples; every window of a long text has the text's target."""
         texts = [example.text for example in examples]
         pairs = None if self.pair is None else [example.pair or "" for example in examples]
         encoding = encode_windows(tokenizer, windows, texts, pairs)
@@ -207,7 +207,7 @@ class SequenceModel(TaskModel):
 
 
 def full_precision(logits: Tensor) -> Tensor:
-    """Return logits of 16 bits as float32: losses under autocast stay in float32."""
+    """Return 16-bit logits as float32, so that losses under autocast are float32."""
     return logits.float() if logits.element_size() < 4 else logits
 
 

@@ -1,8 +1,8 @@
 """Classification of spans of words: entities that may nest.
 
-Every span of up to ``max_width`` words is scored, in the window where its lesser context is
-greatest. Predicted are the spans whose 1 - P(NULL) reaches a threshold, highest first: flat, where
-none overlap, or nested, where none cross.
+Every span of up to ``max_width`` words is scored, in its window of maximum context. Spans whose 1 -
+P(NULL) reaches a threshold are predicted, highest first. Flat predictions do not overlap; nested
+ones may contain one another, but do not cross.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SpanExample:
 
 
 class SpanPrediction(NamedTuple):
-    """The predicted spans in their order, and the ones that another threshold might predict."""
+    """The predicted spans in order, and the candidates that a lower threshold would predict."""
 
     spans: tuple[PredictedSpan, ...]
     ranked: tuple[PredictedSpan, ...]
@@ -80,15 +80,16 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     """Finds spans of words and their types.
 
     Columns and files: see :class:`WordTask`. Gold is BIO tags, or the column ``entities``: a list
-    of ``{"start": 0, "stop": 2, "label": "PER"}``, of words 0 and 1.
-    ``labels``: the types, in the order of the head's outputs after NULL; empty: as training rows.
+    of ``{"start": 0, "stop": 2, "label": "PER"}``; this one spans words 0 and 1.
+    ``labels``: the types, in the order of the head's outputs after NULL; empty: those of the
+    training rows.
     ``nested``: spans may contain one another; False: gold that overlaps is refused.
     ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
-    ``summary``: how a span's inner words are joined; ``hidden``, ``dropout``: of the head.
+    ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: of the head.
     ``metric``: the score that selects the best checkpoint; None: span_f1.
 
-    Fixed by training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of up to that
-    width; longer ones count as missed) and ``threshold`` of 1 - P(NULL), from dev rows.
+    Fitted in training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of at most
+    that width; longer ones count as missed), and ``threshold`` of 1 - P(NULL), from dev rows.
     """
 
     name: ClassVar[str] = "span-classification"
@@ -108,7 +109,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         if self.max_width < 0 or self.hidden < 1 or not 0.0 <= self.dropout < 1.0:
             raise ConfigError(
                 f"task.max_width is {self.max_width}, task.hidden {self.hidden} and task.dropout "
-                f"{self.dropout}; expected at least 0, at least 1, and 0 to below 1"
+                f"{self.dropout}; expected max_width >= 0, hidden >= 1 and 0 <= dropout < 1"
             )
 
     @property
@@ -177,7 +178,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(self, labels=labels, max_width=width, covered=covered)
 
     def has_gold(self, example: SpanExample) -> bool:
-        """Return whether an example has gold spans, none among them."""
+        """Return whether an example is labelled; a labelled sentence may have no span."""
         return example.spans is not None
 
     def key(self, example: SpanExample) -> object:
@@ -191,7 +192,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def encode(
         self, examples: Sequence[SpanExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each span is read in the window of its greatest lesser context."""
+        """Tokenize sentences; each span is read in its window of maximum context."""
         warn_of_mended([example.num_mended for example in examples])
         sentences = [example.words for example in examples]
         items = encode_words(sentences, tokenizer, windows, partition=False)
@@ -220,7 +221,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Mark the spans of a sentence's windows that another window answers for."""
+        """Mark the spans in a sentence's windows that belong to another window."""
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
         inside = [words.of(item) for item in group.tolist()]
@@ -240,7 +241,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return Inputs(batch, {"classes": torch.from_numpy(classes)}, rows)
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
-        """Return the spans of a batch, and their classes in the order of the head."""
+        """Return the spans of a batch, and their classes in the order of the head's span list."""
         offsets, classes = items.ragged("words").offsets, items.ragged("classes")
         spans = list_spans(offsets, self.max_width)
         local = places_in_item(
@@ -282,11 +283,11 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         self, outputs: Outputs, items: Items, examples: Sequence[SpanExample]
     ) -> list[SpanPrediction]:
         """Predict the spans of sentences from all of their windows."""
-        shares = outputs["probabilities"].astype(np.float64)
+        probabilities = outputs["probabilities"].astype(np.float64)
         spans, classes = self._classes(items)
-        scores = 1.0 - shares[:, 0]
+        scores = 1.0 - probabilities[:, 0]
         likely = np.flatnonzero((scores >= LOWEST_SCORE) & (classes != NOT_HERE))
-        types = shares[likely, 1:].argmax(1)
+        types = probabilities[likely, 1:].argmax(1)
         words = items.ragged("words").values
         found: list[list[PredictedSpan]] = [[] for _ in examples]
         for place, kind in zip(likely.tolist(), types.tolist(), strict=True):
@@ -326,7 +327,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def row_scores(
         self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return each sentence's F1 of spans, 1 where there are none."""
+        """Return each sentence's F1 of spans; 1 where neither gold nor prediction has a span."""
         pairs = zip(_gold(examples), _found(predictions), strict=True)
         return np.array(
             [
@@ -344,7 +345,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def details(
         self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
     ) -> dict[str, Any]:
-        """Return each type's scores, and the share of gold that spans can cover."""
+        """Return each type's scores, and the share of gold spans of at most ``max_width`` words."""
         by_type = scores_of_spans(_gold(examples), _found(predictions))
         entities_by_type = {kind: scores for kind, scores in by_type.items() if kind}
         return {

@@ -1,14 +1,14 @@
 """The interface that all tasks share.
 
 How it works: a task reads the rows of a file as examples, encodes examples to items, collates items
-to the input of a micro-batch, and makes the model, whose loss is a sum. Training's evaluation and
-prediction take the same way back: ``TaskModel.outputs`` of a batch of whole examples, ``decode``,
-and ``score`` once over all predictions. What is chosen on dev rows (thresholds, a temperature) is
-part of the task: ``tuned`` returns a task that has it, and ``revised`` applies it to predictions.
+to the input of a micro-batch, and makes the model, whose loss is a sum. Evaluation and prediction
+share the rest: ``TaskModel.outputs`` of a batch of whole examples, ``decode``, and ``score`` once
+over all predictions. Settings fitted on dev rows (thresholds, a temperature) are part of the task:
+``tuned`` returns a task with them, and ``revised`` applies them to predictions.
 
 A task is a frozen dataclass. Its fields are its settings: they are read from recipes and stored as
 ``task.json`` beside the model, so that evaluation and prediction need nothing else. The method
-``fit`` fixes what the training rows say, such as the labels, in further fields.
+``fit`` stores what follows from the training rows, such as the labels, in further fields.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Prediction = TypeVar("Prediction")
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The length of sequences, and what happens to texts beyond it.
+    """The most tokens of a sequence, and whether longer texts are truncated or cut into windows.
 
     ``max_length``: the most tokens of a sequence, special ones included.
     ``truncate``: cut longer texts; False: cut them into windows that overlap.
@@ -64,19 +64,19 @@ class Windows:
 
 
 class TaskModel(TrainingModel):
-    """A head model that learns a task.
+    """A model with a head, trained on a task.
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
     """
 
     @property
     def head_model(self) -> HeadModel | None:
-        """The encoder with a head that transformers has; None: it has the encoder alone."""
+        """The encoder with a head of transformers' layout; None: transformers has no such head."""
         found = self._modules.get("model")
         return found if isinstance(found, HeadModel) else None
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; what is frozen below the first trained block has no dropout."""
+        """Set the mode; layers frozen below the first trained block stay without dropout."""
         super().train(mode)
         if mode:
             for part in (self.encoder.embedding, *self.encoder.blocks):
@@ -86,17 +86,17 @@ class TaskModel(TrainingModel):
         return self
 
     def features(self, inputs: Inputs) -> Tensor | None:
-        """Compute the rows [n, D] that the head reads, as a frozen encoder makes them.
+        """Compute the encoder's rows [n, D] that the head reads, to be cached for a frozen encoder.
 
-        They may be passed back as the target ``features``: the encoder is then not computed. None:
-        the model has no such rows.
+        Passed back as the target ``features``, they replace the computation of the encoder. None:
+        the model cannot use cached rows.
         """
         del inputs
         return None
 
     @abstractmethod
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute what ``decode`` reads of a batch, without gradient and losses."""
+        """Compute the input of ``decode`` for a batch, without gradients and losses."""
 
 
 class Task(ABC, Generic[Example, Prediction]):
@@ -107,10 +107,10 @@ class Task(ABC, Generic[Example, Prediction]):
     @property
     @abstractmethod
     def main_score(self) -> str:
-        """The score that selects the best checkpoint, one of those of ``score``; higher: better."""
+        """The score that selects the best checkpoint: a key of ``score``; higher is better."""
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read a file of a format of this task's own, such as CoNLL; None: a table's columns."""
+        """Read a file of a format of this task's own, such as CoNLL; None: read it as a table."""
         del path
         return None
 
@@ -119,17 +119,17 @@ class Task(ABC, Generic[Example, Prediction]):
         """Make an example of a row; a row without gold columns gives an unlabelled example.
 
         Raises :class:`RowError`, with file and row, for a value that cannot be used, and after
-        ``fit`` for gold that the task does not know, such as another label.
+        ``fit`` for a gold value that the task does not know, such as another label.
         """
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with what a checkpoint's directory says, such as its pooling."""
+        """Return the task with settings of the checkpoint's directory, such as its pooling."""
         del directory
         return self
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
-        """Return the task with what training examples fix, such as the labels.
+        """Return the task fitted to training examples, such as with their labels.
 
         Raises :class:`InputError` where nothing can be learned from them, such as one class.
         """
@@ -140,10 +140,10 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def key(self, example: Example) -> object:
-        """Return what the model sees of an example: equal keys are the same text."""
+        """Return the model's input from an example, to find equal examples."""
 
     def gold_key(self, example: Example) -> object:
-        """Return the gold of an example, to find equal texts with different gold."""
+        """Return the gold value of an example, to find equal texts with different gold values."""
         del example
         return None
 
@@ -156,7 +156,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """Make the input of a batch of these items, on the CPU."""
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the first feature of each item, and the total, int64 [N + 1]; by default one."""
+        """Return the offsets of each item's features, int64 [N + 1]; by default one per item."""
         return np.arange(len(items) + 1)
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Self:
-        """Return the task with the decoding settings that are best on these (dev) rows."""
+        """Return the task with the decoding settings fitted on these (dev) rows."""
         del examples, predictions
         return self
 
@@ -195,10 +195,10 @@ class Task(ABC, Generic[Example, Prediction]):
     def score(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
-        """Score the predictions of labelled examples; all scores together, from all rows."""
+        """Score the predictions of labelled examples, over all rows at once."""
 
     def groups(self, examples: Sequence[Example]) -> npt.NDArray[np.int64]:
-        """Return what the bootstrap draws as one, by number, int64 [N]; by default each row."""
+        """Return each row's group for the bootstrap, int64 [N]; by default each row is its own."""
         return np.arange(len(examples))
 
     def row_scores(
@@ -215,7 +215,7 @@ class Task(ABC, Generic[Example, Prediction]):
     def details(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> dict[str, Any]:
-        """Return what the run's page draws beside the scores, such as a confusion matrix."""
+        """Return further content of the run's page, such as a confusion matrix."""
         del examples, predictions
         return {}
 

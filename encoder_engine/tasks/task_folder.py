@@ -1,4 +1,4 @@
-"""``task.json`` beside a trained model: the task, and how its texts are cut."""
+"""Reads and writes ``task.json`` beside a trained model: the task, and its windows."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def load_task(directory: str | os.PathLike[str]) -> SavedTask:
     path = Path(directory) / TASK
     if not path.is_file():
         raise ConfigError(
-            f"{directory} has no {TASK}: it is no fine-tuned model; name the folder 'model' of a "
-            "run of finetune"
+            f"{directory} has no {TASK}: it is not a fine-tuned model; name the folder 'model' of "
+            "a run of finetune"
         )
     value = read_value(path, ConfigError)
     value.only_keys(["format", "task", "windows"])

@@ -1,8 +1,8 @@
 """Classification of words: entities by BIO tags, parts of speech, and other tags.
 
 Rows are lists of words with a tag each, from tables, CoNLL or CoNLL-U files. By default the first
-subword of a word is classified (BERT); every gold word is scored, also in long sentences, which are
-read in windows.
+subword of a word is classified (BERT); every labelled word is scored; long sentences are read in
+windows.
 """
 
 from __future__ import annotations
@@ -87,14 +87,15 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     Columns and files: see :class:`WordTask`.
     ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: as the training rows.
     ``labels``: the tags in the order of the head's outputs; empty: those of the training rows.
-    ``subwords``: the tokens of a word that learn its tag: the first (BERT), or all.
-    ``pooling``: the logits of a word with ``subwords="all"``: of the first, their mean or maximum.
-    ``decoding``: the best tag of each word; the best legal BIO tags of a sentence; or a CRF.
+    ``subwords``: the tokens of a word that are trained on its tag: the first (BERT), or all.
+    ``pooling``: with ``subwords="all"``, a word's logits: the first subword's, their mean or
+    maximum.
+    ``decoding``: each word's argmax; the best legal BIO sequence of a sentence; or a CRF.
     ``metric``: the score that selects the best checkpoint; None: conlleval_f1, or accuracy.
     ``label_smoothing``, ``class_weights``: see :class:`SequenceClassificationTask`.
 
-    Fixed by training: ``labels``, ``scheme``, ``weights`` and ``silent_tag``, that of words without
-    a token.
+    Fitted in training: ``labels``, ``scheme``, ``weights``, and ``silent_tag``, which words without
+    a token get.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -112,16 +113,18 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 
     def __post_init__(self) -> None:
         if self.decoding == "crf" and self.subwords == "all":
-            raise ConfigError("task.decoding crf reads one row a word; set task.subwords to first")
+            raise ConfigError(
+                "task.decoding crf needs one row per word; set task.subwords to first"
+            )
         if self.decoding == "crf" and (self.label_smoothing or self.class_weights != "none"):
             raise ConfigError(
-                "task.decoding crf has neither label_smoothing nor class_weights: its loss is of "
-                "whole sentences"
+                "task.decoding crf supports neither label_smoothing nor class_weights: its loss is "
+                "over whole sentences; leave them out"
             )
         if self.pooling != "first" and self.subwords == "first":
             raise ConfigError(
-                f"task.pooling {self.pooling} reads all subwords, which only task.subwords all "
-                "trains"
+                f"task.pooling {self.pooling} reads all subwords of a word; set task.subwords to "
+                "all"
             )
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ConfigError(f"task.label_smoothing is {self.label_smoothing}; expected 0 to 1")
@@ -152,7 +155,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaggedExample(tuple(words), tuple(tags), mended)
 
     def fit(self, examples: Sequence[TaggedExample]) -> Self:
-        """Fix scheme, tags, the weights of the tags, and the tag of words without a token."""
+        """Fit scheme, tags, class weights, and the tag of words without a token."""
         counts = Counter(tag for example in examples for tag in example.tags or ())
         scheme = self.scheme
         if scheme == "auto":
@@ -190,7 +193,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def encode(
         self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each word is read in the window of its greatest lesser context."""
+        """Tokenize sentences; each word is read in its window of maximum context."""
         warn_of_mended([example.num_mended for example in examples])
         items = encode_words(
             [example.words for example in examples], tokenizer, windows, self.subwords
@@ -207,7 +210,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return replace(items, columns={**items.columns, "tags": target})
 
     def collate(self, items: Items) -> Inputs:
-        """Make the input of a batch: the last block computes the rows that are read."""
+        """Make the input of a batch; the last block computes only the rows that the head reads."""
         batch = packed_batch(items.rows)
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
@@ -233,7 +236,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 
     @property
     def legal_tags(self) -> LegalTags:
-        """The tags that may follow one another."""
+        """The legal first tags, last tags and transitions."""
         if self.scheme == "bio":
             return LegalTags.bio(self.labels)
         return LegalTags.everything(len(self.labels))
@@ -270,7 +273,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[TaggedExample]
     ) -> list[TaggedPrediction]:
-        """Tag sentences from the rows of all of their windows."""
+        """Tag sentences from the logits of all of their windows."""
         counts = np.array([len(example.words) for example in examples], np.int64)
         logits, silent = decode_words(outputs["logits"], items, counts, self.pooling)
         offsets = np.r_[0, np.cumsum(counts)]
@@ -278,11 +281,11 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         logits[silent] = -np.inf
         logits[silent, self.labels.index(self.silent_tag)] = 0.0
         tags = self._best(logits, offsets, outputs)
-        shares = softmax(logits)[np.arange(len(tags)), tags]
-        shares[silent] = 0.0
+        probabilities = softmax(logits)[np.arange(len(tags)), tags]
+        probabilities[silent] = 0.0
         names = np.array(self.labels, dtype=object)[tags]
         return [
-            TaggedPrediction(tuple(names[start:stop]), shares[start:stop])
+            TaggedPrediction(tuple(names[start:stop]), probabilities[start:stop])
             for start, stop in pairwise(offsets)
         ]
 
@@ -305,7 +308,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def score(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> dict[str, float]:
-        """Return the scores in percent: of entities in both conventions, or of tags."""
+        """Return the scores in percent: of entities by both conventions, or of tags."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         if self.scheme == "bio":
@@ -315,7 +318,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def row_scores(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return each sentence's F1 of entities, 1 where there are none; or its right share."""
+        """Return each sentence's entity F1 (1 without any entity), or its accuracy of tags."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         return row_f1(gold, predicted, entities=self.scheme == "bio")
@@ -349,7 +352,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 def _runs(
     items: Items,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return the runs of adjacent words of an item: offsets, and which begin and end a sentence."""
+    """Return runs of adjacent words: offsets, and whether each begins or ends a sentence."""
     words = items.ragged("words")
     values, owners = words.values, np.repeat(np.arange(len(items)), np.diff(words.offsets))
     borders = np.ones(len(values), np.bool_)

@@ -193,8 +193,8 @@ def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[Adde
         next_id += token.content not in vocab
         if token.id != expected:
             raise TokenizerFileError(
-                f"{config.where}: {token.content!r} has the id {token.id}, but its place makes it "
-                f"{expected}"
+                f"{config.where}: {token.content!r} has the id {token.id}, but its position gives "
+                f"it {expected}"
             )
     return added
 
@@ -283,14 +283,14 @@ def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerS
     for token in fresh:
         if ids[token.content] in taken or open_ids:
             raise TokenizerFileError(
-                f"{token.where}: {token.content!r} is not in the vocabulary, and which id it gets "
-                "is open; give it a line of vocab.txt or a place in added_tokens"
+                f"{token.where}: {token.content!r} is not in the vocabulary, so its id is unknown; "
+                "give it a line in vocab.txt or an entry in added_tokens"
             )
     for token in config.companions.passed_over:
         if token.content not in ids:
             raise TokenizerFileError(
-                f"{token.where} names {token.content!r}, but another file overrules it and says "
-                "nothing of such a token; save the tokenizer again"
+                f"{token.where} names {token.content!r}, but another file takes precedence and "
+                "lacks this token; save the tokenizer again"
             )
     listed = {token.content: token.id for token in spec.added_tokens}
     for content, number in ({} if config.old_added.is_null else config.old_added.object()).items():

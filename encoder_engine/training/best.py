@@ -1,4 +1,4 @@
-"""The best checkpoint of a run: its weights, its score, and when to stop waiting for a better."""
+"""Keeps the best weights of a run, and stops early when evaluations no longer improve."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SelectionRecipe:
 class Best:
     """Keeps the weights of the best evaluation: the first of equals; NaN is never the best.
 
-    All of it is part of a run's checkpoints: a resumed run selects as an uninterrupted one. Only
+    The state is part of a run's checkpoints, so a resumed run selects as an uninterrupted one. Only
     weights that are trained are kept.
     """
 
@@ -54,14 +54,14 @@ class Best:
 
     @property
     def stops(self) -> bool:
-        """Return whether patience is at an end."""
+        """Return whether training should stop, because patience is used up."""
         return self._recipe.patience is not None and self.waited >= self._recipe.patience
 
     @torch.no_grad()
     def see(self, step: int, scores: Mapping[str, float], model: nn.Module) -> None:
         """Compare an evaluation with the best, and keep the weights of a better one.
 
-        Raises :class:`ConfigError` where the evaluation has no score of the name.
+        Raises :class:`ConfigError` if the evaluation has no score of this name.
         """
         if self._metric not in scores:
             raise ConfigError(
@@ -98,7 +98,7 @@ class Best:
         return {f"best.{name}": weight for name, weight in self._weights.items()}
 
     def values(self) -> dict[str, Any]:
-        """Return step, score and evaluations waited, as JSON stores them."""
+        """Return the best step, its score, and the evaluations since, as JSON values."""
         return {
             "step": self.step,
             "score": None if math.isnan(self.score) else self.score,
@@ -106,7 +106,7 @@ class Best:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Take what :meth:`values` returned."""
+        """Restore the state that :meth:`values` returned."""
         self.step, self.waited = values["step"], values["waited"]
         self.score = math.nan if values["score"] is None else values["score"]
 

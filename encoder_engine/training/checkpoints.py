@@ -69,7 +69,7 @@ class Checkpoints:
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write a checkpoint; every rank writes its shards. Called on all ranks.
 
-        Raises :class:`OutputError` where writing fails.
+        Raises :class:`OutputError` if writing fails.
         """
         target = self._path(step)
         partial = target.with_suffix(".partial")
@@ -128,9 +128,9 @@ class Checkpoints:
         return None
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill tensors from a checkpoint, resharded where it was saved by other ranks.
+        """Fill tensors from a checkpoint; reshards one saved by a different number of ranks.
 
-        Raises :class:`CheckpointError` where names or shapes differ.
+        Raises :class:`CheckpointError` if names or shapes differ.
         """
         path = self._path(step)
         with _translated(CheckpointError, f"{path} could not be read"):

@@ -42,10 +42,10 @@ class Stream(Protocol):
 
 
 class Course(Protocol):
-    """A training course: the model, its data, its evaluation, and the records of its folder.
+    """A course is all that a loop trains: the model, its data, its evaluation, its run's records.
 
-    The loop knows steps, gradients, processes, logs and checkpoints. It asks the course for the
-    rest, in the order of the methods below.
+    The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
+    course for the rest, in the order below.
     """
 
     @property
@@ -62,13 +62,13 @@ class Course(Protocol):
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence, special ones included; the FLOPs are counted for it."""
+        """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
 
     def read(self, *, verify: bool) -> None:
         """Open the data; ``verify``: compare files with their checksums."""
 
     def warn(self) -> None:
-        """Warn of data that does not fit the recipe; called on rank 0 alone."""
+        """Warn of data that does not fit the recipe; called on rank 0 only."""
 
     def build_model(self) -> TrainingModel:
         """Make the model with the weights that training starts from; the same every time."""
@@ -79,25 +79,25 @@ class Course(Protocol):
     def evaluation(
         self, names: Sequence[str], world: World
     ) -> Callable[[nn.Module], dict[str, float]] | None:
-        """Return what evaluates the model, or None; ``names``: its losses."""
+        """Return the evaluation of the model, or None; ``names``: the model's losses."""
 
     def best(self, model: TrainingModel) -> Best | None:
-        """Return what keeps the best weights by evaluations; None: the last are exported."""
+        """Return the selection of the best weights; None: the last weights are exported."""
 
     def begin(self, directory: Path) -> None:
         """Write the records of a run into a folder that holds no checkpoint yet."""
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` where another recipe or other data began the folder."""
+        """Raise :class:`ResumeError` if the folder was begun with another recipe or other data."""
 
     def num_micro_batches(self, step: int) -> int:
-        """Return the number of micro-batches of a step, counted from 0."""
+        """Return the number of micro-batches of a step; steps count from 0."""
 
     def review(self, scores: dict[str, float]) -> None:
-        """Warn where the last scores say that the model is useless; called on rank 0 alone."""
+        """Warn if the last scores show that training failed; called on rank 0 only."""
 
     def finish(self, model: nn.Module) -> None:
-        """Compute what is reported of the weights that are exported; called on all ranks."""
+        """Evaluate the exported weights for the report; called on all ranks."""
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
-        """Write the trained model; called on rank 0 alone."""
+        """Write the trained model; called on rank 0 only."""

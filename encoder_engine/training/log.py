@@ -1,4 +1,4 @@
-"""The log of a run: the computed values, which a resumed run continues, and the speeds, apart."""
+"""Writes the two logs of a run: computed values, which a resumed run continues, and speeds."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 def make_trackers(names: Sequence[str], directory: Path, *, first_step: int) -> list[Tracker]:
     """Open trackers by name; ``first_step``: the first step they will record.
 
-    Raises :class:`MissingDependencyError` for one whose library is not installed.
+    Raises :class:`MissingDependencyError` for a tracker whose library is not installed.
     """
     kinds: dict[str, Callable[[Path, int], Tracker]] = {
         "tensorboard": _TensorBoard,

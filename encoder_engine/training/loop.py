@@ -77,7 +77,7 @@ class Progress:
 
 @dataclass
 class _State:
-    """The state of a run beside weights and optimizer state."""
+    """The state of a run apart from weights and optimizer state."""
 
     step: int = 0
     tokens: int = 0
@@ -147,8 +147,8 @@ class Loop:
 
         ``watch`` is called after every logged step.
 
-        Raises :class:`ResumeError` where another recipe or other data began the folder, and
-        :class:`LockedError` where another run is at work in it.
+        Raises :class:`ResumeError` if the folder was begun with another recipe or other data, and
+        :class:`LockedError` while another run writes to it.
         """
         with ExitStack() as lock:
             with self.world.awaiting_first():
@@ -302,7 +302,7 @@ class Loop:
         torch.manual_seed(int(drawn.generate_state(1)[0]))
 
     def _scales(self, terms: dict[str, float]) -> dict[str, float]:
-        """Return the factor of each summed loss in what is differentiated."""
+        """Return the factor of each summed loss in the differentiated loss."""
         # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
         return {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
 
@@ -326,7 +326,7 @@ class Loop:
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
     def _update(self, learning_rate: float, *, finite: bool) -> None:
-        """Step and clear the gradients; where they overflowed float16, no weight moves."""
+        """Step and clear the gradients; if they overflowed float16, the step is skipped."""
         set_learning_rate(self.optimizers, learning_rate)
         for optimizer in self.optimizers:
             if finite:
@@ -337,7 +337,7 @@ class Loop:
             self.average.follow(self.model)
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients with the last micro-batch alone."""
+        """Return a context in which ranks exchange gradients only with the last micro-batch."""
         if self.world.size == 1:
             return nullcontext()
         if self.course.run.sharding == "full":

@@ -1,4 +1,4 @@
-"""Makes optimizers by name, with weight decay of matrices and tables alone.
+"""Makes optimizers by name; weight decay applies to matrices and tables only.
 
 AdamW and Muon are torch's. LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
 both multiply AdamW's step of each tensor by one factor.

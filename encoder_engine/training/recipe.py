@@ -75,7 +75,7 @@ class DataRecipe:
     ``"sentences"``: whole sentences of one document; ``"full_sentences"``: whole sentences across
     documents; ``"pairs"`` of segments for next sentence prediction; ``"swapped_pairs"`` for
     sentence order prediction.
-    ``held_out``: the share of sequences for evaluation, runs of neighbours from all of the corpus.
+    ``held_out``: the share of sequences for evaluation, drawn as runs of neighbouring sequences.
     ``alpha``: the exponent by which languages are sampled; None: in proportion to their text.
     ``workers``: threads that prepare batches ahead; 0: none.
     """
@@ -102,7 +102,7 @@ class ObjectivesRecipe:
     NSP or SOP is added where ``data.form`` has pairs.
 
     ``mask_probability``: the share of tokens to predict.
-    ``unit``: what is masked as one: tokens, whole words or spans.
+    ``unit``: the unit of masking: tokens, whole words or spans.
     ``mask_share``, ``random_share``: the shares of those replaced by [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
     ``label_smoothing``: for masked language modelling alone; refused with the options below.
@@ -179,7 +179,7 @@ class ScheduleRecipe:
     ``decay``: the share of all steps over which ``"stable"`` decays.
     ``final``: the learning rate at the end, as a share of the peak.
     ``from_zero``: the first step has learning rate 0, and the warm-up a whole number of steps, as
-    in transformers; otherwise no step is without effect.
+    in transformers; otherwise every step changes the weights.
     """
 
     name: Literal["linear", "cosine", "stable", "constant"] = "linear"
@@ -197,9 +197,9 @@ class ScheduleRecipe:
 class BatchRecipe:
     """The batch size, in tokens.
 
-    ``tokens``: of a step, over all processes; a multiple of ``micro_tokens``.
-    ``micro_tokens``: of a micro-batch, which one process computes at a time.
-    ``first_tokens``: of the first step; None: ``tokens``.
+    ``tokens``: tokens of a step, over all processes; a multiple of ``micro_tokens``.
+    ``micro_tokens``: tokens of a micro-batch, which one process computes at a time.
+    ``first_tokens``: tokens of the first step; None: ``tokens``.
     ``warmup``: the share of all steps over which the batch grows from ``first_tokens``.
     """
 

@@ -1,4 +1,4 @@
-"""Values of recipes: YAML and JSON files, Python functions, and single settings."""
+"""Reads the values of recipes: YAML and JSON files, Python functions, and single settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def set_values(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     for setting in settings:
         where, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"{setting!r} is no setting; expected one such as batch.tokens=65536")
+            raise ConfigError(
+                f"{setting!r} is not a setting; expected one such as batch.tokens=65536"
+            )
         *sections, last = where.split(".")
         inner = values
         for section in sections:

@@ -115,7 +115,7 @@ class World:
 
     @contextmanager
     def awaiting_first(self) -> Iterator[None]:
-        """Wait for rank 0's work in this context; an error raised there is raised on all ranks."""
+        """Wait until rank 0 leaves this context; an error raised in it is raised on all ranks."""
         refused = None
         try:
             yield

@@ -236,8 +236,8 @@ def search_index(
 
     The index is compared with its recorded SHA-256 and with the store. An index of a former version
     or of FAISS itself has no record: all its vectors are compared, with a warning that its recall
-    is unknown. Raises :class:`ReadError` for a file that is no index of dot products or holds other
-    vectors than the store, and :class:`ShapeError` for queries of another width.
+    is unknown. Raises :class:`ReadError` for a file that is not an index of dot products or holds
+    other vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
     if num_hits < 1:
@@ -278,7 +278,7 @@ def _read_index(faiss: Any, path: Path) -> Any:
         index = faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:
         reason = str(error).rpartition(": ")[2]
-        raise ReadError(f"{path} is no index of FAISS ({reason}); make it again") from None
+        raise ReadError(f"{path} is not an index of FAISS ({reason}); make it again") from None
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise ReadError(f"{path} is an index of distances, not of dot products; make it again")
     return index
@@ -296,7 +296,9 @@ def _read_trailer(path: Path) -> dict[str, Any] | None:
             length = size - len(marker) - len(recorded)
             found = _sha256(file, length)
     except OSError as error:
-        raise ReadError(f"{path} is no index of FAISS ({error.strerror}); make it again") from None
+        raise ReadError(
+            f"{path} is not an index of FAISS ({error.strerror}); make it again"
+        ) from None
     try:
         trailer: dict[str, Any] = json.loads(recorded)
         same = trailer["sha256"] == found and isinstance(trailer["store"], str)

@@ -69,8 +69,8 @@ class MinedNegatives:
     rows: of each query, the store's rows of its negatives, the nearest first.
     scores: their dot products.
     num_positives: documents left out as known positives.
-    num_equal_texts: as equal in text to a positive or to the query.
-    num_too_near: by the margins.
+    num_equal_texts: documents left out because their text equals a positive's or the query's.
+    num_too_near: documents left out by the margins.
     num_short: queries with fewer negatives than were requested.
     """
 
@@ -95,7 +95,7 @@ def mine_negatives(
 
     queries_QD: float32, of the model that made the store.
     positives: the store's rows of each query's known positives, at least one.
-    query_texts: of each query; a document of the same text is no negative.
+    query_texts: of each query; a document of the same text is not a negative.
     texts_of: returns the texts of rows, such as :func:`read_texts` does; None: texts are not
         compared.
 

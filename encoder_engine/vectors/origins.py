@@ -1,4 +1,4 @@
-"""Reads again the texts that stored vectors were made of, and compares them with the store."""
+"""Reads the source texts of stored vectors again, and compares them with the store's records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read the rows that no manifest records: none of a folder, all of a file."""
+    """Read the rows that no manifest records: all rows of a single file, none of a folder."""
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
@@ -87,4 +87,4 @@ def _others(store: StoredVectors) -> ReadError:
 
 
 def _leave_out(_error: RowError) -> None:
-    """Skip a bad row, as at embedding; a wrong guess fails the comparison."""
+    """Skip a bad row, as embedding would have; if it did not, the comparison fails."""

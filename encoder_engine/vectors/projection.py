@@ -33,7 +33,7 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
     method: ``"pca"`` takes the two principal components of all vectors, in two passes and constant
         memory; the largest entry of a component is positive. ``"umap"`` (extra ``plot``) fits the
         projected rows by cosine.
-    most_rows: of more rows, an evenly spaced subsample is projected.
+    most_rows: a store of more rows is subsampled evenly to this number.
     seed: of UMAP.
 
     Raises :class:`InputError` for vectors in bits and for fewer than three rows.

@@ -141,9 +141,9 @@ def search_copy(
 ) -> list[list[Hit]]:
     """Return each query's rows of the largest dot products among the copy's candidates.
 
-    oversampling: candidates of a hit, scored again by the store's vectors. With so many that all
-    rows are candidates the result is that of :func:`search_vectors`. Raises :class:`ShapeError` for
-    queries of another width.
+    oversampling: candidates per hit, rescored by the store's vectors. If all rows are candidates,
+    the result is that of :func:`search_vectors`. Raises :class:`ShapeError` for queries of another
+    width.
     """
     for name, value in (("num_hits", num_hits), ("oversampling", oversampling)):
         if isinstance(value, bool) or value < 1:

@@ -65,7 +65,7 @@ def search_vectors(
 def make_hits(
     store: StoredVectors, rows_QK: npt.NDArray[np.int64], scores_QK: npt.NDArray[Any]
 ) -> list[list[Hit]]:
-    """Return the hits of each query with their ids; a row below 0 is no hit."""
+    """Return the hits of each query with their ids; a row below 0 is not a hit."""
     names = store.identifiers({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     return [
         [

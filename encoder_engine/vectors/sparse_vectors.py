@@ -100,7 +100,10 @@ class SparseVectors:
 
     def _check_vocabulary(self, others: SparseVectors) -> None:
         if self.dimension != others.dimension:
-            raise ShapeError(f"vectors over {self.dimension} and over {others.dimension} tokens")
+            raise ShapeError(
+                f"vectors over vocabularies of {self.dimension} and {others.dimension} tokens "
+                "cannot be compared"
+            )
 
 
 def join_sparse(parts: Sequence[SparseVectors], dimension: int) -> SparseVectors:

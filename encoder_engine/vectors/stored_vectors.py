@@ -65,7 +65,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Hashing releases the GIL; more files at a time would only wait for the disk.
 _MOST_HASHED = 4
 _ID_COLUMN = "id"
-# The numbers of results that are no array.
+# The numbers of results that are not arrays.
 _NUMBERS = {"sparse": "values", "tokens": "vectors"}
 
 
@@ -108,7 +108,7 @@ class StoredVectors:
             self._parts = [_Part(path=self.path, checksums={})]
         for part in self._parts:
             if not part.path.is_file() or part.path.suffix not in ENDINGS:
-                raise ReadError(f"{part.path} is no file of vectors ({', '.join(ENDINGS)})")
+                raise ReadError(f"{part.path} is not a file of vectors ({', '.join(ENDINGS)})")
 
     def __repr__(self) -> str:
         return f"StoredVectors({str(self.path)!r})"
@@ -126,7 +126,7 @@ class StoredVectors:
 
     @cached_property
     def dimension(self) -> int:
-        """The numbers of a vector, D."""
+        """The number of features of a vector, D."""
         return len(self.first)
 
     @property
@@ -250,8 +250,8 @@ class StoredVectors:
         """
         if self.kind in _NUMBERS:
             raise InputError(
-                f"{self.path} holds {self.kind} results, which are no vectors [N, D]; read them by "
-                f".{self.kind}"
+                f"{self.path} holds {self.kind} results, which are not vectors [N, D]; read them "
+                f"by .{self.kind}"
             )
         if self.kind == "scores":
             yield from self._results("scores")
@@ -442,8 +442,8 @@ def load_vectors(path: str | os.PathLike[str], *, verify: bool = True) -> Stored
         stored.vectors, stored.ids, stored.rows, stored.manifest
 
     ``verify=False`` skips the comparison with the manifest's checksums, which takes about 1 s for a
-    GB and runs in parallel for several files. Raises :class:`ReadError` for a path that is no file
-    or folder of vectors, and for changed or damaged files.
+    GB and runs in parallel for several files. Raises :class:`ReadError` for a path that is not a
+    file or folder of vectors, and for changed or damaged files.
     """
     return StoredVectors(path, verify=verify)
 

@@ -62,19 +62,19 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.bias_gelu``."""
+    """Implement ``ops.bias_gelu``."""
     output: Tensor = _forward(input_TF, bias_F, _gelu(approximate), gated=False)
     return output
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.geglu``."""
+    """Implement ``ops.geglu``."""
     output: Tensor = _forward(input_TG, bias_G, _gelu(approximate), gated=True)
     return output
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Fulfil ``ops.swiglu``."""
+    """Implement ``ops.swiglu``."""
     output: Tensor = _forward(input_TG, bias_G, "silu", gated=True)
     return output
 

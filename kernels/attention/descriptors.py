@@ -1,7 +1,7 @@
 """Descriptors of keys and values for Hopper's tensor memory accelerator (TMA).
 
-One thread asks for a whole block by its coordinates. Pointers take 24 instructions and 16 registers
-of each thread for the same block, and a barrier between the copy and the product that reads it.
+One thread asks for a whole block by its coordinates. By pointers, the same block takes each thread
+24 instructions and 16 registers, and a barrier between the copy and the product that reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALIGNMENT = 16
 def descriptors(
     call: Call, launch: Launch
 ) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
-    """Return descriptors of keys and values, or None twice where the kernel reads by pointers."""
+    """Return descriptors of keys and values, or twice None if the kernel reads by pointers."""
     key, value = call.key_TKD, call.value_TKD
     if not (launch.described and can_describe(key) and can_describe(value)):
         return None, None
@@ -37,7 +37,7 @@ def can_describe(x_TKD: Tensor) -> bool:
     # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
     whole = head_dim >= 16 and head_dim == triton.next_power_of_2(head_dim)
     offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
-    # Rows of an expanded tensor are the same one, which is no stride for TMA.
+    # Rows of an expanded tensor are the same one, which is not a stride for TMA.
     apart = x_TKD.stride(0) >= x_TKD.shape[1] * head_dim
     return whole and apart and len(x_TKD) > 0 and all(offset % ALIGNMENT == 0 for offset in offsets)
 

@@ -65,13 +65,13 @@ class Gradients(NamedTuple):
 
 
 class Forward(Protocol):
-    """Computes the output, contiguous, and the log-sum-exps [H, M] (empty where not kept)."""
+    """The type of a forward: returns the output, contiguous, and log-sum-exps [H, M] or empty."""
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 
 
 class Backward(Protocol):
-    """Computes the gradients from that of the output."""
+    """The type of a backward: returns the gradients, given that of the output."""
 
     def __call__(  # noqa: D102
         self, grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call
@@ -79,7 +79,7 @@ class Backward(Protocol):
 
 
 class Attend(Protocol):
-    """Calls the operator and returns its output."""
+    """The type of the function that calls the operator and returns its output."""
 
     def __call__(  # noqa: D102
         self,

@@ -85,9 +85,9 @@ _attend = define_operator("attention", _forward, _backward, keeps_lse=True)
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
-    """Fulfil ``ops.attention``."""
+    """Implement ``ops.attention``."""
     if terms.bias_HR is not None:
-        # Entries of two bytes are no asynchronous copies: for heads of 64 the loop over the keys
+        # Entries of two bytes are not asynchronous copies: for heads of 64 the loop over the keys
         # then takes 808 issue cycles instead of 611, and with a window ptxas serialises its wgmma.
         terms = terms._replace(bias_HR=terms.bias_HR.float())
     if terms.disentangled is not None:

@@ -69,7 +69,7 @@ def attention_probabilities(
 def scores_of(
     query_QD: Tensor, key_KD: Tensor, head: int, start: int, places: list[int], terms: Terms
 ) -> Tensor:
-    """Return scores of the queries at these places of the sequence that begins at ``start``."""
+    """Return the scores of queries at these positions of the sequence that begins at ``start``."""
     scores_QK = terms.scale * (query_QD @ key_KD.T)
     key_places = torch.arange(len(key_KD), device=key_KD.device)
     query_places = torch.tensor(places, dtype=torch.int64, device=key_KD.device)

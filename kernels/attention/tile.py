@@ -84,9 +84,9 @@ def span(cu_pointer, sequence):
 
 @triton.jit
 def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr):
-    """Return the places of entries within their sequence; ``length`` for one beyond ``count``.
+    """Return the positions of entries within their sequence; ``length`` for one beyond ``count``.
 
-    Entry i is place i or, LISTED, the i-th place of the list.
+    Entry i is position i or, if LISTED, the i-th position of the list.
     """
     if LISTED:
         return tl.load(list_pointer + start + entries, mask=entries < count, other=length)

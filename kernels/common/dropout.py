@@ -3,9 +3,9 @@
 How it works: Philox 4x32 (Salmon et al. 2011) turns a counter into four random words, and backward
 draws the words of forward again. A call costs about 35 instructions, so the places that one thread
 holds share it: 16 attention weights, or 8 features of a row. Each place reads a whole word, rotated
-by 8 or 16 bits from that of its neighbour. Its probability is thus exact to 2^-32, and two places
-of a word are independent but for a share of 2^-8 (2^-16 for features) of the draws, where the
-leading bits alone do not decide.
+by 8 or 16 bits from that of its neighbour. The keep probability is thus exact to 2^-32. Two places
+that share a word are independent except in a fraction 2^-8 of the draws (2^-16 for features), where
+the leading bits do not decide.
 
 Seven rounds pass every test of TestU01's BigCrush (the paper's table 2); FlashAttention-2 uses as
 many.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Layout(Protocol):
-    """The places of B sequences among T packed rows."""
+    """The offsets of B sequences among T packed rows."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -48,7 +48,7 @@ class Selection(Protocol):
 
     @property
     def places(self) -> Tensor:
-        """The place of each selected row within its sequence, int32 [M]."""
+        """The position of each selected row within its sequence, int32 [M]."""
 
     def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
         """Return the common rows: their indices in this selection, int64, and a selection."""

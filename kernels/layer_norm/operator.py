@@ -159,7 +159,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.layer_norm``."""
+    """Implement ``ops.layer_norm``."""
     return _norm(
         input_TD, residual_TD, weight_D, bias_D, epsilon, dropout, return_sum, centred=True
     )
@@ -174,7 +174,7 @@ def rms_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.rms_norm``."""
+    """Implement ``ops.rms_norm``."""
     return _norm(input_TD, residual_TD, weight_D, None, epsilon, dropout, return_sum, centred=False)
 
 

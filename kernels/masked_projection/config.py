@@ -65,5 +65,5 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
 
 
 def padded(vocab_size: int) -> int:
-    """Return the columns of a row of stored logits in memory."""
+    """Return the number of columns, padding included, of a row of stored logits."""
     return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

@@ -101,7 +101,7 @@ def define_operator(
         predict: bool,
         weight_gradient_VE: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Fulfil ``ops.masked_cross_entropy``."""
+        """Implement ``ops.masked_cross_entropy``."""
         leaves = (hidden_ME, weight_VE, bias_V)
         terms = (label_smoothing, z_loss, ignore_index)
         # Where a backward pass is possible, forward keeps the logits' gradient for it.

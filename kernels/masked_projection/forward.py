@@ -40,8 +40,8 @@ def _load_logits(
 ):
     """Load logits in float32, with the bias; if MASKED, -inf beyond the vocabulary.
 
-    A vocabulary size is no multiple of 8, but the stride of a row is: a mask of whole vectors is by
-    the stride, and what lies between the two is replaced after loading.
+    The row stride is a multiple of 8, the vocabulary size need not be. The load is masked by the
+    stride, so that it takes whole vectors; columns beyond the vocabulary are replaced afterwards.
     """
     if not MASKED:
         x = tl.load(logits_pointer + columns).to(tl.float32)

@@ -1,6 +1,6 @@
-"""The logit of each row's label: one dot product a row, apart from the product with all tokens.
+"""The logit of each row's label: one dot product per row, apart from the GEMM over all tokens.
 
-Looking for it among all logits took three instructions a logit; this reads 4 E bytes a row.
+Selecting it among all logits took three instructions per logit; this reads 4 E bytes per row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _label_logits_kernel(
 
 @on_device
 def label_logits(given: Given) -> Tensor:
-    """Launch the kernel; returns float32 [M], NaN where a label is no token."""
+    """Launch the kernel; returns float32 [M], NaN for a label outside the vocabulary."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, width = hidden_ME.shape
     logits = torch.empty(num_rows, dtype=torch.float32, device=hidden_ME.device)

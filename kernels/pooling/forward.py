@@ -1,4 +1,4 @@
-"""The forward kernels of pooling: partial results of chunks, then one result a sequence.
+"""The forward kernels of pooling: partial results of chunks, then one result per sequence.
 
 A program sums 128 rows of a sequence, so that a long text is many programs' work. A second kernel
 adds the partial results of each sequence in a fixed order, scales and normalises.

@@ -88,7 +88,7 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def pooling(hidden_TD: Tensor, sequences: Layout, *, mode: str, normalize: bool) -> Tensor:
-    """Fulfil ``ops.pooling``."""
+    """Implement ``ops.pooling``."""
     tiles = sequences.tiles(CHUNK)
     output: Tensor = _forward(hidden_TD, sequences.cu_seqlens, tiles, mode, normalize)[0]
     return output

@@ -51,6 +51,6 @@ _rotate.register_autograd(_differentiate, setup_context=_setup_context)
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fulfil ``ops.rotary``."""
+    """Implement ``ops.rotary``."""
     rotated: tuple[Tensor, Tensor] = _rotate(query_THD, key_TKD, table_PD, position_ids_T, False)
     return rotated

@@ -67,7 +67,7 @@ def test_the_report_for_people_names_every_section(run: Run, model: Path) -> Non
 def test_a_good_model_is_described_down_to_a_first_vector(run: Run, model: Path) -> None:
     facts = report(run, "--model", model)["model"]
     assert facts["dimension"] == 16
-    assert facts["truncation"] == "at 16 tokens; the model can place 32"
+    assert facts["truncation"] == "at 16 tokens; the model has 32 positions"
     assert facts["first_vector"] == "16 features, length 1.000000"
     assert facts["pooling"] == "mean"
     assert "model.safetensors" in facts["files"]

@@ -214,14 +214,14 @@ def test_no_list_of_skipped_rows_is_removed_that_is_not_the_outputs(
     assert (result.code, "v.skipped.jsonl exists" in result.errors) == (1, True)
     assert (source.exists(), others.exists()) == (True, True)
     result = run(*command, "-o", tmp_path / "v.npy", "--overwrite")
-    assert (result.code, "is no list of skipped rows" in result.errors) == (1, True)
+    assert (result.code, "is not a list of skipped rows" in result.errors) == (1, True)
     assert others.read_text("utf-8") == '{"text": "a"}\n'
     others.write_text('{"file": "a", "number": 1, "reason": "b"}\n', encoding="utf-8")
     assert run(*command, "-o", tmp_path / "v.npy", "--overwrite").code == 0
     assert not others.exists()
     (tmp_path / "v.ids.txt").write_text("precious\nlines\n", encoding="utf-8")
     result = run(*command, "-o", tmp_path / "v.npy", "--overwrite")
-    assert (result.code, "no ids of these" in result.errors) == (1, True)
+    assert (result.code, "ids do not belong" in result.errors) == (1, True)
     assert (tmp_path / "v.ids.txt").read_text("utf-8") == "precious\nlines\n"
 
 

@@ -63,7 +63,7 @@ def test_what_is_no_index_of_the_store_is_refused(
     (tmp_path / "broken.faiss").write_bytes(b"nothing")
     for name in ("broken", "none"):
         result = run("search", store, "a", "--index", tmp_path / f"{name}.faiss")
-        assert (result.code, "no index of FAISS" in result.errors) == (1, True)
+        assert (result.code, "not an index of FAISS" in result.errors) == (1, True)
     vectors = np.random.default_rng(0).random((200, 16), dtype=np.float32)
     np.save(tmp_path / "other.npy", vectors)
     assert run("index", tmp_path / "other.npy", "-o", tmp_path / "other.faiss").code == 0

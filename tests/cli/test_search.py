@@ -120,7 +120,7 @@ def test_stores_that_cannot_be_searched_are_refused(
         assert (found.code, "must hold rows of vectors [N, D]" in found.errors) == (1, True)
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     assert "damaged" in run("search", tmp_path / "broken.npy", "a", "-m", model).errors
-    assert "no file of vectors" in run("search", tmp_path / "none.npy", "a", "-m", model).errors
+    assert "not a file of vectors" in run("search", tmp_path / "none.npy", "a", "-m", model).errors
 
 
 def test_a_flipped_bit_and_a_changed_manifest_are_refused(
@@ -140,7 +140,7 @@ def test_a_flipped_bit_and_a_changed_manifest_are_refused(
             True,
         )
     shard.unlink()
-    assert "part-00001.npy is no file of vectors" in run("search", out, "a").errors
+    assert "part-00001.npy is not a file of vectors" in run("search", out, "a").errors
     shard.write_bytes(whole)
     assert run("search", out, "a").code == 0
     for old, new in (

@@ -1,4 +1,4 @@
-"""Bias and GELU, each implementation beside plain PyTorch."""
+"""Bias and GELU, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed attention, each implementation beside PyTorch's own, with padding and without."""
+"""Packed attention, each implementation against PyTorch's own, with padding and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GeGLU and SwiGLU, each implementation beside plain PyTorch."""
+"""GeGLU and SwiGLU, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

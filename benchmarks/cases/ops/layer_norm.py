@@ -1,4 +1,4 @@
-"""Residual add and layer or RMS normalisation, each implementation beside plain PyTorch."""
+"""Residual add and layer or RMS normalisation, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense layer, each implementation beside plain PyTorch."""
+"""The dense layer, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

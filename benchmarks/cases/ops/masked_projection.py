@@ -1,4 +1,4 @@
-"""The masked-token head (``ops.masked_cross_entropy``), both ways, beside PyTorch's own."""
+"""The masked-token head (``ops.masked_cross_entropy``), both ways, against PyTorch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense layer with GELU and a packed weight, of compiled encoders, beside plain PyTorch."""
+"""The dense layer with GELU and a packed weight, of compiled encoders, against plain PyTorch."""
 
 from __future__ import annotations
 

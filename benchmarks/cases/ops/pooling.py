@@ -1,4 +1,4 @@
-"""Mean pooling with normalisation, each implementation beside plain PyTorch."""
+"""Mean pooling with normalisation, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as bytes with a scale each, each implementation beside plain PyTorch."""
+"""Rows as bytes with a scale each, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

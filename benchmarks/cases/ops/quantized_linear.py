@@ -1,4 +1,4 @@
-"""The dense layer in 8-bit integers, its result as floats and as bytes, beside plain PyTorch."""
+"""The dense layer in 8-bit integers, its result as floats and as bytes, against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings, each implementation beside plain PyTorch."""
+"""Rotary position embeddings, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedding sum and norm (``ops.embedding``), each implementation beside plain PyTorch."""
+"""The embedding sum and norm (``ops.embedding``), each implementation against plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader's gate asks for every token, for as many hidden ones as chance gives, for the loss."""
+"""The loader's gate checks every token, a plausible number of masked ones, and the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README's two commands, timed: what is recorded, and what is not."""
+"""Timing README's two commands records complete runs, and nothing of a failed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ceilings are rates that are really reached, and the operations are those that are run."""
+"""Peak rates are rates that were reached, and counted operations are those that run."""
 
 from __future__ import annotations
 

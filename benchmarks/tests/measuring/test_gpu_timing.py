@@ -1,4 +1,4 @@
-"""On a GPU the launches of a call are not a part of its time: the device waits for the host."""
+"""On a GPU, launch time on the host is not part of a call's time: the device waits for the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading reads one part of a checkpoint after the other: never is all of it there beside ours."""
+"""Loading reads one part of a checkpoint at a time: memory never holds the file and the model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def peak_share(directories: dict[str, Path], kind: str, precision: str) -> float:
-    """Say how much loading adds at most, as a share of the file."""
+    """Return the peak memory that loading adds, as a share of the file's size."""
     command: list[str | Path] = [
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""A call's parts are all there, make up the whole, and are told so."""
+"""A profile lists all parts of a call, and they add up to the whole."""
 
 from __future__ import annotations
 

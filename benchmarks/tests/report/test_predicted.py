@@ -1,4 +1,4 @@
-"""What is predicted is shown as such, from the table that the kernels are held to."""
+"""Predictions are shown as predictions, from the table that tests compare the kernels with."""
 
 from __future__ import annotations
 

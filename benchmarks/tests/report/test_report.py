@@ -356,7 +356,7 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
 
 
 def words_of(picture: Path) -> list[str]:
-    """Give all that is written in it; lines differ between versions of matplotlib."""
+    """Return all text in the picture; line breaks differ between versions of matplotlib."""
     found = re.findall(r"<text[^>]*>([^<]+)</text>", picture.read_text("utf-8"))
     assert len(found) > 5
     return found

@@ -1,4 +1,4 @@
-"""The targets: every one names a case that exists, and misses are told from what is unknown."""
+"""Every target names a case that exists, and missed targets are kept apart from unknown ones."""
 
 from __future__ import annotations
 

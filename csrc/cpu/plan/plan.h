@@ -17,7 +17,7 @@
 
 namespace encoder_engine {
 
-// What a row of a buffer stands for: a token, a selected token, a global token, a sequence, or a key.
+// The domain of a buffer: it has one row per token, selected token, global token, sequence, or key.
 // Keys are there where sequences share a prefix: a row for each token that a sequence sees, the
 // prefix's own rows repeated in each.
 enum class row_domain { tokens, selected, global, sequences, keys };
@@ -132,7 +132,7 @@ private:
         std::array<size_t, 5> row_bytes{};  // of each domain's memory
     };
     using step = std::function<void(const rows&)>;
-    // What run() needs of a batch, and what to say where it is not there.
+    // The inputs that run() needs from a batch, and the error message for a missing one.
     struct need {
         bool (*met)(const plan_batch&);
         const char* message;

@@ -1,4 +1,4 @@
-// SentencePiece's compiled normalization rules: a trie of keys, and what each of them becomes.
+// SentencePiece's compiled normalization rules: a trie of keys, and the replacement of each.
 #pragma once
 
 #include <cstdint>

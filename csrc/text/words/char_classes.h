@@ -91,7 +91,7 @@ struct char_classes {
     uint32_t tied_space(uint32_t ties);
     // Sets which of the 256 characters from 0x10000 + 256 * block on are letters, by their bits.
     void set_astral(uint32_t block, const uint64_t (&bits)[4]);
-    // Says that the character may start an added token.
+    // Marks the character as one that may start an added token.
     void mark_start(uint32_t code);
     // Fills the ASCII tables from `wide`, once all characters are set.
     void finish();

@@ -8,7 +8,7 @@
 
 namespace encoder_engine {
 
-// The words of the next characters of a text: bytes where all of them are ASCII, else 16-bit units.
+// The words of the next characters of a text: in bytes if all characters are ASCII, else in 16-bit units.
 struct word_chunk {
     static constexpr int kCharacters = 1024;  // of the text, at most
     static constexpr int kUnits = 2 * kCharacters;

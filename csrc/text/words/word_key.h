@@ -13,7 +13,7 @@ struct word_key {
     uint64_t parts[kNumParts];
     uint64_t hash;  // to be used from the top
 
-    // From `size` <= 16 bytes; 16 must be readable.
+    // Makes the key of `size` <= 16 bytes; all 16 bytes must be readable.
     static word_key read(const uint8_t* bytes, int64_t size) {
         uint64_t low, high;
         std::memcpy(&low, bytes, 8);

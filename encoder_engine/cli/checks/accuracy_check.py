@@ -42,7 +42,7 @@ EXAMPLES = (
 def check_accuracy(
     name: str, source: str | None, column: str | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Compare a model's precisions; one that is too far from the truth becomes a finding.
+    """Compare a model's precisions with float64; one that is not accurate becomes a finding.
 
     ``source``: a file of texts, of which the first are read; None: the examples.
     ``column``: the column of the texts.

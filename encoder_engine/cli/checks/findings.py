@@ -1,4 +1,4 @@
-"""Derives findings from the facts of ``doctor``: faults and advice, each with its mend."""
+"""Derives findings from the facts of ``doctor``: faults and advice, each with its remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from encoder_engine.cli.checks.machine import num_threads
 
-# Extras for developing the engine, whose absence is no finding.
+# Extras for developing the engine, whose absence is not a finding.
 _DEVELOPERS = {"bench", "dev"}
 
 Level = Literal["problem", "advice", "note"]
@@ -15,7 +15,7 @@ Level = Literal["problem", "advice", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding and its mend; levels: problem (does not work), advice (speed), note (optional)."""
+    """A finding and its remedy; levels: problem (broken), advice (speed), note (optional)."""
 
     level: Level
     what: str

@@ -153,7 +153,7 @@ def _memory_bytes() -> int | None:
 
 
 def num_threads() -> int:
-    """Return the threads of an embedder on the CPU; without the extension, those of PyTorch."""
+    """Return the number of threads of an embedder on the CPU; without the extension, PyTorch's."""
     native = _extension()
     if native is not None:
         return int(native.default_threads())

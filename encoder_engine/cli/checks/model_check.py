@@ -75,12 +75,14 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
         "normalized": recipe.normalized,
         "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
         "vocabulary": f"tokenizer {known}, model {table}",
-        "truncation": f"at {embedder.max_seq_length} tokens; the model can place {spec.max_length}",
+        "truncation": (
+            f"at {embedder.max_seq_length} tokens; the model has {spec.max_length} positions"
+        ),
     }
 
 
 def _describe_engine(embedder: Embedder) -> str:
-    """Name the engine, and why it is not the compiled one."""
+    """Name the engine, with the reason why it is not the compiled one."""
     from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
 
     engine = embedder.engine

@@ -1,4 +1,4 @@
-"""``encoder-engine fill-mask`` and ``score``: what a masked language model predicts."""
+"""``encoder-engine fill-mask`` and ``score``: predictions and scores of a masked language model."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def finetune(task: str, output: str, **options: Any) -> None:
             facts = score_facts({name: found.mean for name, found in intervals.items()}, intervals)
             print_facts(f"Mean of {len(runs)} seeds, 95% t interval; selected on dev", facts)
             for folder in degenerate:
-                click.echo(f"learned nothing: {folder}", err=True)
+                click.echo(f"warning: the model in {folder} learned nothing (degenerate)", err=True)
         return
     tuner = FineTuner(recipe, Path(output))
     try:

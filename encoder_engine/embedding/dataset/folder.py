@@ -332,8 +332,9 @@ class ShardFolder:
             self._records.append(record)
         elif record != before:
             raise ResumeError(
-                f"{self._folder / names[0]} was made again, and differs from its record: bits "
-                "depend on the batch or the machine; copy the former file back"
+                f"{self._folder / names[0]} was computed again, and its SHA-256 differs from the "
+                "recorded one, because the last bits of vectors depend on the batch or the "
+                "machine; copy the former file back"
                 f"{self._restart_advice()}"
             )
         self._missing.discard(shard.number)

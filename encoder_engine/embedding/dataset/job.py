@@ -164,8 +164,8 @@ def _refuse_others_beside(job: DatasetJob) -> None:
     listed, ids = job.skipped_path, ids_path(job.output)
     if listed.exists() and not is_list_of_skipped(listed):
         raise OutputError(
-            f"{listed} is no list of skipped rows, and would be removed; move it away, or choose "
-            "another name"
+            f"{listed} is not a list of skipped rows, and this run would remove it; move the file "
+            "away, or choose another name"
         )
     if job.output.suffix == ".npy" and (ids.exists() or ids.is_symlink()):
         _refuse_ids_of_others(job.output, ids)
@@ -176,8 +176,8 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
         if _cut_off_at_its_end(output):
             return
         raise OutputError(
-            f"{ids} is there without {output}, so its vectors are unknown, and would be "
-            "removed; move the file away, or choose another name"
+            f"{ids} exists without {output}, so the vectors of its ids are unknown, and this run "
+            "would remove it; move the file away, or choose another name"
         )
     try:
         with damage(output):
@@ -191,8 +191,9 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
         ) from error
     if num_ids != num_rows:
         raise OutputError(
-            f"{ids} has {num_ids} lines, {output} {num_rows} rows, so they are no ids of these "
-            "vectors, and would be removed; move the file away, or choose another name"
+            f"{ids} has {num_ids} lines and {output} has {num_rows} rows, so the ids do not belong "
+            "to these vectors, and this run would remove them; move the file away, or choose "
+            "another name"
         )
 
 
@@ -233,7 +234,7 @@ def _check_folder(job: DatasetJob, files: list[Path]) -> None:
     if folder.suffix in ENDINGS:
         raise OutputError(f"{folder} names a file; name a folder for the shards, such as vectors/")
     if not folder.exists() and not folder.absolute().parent.is_dir():
-        raise OutputError(f"{folder.parent} is no directory; make it first")
+        raise OutputError(f"{folder.parent} is not a directory; make it first")
     place = folder if folder.is_dir() else folder.absolute().parent
     if not os.access(place, os.W_OK | os.X_OK):
         raise OutputError(f"{place} is not writable; choose another place")

@@ -54,7 +54,7 @@ class Journal:
 
     def _read(self) -> None:
         if self.path.is_symlink() or not self.path.is_file():
-            raise OutputError(f"{self.path} is no plain file; name another folder")
+            raise OutputError(f"{self.path} is not a plain file; name another folder")
         whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
         self._torn = bool(torn)
         former = self.path.name == FORMER_NAMES[JOURNAL_NAME]

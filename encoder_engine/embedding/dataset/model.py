@@ -69,7 +69,7 @@ class JobModel(Protocol):
         """Check the options of a call and fill in the model's settings."""
 
     def stored_dimension(self, options: Any) -> int:
-        """Return the numbers of a stored row, or of each of its tokens."""
+        """Return the length of a stored vector: of a row, or of each token of a row."""
 
     def describe_model(self) -> dict[str, Any]:
         """Return what a plan records of the model beside its engine, as values of JSON."""

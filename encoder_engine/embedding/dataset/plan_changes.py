@@ -52,7 +52,7 @@ def plan_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def _with_engine(plan: dict[str, Any]) -> dict[str, Any]:
     """Add the engine that computes the vectors of a plan that names none.
 
-    Plans of a version without engines always name PyTorch, even where its version decided no bit.
+    Plans of a version without engines always name PyTorch, even if its version had no effect.
     """
     model = plan.get("model", {})
     if "engine" in model:

@@ -97,7 +97,7 @@ def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise OutputError(f"{target} exists; name a new folder, or pass overwrite (--overwrite)")
     if not target.is_dir():
-        raise OutputError(f"{target} is no folder; name another")
+        raise OutputError(f"{target} is not a folder; name another")
     if any(target.iterdir()) and not any(target.rglob(COMPILED)):
         raise OutputError(
             f"{target} holds no compiled model, and its files would be lost; name a new folder, or "

@@ -203,7 +203,7 @@ def module_folder(path: Path, stated: JsonValue) -> Path:
         target = (path.parent / folder).resolve()
         target.is_dir()
     except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a surrogate
-        raise ConfigError(f"{path}: module path {folder!a} is no path: {error!a}") from error
+        raise ConfigError(f"{path}: module path {folder!a} is not a path: {error!a}") from error
     if not target.is_relative_to(path.parent.resolve()):
         raise ConfigError(f"{path}: module path {folder!r} leads out of the directory")
     return target

@@ -131,8 +131,8 @@ def read_linear(path: Path) -> DenseModule:
         shape = shapes.get("weight", ())
         if len(shape) != 2 or shapes != {"weight": shape, "bias": shape[:1]}:
             raise CheckpointFileError(
-                f"{path} is no linear layer: it holds {_described(shapes)}, expected weight [N, K] "
-                "and bias [N]"
+                f"{path} is not a linear layer: it holds {_described(shapes)}, expected weight "
+                "[N, K] and bias [N]"
             )
         weight, bias = (_as_float32(path, name, tensors[name]) for name in ("weight", "bias"))
     return DenseModule(weight_NK=weight, bias_N=bias)

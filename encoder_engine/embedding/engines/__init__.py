@@ -1,1 +1,1 @@
-"""Engines: what computes vectors and scores of token rows, with PyTorch or without."""
+"""Engines: compute vectors and scores of token rows, with PyTorch or without."""

@@ -54,7 +54,7 @@ MOST_STACKS = 2
 class CompiledEngine:
     """An engine over a :class:`CompiledEncoder`.
 
-    It fulfils :class:`VectorEngine`, and with the head of a classifier or of a masked LM
+    It implements :class:`VectorEngine`, and with the head of a classifier or of a masked LM
     :class:`ScoringEngine` or :class:`VocabularyEngine`.
     """
 
@@ -89,7 +89,7 @@ class CompiledEngine:
 
     @property
     def num_threads(self) -> int:
-        """The threads of a call."""
+        """The number of threads of a call."""
         return self.encoder.num_threads
 
     @property
@@ -102,7 +102,7 @@ class CompiledEngine:
         return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
-        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        """Implement :meth:`VectorEngine.save_encoder`."""
         save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class CompiledEngine:
         dimension: int | None = None,
         layers: Layers | None = None,
     ) -> Vectors:
-        """Fulfil :meth:`VectorEngine.pooled`."""
+        """Implement :meth:`VectorEngine.pooled`."""
         full = self.modules.width(self.spec.width * len(modes))
         is_cut = dimension is not None and dimension < full
         at_once = normalized and not is_cut and not self.modules
@@ -149,7 +149,7 @@ class CompiledEngine:
         normalized: bool = False,
         dimension: int | None = None,
     ) -> tuple[Vectors | None, ...]:
-        """Fulfil :meth:`VectorEngine.several`."""
+        """Implement :meth:`VectorEngine.several`."""
         with _memory():
             hidden_TD = self._hidden(rows, None)
             pooled = None
@@ -199,14 +199,14 @@ class CompiledEngine:
         modules: ModuleStack = EMPTY_STACK,
         normalized: bool = False,
     ) -> Vectors:
-        """Fulfil :meth:`VectorEngine.token_vectors`."""
+        """Implement :meth:`VectorEngine.token_vectors`."""
         with _memory():
             vectors = self._hidden(rows, layers)
             vectors = self._packed(modules)(vectors, num_threads=self.num_threads)
             return self._normalize(vectors) if normalized else vectors
 
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
-        """Fulfil :meth:`ScoringEngine.scores`."""
+        """Implement :meth:`ScoringEngine.scores`."""
         with _memory():
             logits_BC: Vectors = self.encoder.logits(rows.ids, rows.cu_seqlens, rows.type_ids)
         if activation == "identity":
@@ -221,7 +221,7 @@ class CompiledEngine:
     def vocabulary(
         self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation
     ) -> Vectors:
-        """Fulfil :meth:`VocabularyEngine.vocabulary`."""
+        """Implement :meth:`VocabularyEngine.vocabulary`."""
         with _memory():
             logits_TV: Vectors = self.encoder.logits(rows.ids, rows.cu_seqlens, rows.type_ids)
             # The transformation never falls, so it keeps the greatest.
@@ -290,7 +290,7 @@ class CompiledCausalEngine(CompiledEngine):
         self.vocabulary_layer = Vocabulary(weight_VD, softcap=layer.softcap)
 
     def log_probabilities(self, rows: TokenRows) -> Vectors:
-        """Fulfil :meth:`CausalEngine.log_probabilities`."""
+        """Implement :meth:`CausalEngine.log_probabilities`."""
         found = np.zeros(len(rows.ids), dtype=np.float32)
         is_first = np.zeros(len(rows.ids) + 1, dtype=bool)
         is_first[rows.cu_seqlens] = True
@@ -303,7 +303,7 @@ class CompiledCausalEngine(CompiledEngine):
         return found
 
     def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
-        """Fulfil :meth:`CausalEngine.last_logits`."""
+        """Implement :meth:`CausalEngine.last_logits`."""
         with _memory():
             last_BD = self.pooled(rows, modes=("lasttoken",))
             return self.vocabulary_layer.logits(

@@ -158,7 +158,7 @@ class EncoderModule(_ModuleEngine):
         return self.modules.join_fingerprint(super().fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
-        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        """Implement :meth:`VectorEngine.save_encoder`."""
         self.encoder.save_pretrained(directory)
 
     def pooled(
@@ -171,7 +171,7 @@ class EncoderModule(_ModuleEngine):
         dimension: int | None = None,
         layers: Layers | None = None,
     ) -> Vectors:
-        """Fulfil :meth:`VectorEngine.pooled`."""
+        """Implement :meth:`VectorEngine.pooled`."""
         alone = modes in _ONE_ROW and not num_prompt_tokens and layers is None
 
         def compute() -> Tensor:
@@ -219,7 +219,7 @@ class EncoderModule(_ModuleEngine):
         normalized: bool = False,
         dimension: int | None = None,
     ) -> tuple[Vectors | None, ...]:
-        """Fulfil :meth:`VectorEngine.several`."""
+        """Implement :meth:`VectorEngine.several`."""
 
         def compute() -> tuple[Tensor | None, ...]:
             batch = self._batch(rows)
@@ -248,7 +248,7 @@ class EncoderModule(_ModuleEngine):
         modules: ModuleStack = EMPTY_STACK,
         normalized: bool = False,
     ) -> Vectors:
-        """Fulfil :meth:`VectorEngine.token_vectors`."""
+        """Implement :meth:`VectorEngine.token_vectors`."""
 
         def compute() -> Tensor:
             batch = self._batch(rows)
@@ -293,7 +293,7 @@ class CausalModule(EncoderModule):
         self.weight_VD, self.softcap = weight_VD, layer.softcap
 
     def log_probabilities(self, rows: TokenRows) -> Vectors:
-        """Fulfil :meth:`CausalEngine.log_probabilities`."""
+        """Implement :meth:`CausalEngine.log_probabilities`."""
 
         def compute() -> Tensor:
             batch = self._batch(rows)
@@ -319,7 +319,7 @@ class CausalModule(EncoderModule):
         return self._run(compute)
 
     def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
-        """Fulfil :meth:`CausalEngine.last_logits`."""
+        """Implement :meth:`CausalEngine.last_logits`."""
 
         def compute() -> Tensor:
             batch = self._batch(rows)
@@ -358,7 +358,7 @@ class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
         return len(self.model.id2label)
 
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
-        """Fulfil :meth:`ScoringEngine.scores`."""
+        """Implement :meth:`ScoringEngine.scores`."""
         self.model.eval()
 
         def compute() -> Tensor:
@@ -374,7 +374,7 @@ class MaskedLMModule(_HeadEngine[MaskedLM]):
     def vocabulary(
         self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation
     ) -> Vectors:
-        """Fulfil :meth:`VocabularyEngine.vocabulary`."""
+        """Implement :meth:`VocabularyEngine.vocabulary`."""
         self.model.eval()
         return self._run(partial(self._weights, rows, pooling, activation))
 

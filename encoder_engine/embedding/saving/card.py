@@ -31,7 +31,7 @@ def write_card(
     if (folder / CARD).exists():
         return
     lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
-    # A path of this machine is no id of the hub.
+    # A path of this machine is not an id of the hub.
     if base_model and base_model.count("/") <= 1 and not base_model.startswith((".", "/")):
         lines.append(f"base_model: {base_model}")
     lines += ["tags:", "- sentence-transformers", "- feature-extraction", "---", ""]

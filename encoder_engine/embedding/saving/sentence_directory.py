@@ -45,7 +45,7 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
     check_no_leftovers(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # A directory without this file is no model: the new parts never meet the old ones.
+        # A directory without this file is not a model: the new parts never meet the old ones.
         (folder / MODULES).unlink(missing_ok=True)
     parts.engine.save_encoder(folder)
     parts.tokenizer.save(folder)

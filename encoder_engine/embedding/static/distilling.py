@@ -1,10 +1,11 @@
 """Distills an encoder into a static table, as model2vec does.
 
 How it works: each token of the vocabulary is a text of its own, [CLS] token [SEP]. The encoder
-computes all 30,000 in batches, which takes seconds, and their states are pooled. The principal
-components of the vectors keep most of what they say in fewer features, and centre them, which
-removes what all tokens share. Tokens are weighted by smooth inverse frequency (Arora et al. 2017):
-a / (a + p), with Zipf's law for p, since vocabularies stand in the order of frequency.
+computes all 30,000 in batches, which takes seconds, and their states are pooled. The vectors are
+centred, which removes the mean of all tokens, and projected to their principal components, which
+keep most of the variance in fewer features. Tokens are weighted by smooth inverse frequency (Arora
+et al. 2017): a / (a + p), with Zipf's law for p, since vocabularies stand in the order of
+frequency.
 
 Dimensions: V tokens, D features of the encoder, K features kept.
 """
@@ -140,7 +141,7 @@ def _static_spec(
     try:
         removed = re.compile(remove_tokens)
     except re.error as error:
-        raise InputError(f"remove_tokens is no regular expression: {error}") from error
+        raise InputError(f"remove_tokens is not a regular expression: {error}") from error
     ordered = sorted(model.vocab.items(), key=lambda item: item[1])
     special = {token.content for token in spec.added_tokens} | {model.unk_token}
     kept = [(t, number) for t, number in ordered if t in special or not removed.match(t)]

@@ -365,7 +365,7 @@ class StaticEmbedder(QueryMethods):
         )
 
     def stored_dimension(self, options: EncodeOptions) -> int:
-        """Return the numbers of a stored vector: features, or bytes of packed bits."""
+        """Return the length of a stored vector: features, or bytes of packed bits."""
         return -(-options.dimension // 8) if "binary" in options.precision else options.dimension
 
     def describe_model(self) -> dict[str, Any]:
@@ -442,7 +442,7 @@ class StaticEmbedder(QueryMethods):
         return TokenizedTexts(encoding=encoding, first_row=first_row, cut=cut, seconds=seconds)
 
     def _most_characters(self) -> int | None:
-        """Return the characters of a text that model2vec reads; None: all."""
+        """Return the most characters of a text that model2vec reads; None: no limit."""
         settings = self.model.settings
         if settings.rules != "model2vec" or settings.max_length is None:
             return None

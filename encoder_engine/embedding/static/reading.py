@@ -173,8 +173,8 @@ def _read_table(folder: Path, left_out: int) -> StaticTable:
         unexpected = sorted(tensors.keys() - {*_TABLES, "mapping", "weights"})
         if len(found) != 1 or unexpected:
             raise TensorNamesError(
-                f"{folder} holds the tensors {', '.join(sorted(tensors))}; expected one of "
-                f"{' and '.join(_TABLES)}, and beside it mapping and weights or nothing",
+                f"{folder} holds the tensors {', '.join(sorted(tensors))}; expected "
+                f"exactly one of {' and '.join(_TABLES)}, and optionally mapping and weights",
                 missing=[] if found else [_TABLES[0]],
                 unexpected=unexpected,
             )

@@ -1,4 +1,4 @@
-"""Computes token rows batch by batch on an engine, smaller ones where a device is too small."""
+"""Computes token rows batch by batch on an engine; halves batches that exceed its memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compute_batches(
     numbers: RowArray | None = None,
     row_name: str = "text",
 ) -> Iterator[tuple[RowArray, Computed]]:
-    """Yield the rows of each batch and what ``compute`` makes of them, the longest rows first.
+    """Yield the rows of each batch and the result of ``compute``, the longest rows first.
 
     batch_tokens: the most tokens of a batch.
     batch_size: the most rows of a batch; None: no limit.

@@ -26,7 +26,7 @@ class Texts:
 def open_texts(texts: object) -> Texts:
     """Open a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
 
-    Raises :class:`TextError` for a value that is no text (with its row, while drawing) and
+    Raises :class:`TextError` for a value that is not a text (with its row, while drawing) and
     :class:`InputError` for a set or a mapping.
     """
     if isinstance(texts, np.ndarray):

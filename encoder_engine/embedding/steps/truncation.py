@@ -40,8 +40,9 @@ class TruncationNotice:
     def of(cls, parts: EmbedderParts, on_truncation: OnTruncation) -> TruncationNotice:
         """Make the notice of an embedder's call, with advice that fits its limit."""
         positions, limit = parts.engine.spec.max_length, parts.max_seq_length
+        room = "" if positions is None else f" (the model has {positions} positions)"
         raised = (
-            f"raise max_seq_length (the model can place {positions}) or "
+            f"raise max_seq_length{room} or "
             if positions is None or (limit or 0) < positions
             else ""
         )
@@ -51,7 +52,8 @@ class TruncationNotice:
     def observe(self, truncated: np.ndarray[Any, np.dtype[np.bool_]], first_row: int = 0) -> None:
         """Count the truncated rows of a window, bool [n].
 
-        Raises :class:`SequenceLengthError` for the first one with ``on_truncation="error"``.
+        Raises :class:`SequenceLengthError` for the first truncated row with
+        ``on_truncation="error"``.
         """
         self.num_rows += len(truncated)
         self.num_truncated += int(truncated.sum())

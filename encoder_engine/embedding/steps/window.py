@@ -89,7 +89,7 @@ class TokenizedWindow:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResultWindow:
-    """The results of consecutive rows that are no vectors [n, D], and their counts.
+    """The results of consecutive rows that are not vectors [n, D], and their counts.
 
     vectors: the sparse vectors, the vectors of tokens, or the scores of n rows.
     Other fields: see :class:`EmbeddedWindow`.
@@ -218,8 +218,9 @@ def tokenize_texts(
 ) -> TokenizedWindow:
     """Tokenize a window of a stream, each text after the prompt, and count its truncated texts.
 
-    Raises :class:`TextError` for a value that is no text, and :class:`InputError` for a text with
-    no token but the ``num_prompt_tokens`` that are not pooled. Both name the row in the stream.
+    Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
+    with no token but the ``num_prompt_tokens`` that are not pooled. Both name the row in the
+    stream.
     """
     start = time.perf_counter()
     texts = [prompt + text for text in window] if prompt else window

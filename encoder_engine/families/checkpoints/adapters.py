@@ -163,7 +163,7 @@ def merge_adapters(
 
 
 def check_no_leftovers(directory: Path) -> None:
-    """Raise :class:`OutputError` where a checkpoint would be saved beside files that change it.
+    """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
     Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
     """
@@ -226,7 +226,7 @@ def _merge_peft(
             parts[match["module"]].tensors[part] = tensor
         elif ".lora_" in name:
             raise UnsupportedFeatureError(
-                f"{path} holds {name}, which is no part of a plain LoRA (A and B); merge it first "
+                f"{path} holds {name}, which is not part of a plain LoRA (A and B); merge it first "
                 "with peft's merge_and_unload()"
             )
         else:
@@ -308,7 +308,7 @@ def _alpha(config: JsonValue, module: str, rank: int) -> float:
         try:
             matches = re.match(rf"(.*\.)?({key})$", module) is not None
         except re.error as error:
-            raise pattern.fail(f"{key!r} is no regular expression: {error}") from error
+            raise pattern.fail(f"{key!r} is not a regular expression: {error}") from error
         if matches:
             alpha = value.number(least=0)
             break

@@ -263,7 +263,7 @@ def _drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> No
     if kept is not copied and not _equal(kept.read(), copied.read()):
         raise CheckpointFileError(
             f"{copy} should equal {original}, but they differ; the checkpoint is damaged, or "
-            "its model was trained with tables of their own, which is not supported"
+            "its model was trained with untied tables, which is not supported"
         )
 
 

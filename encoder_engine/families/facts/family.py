@@ -77,7 +77,7 @@ class Family:
     ``code``: the values of ``auto_map`` whose code computes this family; ``recognised_by_code``: a
     configuration without them is of another family.
     ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
-    head, where it may be left out if it is the table of tokens; None: it is no causal model.
+    head, where it may be left out if it is the table of tokens; None: it is not a causal model.
     ``vocabulary_tied``: it is the table of tokens, where the configuration does not say so.
     ``in_place``: transformers' own models of it can compute with the engine (integrations).
     """

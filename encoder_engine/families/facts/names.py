@@ -27,7 +27,7 @@ class Origin(NamedTuple):
     rows: tuple[int, ...] | None = None
 
     def rows_of(self, total: int) -> tuple[int, ...]:
-        """Return the rows of each tensor, of ``total`` together."""
+        """Return the number of rows of each tensor, of ``total`` rows together."""
         count = len(self.names)
         return (total // count,) * count if self.rows is None or count == 1 else self.rows
 

@@ -45,7 +45,7 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the field of a dotted path, of the first block; None where there is none."""
+    """Return the field of a dotted path in the first block; None if there is none."""
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None

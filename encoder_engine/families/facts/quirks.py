@@ -153,7 +153,7 @@ class FeedForwardName:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The code in a model's repository, which alone tells its family from another one."""
+    """The code in a model's repository, the only mark that tells its family from another one."""
 
     auto_map: tuple[tuple[str, str], ...]
 
@@ -163,7 +163,7 @@ class OwnCode:
         return ("auto_map",)
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
-        """Return the spec: the code was compared with the family's when that was found."""
+        """Return the spec unchanged: the code was checked when the family was recognised."""
         return spec
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:

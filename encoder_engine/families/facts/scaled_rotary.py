@@ -50,7 +50,7 @@ class ScaledRope:
 
 
 def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
-    """Read a rotary embedding; ``longest``: of texts, where the original length is not stated.
+    """Read a rotary embedding; ``longest``: the original length, if it is not stated.
 
     Raises :class:`UnsupportedFeatureError` for another ``rope_type``.
     """

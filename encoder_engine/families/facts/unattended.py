@@ -1,4 +1,4 @@
-"""Decides where an encoder can leave tokens unattended, as ColBERT does with masked ones."""
+"""Decides whether an encoder can have tokens that nothing attends to, as in ColBERT's queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["refuse_unattended"]
 
 
 def refuse_unattended(spec: EncoderSpec, longest: int) -> str | None:
-    """Return why texts of ``longest`` tokens cannot have unattended ones, or None."""
+    """Return the reason why texts of ``longest`` tokens cannot have unattended tokens, or None."""
     blocks = spec.blocks
     if spec.convolution is not None or any(b.attention.global_projections for b in blocks):
         return (

@@ -79,7 +79,7 @@ def _write_model(
     encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
     try:
         target.mkdir(parents=True, exist_ok=True)
-        # Until the new configuration is there the directory is no model: the old weights must
+        # Until the new configuration is there the directory is not a model: the old weights must
         # never be read by the new configuration, nor the new ones by the old.
         for name in (CHECKSUMS, "config.json"):
             (target / name).unlink(missing_ok=True)

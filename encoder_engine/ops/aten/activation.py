@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.bias_gelu``."""
+    """Implement ``ops.bias_gelu``."""
     return F.gelu(input_TF if bias_F is None else input_TF + bias_F, approximate=approximate)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.geglu``."""
+    """Implement ``ops.geglu``."""
     x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
     return F.gelu(x, approximate=approximate) * gate
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Fulfil ``ops.swiglu``."""
+    """Implement ``ops.swiglu``."""
     x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
     return F.silu(x) * gate

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Fulfil ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
+    """Implement ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
     if torch.compiler.is_compiling() and terms.disentangled is None:
         # The lengths are values on the host, which a trace cannot read.
         return attend_traced(query_MHD, key_TKD, value_TKD, sequences, terms)
@@ -36,7 +36,7 @@ def attention(
 def attention_probabilities(
     query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Fulfil ``ops.attention_probabilities``."""
+    """Implement ``ops.attention_probabilities``."""
     num_heads = query_THD.shape[1]
     group_size = num_heads // key_TKD.shape[1]
     longest = sequences.max_seqlen

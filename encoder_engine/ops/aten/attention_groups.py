@@ -37,7 +37,7 @@ def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
 def attend_group(
     group: Group, query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, terms: Terms
 ) -> Tensor:
-    """Call SDPA for a group; its rows, [n * Q, H, D]."""
+    """Call SDPA for a group; return its rows, [n * Q, H, D]."""
     mask = mask_of(group, terms, query_nHQD)
     if terms.disentangled is not None:
         mask = add_mask(position_scores(group, terms, query_nHQD, key_nKLD), mask)
@@ -78,7 +78,7 @@ def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
 
 
 def distances_of(group: Group, like: Tensor) -> Tensor:
-    """Return key's place less query's, int64 [1 or n, Q, L]."""
+    """Return key position minus query position, int64 [1 or n, Q, L]."""
     places = torch.arange(group.length, device=like.device)
     queries = places[None] if group.places is None else group.places
     return places - queries[:, :, None]
@@ -105,8 +105,9 @@ def position_scores(group: Group, terms: Terms, query_nHQD: Tensor, key_nKLD: Te
 def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
     """Return the product of each row with each vector, [n, H, L, N].
 
-    Both are made contiguous for any n: of views, matmul copies those of several sequences but not
-    of one, and MKL then sums the rows of one or two tokens in another order. A single head of one
+    Both are made contiguous for any n. Of views, matmul copies those of several sequences but not
+    those of one, and MKL then sums the rows of one or two tokens in another order. A single head of
+    one
     sequence is computed twice: a batch of 1 calls another, multi-threaded MKL routine.
     """
     vectors_HDN = vectors_NHD.to(rows_nHLD.dtype).permute(1, 2, 0)
@@ -123,7 +124,7 @@ def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
 
 
 def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
-    """Return where the query or the key is a global row, bool [n, 1, Q, L]."""
+    """Mark pairs whose query or key is a global row, bool [n, 1, Q, L]."""
     assert terms.global_rows is not None
     num_rows = terms.global_rows.sequences.num_tokens
     everywhere_T = torch.zeros(num_rows, dtype=torch.bool, device=like.device)

@@ -1,4 +1,4 @@
-"""Packed attention by SDPA with gradients: rows are sorted by length once, not once a group.
+"""Packed attention by SDPA with gradients: sorts rows by length once instead of once per group.
 
 Gathering each group's rows from the packed tensor would cost a gradient tensor of all rows for each
 group in backward. Sorting moves all groups in one step, and back in one.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Queries(NamedTuple):
-    """The selected rows by group, padded to one number per sequence by repeating some."""
+    """The selected rows by group, padded to equally many per sequence by repeating some."""
 
     numbers: list[int]  # queries of each sequence, by group
     rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group

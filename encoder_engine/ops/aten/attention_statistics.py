@@ -32,7 +32,7 @@ TILE = 2**19
 def attention_statistics(
     query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, marks_TC: Tensor, terms: Terms
 ) -> tuple[Tensor, ...]:
-    """Fulfil ``ops.attention_statistics``."""
+    """Implement ``ops.attention_statistics``."""
     num_tokens, num_heads = query_THD.shape[:2]
     wide = torch.promote_types(query_THD.dtype, torch.float32)
     found = query_THD.new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1], dtype=wide)

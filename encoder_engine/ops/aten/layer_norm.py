@@ -20,7 +20,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.layer_norm``."""
+    """Implement ``ops.layer_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
     return output_TD, summed_TD if return_sum else None
@@ -35,7 +35,7 @@ def rms_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.rms_norm``."""
+    """Implement ``ops.rms_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
     return output_TD, summed_TD if return_sum else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Fulfil ``ops.linear``."""
+    """Implement ``ops.linear``."""
     if not _by_onednn(input_TK) or _transformed():
         return F.linear(input_TK, weight_NK, bias_N)
     # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single

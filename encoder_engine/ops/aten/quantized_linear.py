@@ -65,7 +65,7 @@ def quantized_linear(
     dtype: torch.dtype,
     gelu: str | None,
 ) -> Tensor:
-    """Fulfil ``ops.quantized_linear``."""
+    """Implement ``ops.quantized_linear``."""
     output_TN = torch.empty(len(input_TK), weight.shape[0], dtype=dtype)
     for rows, sums_tN in _chunks(input_TK, weight):
         output_TN[rows] = _finish(sums_tN, scale_T[rows], weight, gelu)
@@ -75,7 +75,7 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Fulfil ``ops.requantized_linear``."""
+    """Implement ``ops.requantized_linear``."""
     bytes_TN = torch.empty(len(input_TK), weight.shape[0], dtype=torch.uint8)
     scales_T = torch.empty(len(input_TK))
     for rows, sums_tN in _chunks(input_TK, weight):

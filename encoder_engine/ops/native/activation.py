@@ -12,17 +12,17 @@ GELU_NAMES = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.bias_gelu``."""
+    """Implement ``ops.bias_gelu``."""
     return _activate(input_TF, bias_F, GELU_NAMES[approximate], False)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Fulfil ``ops.geglu``."""
+    """Implement ``ops.geglu``."""
     return _activate(input_TG, bias_G, GELU_NAMES[approximate], True)
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Fulfil ``ops.swiglu``."""
+    """Implement ``ops.swiglu``."""
     return _activate(input_TG, bias_G, "silu", True)
 
 

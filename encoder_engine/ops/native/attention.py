@@ -20,7 +20,7 @@ NO_VECTORS = (0, 0, 0)
 def attention(
     query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Fulfil ``ops.attention``."""
+    """Implement ``ops.attention``."""
     # The operator exists for tracing; a call through it costs more than a short text's attention.
     compute = operator if torch.compiler.is_compiling() else _compute
     options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)

@@ -23,7 +23,7 @@ def embedding(
     token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Fulfil ``ops.embedding``."""
+    """Implement ``ops.embedding``."""
     # The operator exists for tracing; a call through it costs more than a short text's embedding.
     compute = operator if torch.compiler.is_compiling() else _compute
     output_TE: Tensor = compute(

@@ -19,7 +19,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.layer_norm``."""
+    """Implement ``ops.layer_norm``."""
     return _normalize(input_TD, weight_D, bias_D, residual_TD, epsilon, True, return_sum)
 
 
@@ -32,7 +32,7 @@ def rms_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Fulfil ``ops.rms_norm``."""
+    """Implement ``ops.rms_norm``."""
     return _normalize(input_TD, weight_D, None, residual_TD, epsilon, False, return_sum)
 
 

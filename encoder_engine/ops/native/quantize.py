@@ -11,7 +11,7 @@ from encoder_engine.ops.native.rows import address, alike
 
 
 def quantize_rows(input_TD: Tensor) -> tuple[Tensor, Tensor]:
-    """Fulfil ``ops.quantize_rows``."""
+    """Implement ``ops.quantize_rows``."""
     # The operators exist for tracing; a call through one costs more than a short text's rows.
     compute = quantize_operator if torch.compiler.is_compiling() else _quantize
     quantized_TD, scale_T = compute(input_TD)
@@ -26,7 +26,7 @@ def layer_norm_quantized(
     epsilon: float,
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Fulfil ``ops.layer_norm_quantized``."""
+    """Implement ``ops.layer_norm_quantized``."""
     compute = norm_operator if torch.compiler.is_compiling() else _normalize_and_quantize
     output_TD, quantized_TD, scale_T = compute(input_TD, weight_D, bias_D, residual_TD, epsilon)
     return output_TD, quantized_TD, scale_T

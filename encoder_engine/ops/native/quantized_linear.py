@@ -40,7 +40,7 @@ def quantized_linear(
     dtype: torch.dtype,
     gelu: str | None,
 ) -> Tensor:
-    """Fulfil ``ops.quantized_linear``."""
+    """Implement ``ops.quantized_linear``."""
     # The operators exist for tracing; a call through one costs more than a short text's product.
     compute = operator if torch.compiler.is_compiling() else _compute
     output_TN: Tensor = compute(input_TK, scale_T, *_parts(weight), gelu, dtype)
@@ -50,7 +50,7 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Fulfil ``ops.requantized_linear``."""
+    """Implement ``ops.requantized_linear``."""
     compute = requantizing_operator if torch.compiler.is_compiling() else _requantize
     bytes_TN, scales_T = compute(input_TK, scale_T, *_parts(weight), gelu)
     return bytes_TN, scales_T

@@ -11,7 +11,7 @@ from encoder_engine import _native
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fulfil ``ops.rotary``."""
+    """Implement ``ops.rotary``."""
     # The operator exists for tracing; a call through it costs more than a short text's rotation.
     compute = operator if torch.compiler.is_compiling() else _compute
     query, key = compute(query_THD, key_TKD, table_PD, position_ids_T)

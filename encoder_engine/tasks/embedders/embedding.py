@@ -1,4 +1,4 @@
-"""The task of embedding texts: one vector each, similar for texts that belong together."""
+"""The task of embedding texts: one vector per text, similar for related texts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EmbeddingTask(EmbeddingSettings):
         return self.loss in _SCORED
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with the pooling, prompts and limit of a checkpoint's directory.
+        """Return the task with the pooling, prompts and token limit of a checkpoint's directory.
 
         A directory without ``modules.json`` has mean pooling. Raises
         :class:`UnsupportedFeatureError` for modules with weights after the pooling.
@@ -84,7 +84,7 @@ class EmbeddingTask(EmbeddingSettings):
         )
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose the loss by the rows, and refuse rows that it cannot use."""
+        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
         loss = self.loss or _choose_loss(examples)
         pair = {"document": lambda e: len(e.positives) > 0}
         scored = {"score of each document": lambda e: len(e.scores) == len(e.documents)}
@@ -114,7 +114,7 @@ class EmbeddingTask(EmbeddingSettings):
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return scores and vectors, and the guide's vectors of all texts."""
+        """Return the scores and the teacher's vectors, and the guide's vectors of all texts."""
         found = super().gold_columns(examples, offsets, order)
         if self.guide is not None and len(order):
             texts = [e.query for e in examples] + [d for e in examples for d in e.documents]

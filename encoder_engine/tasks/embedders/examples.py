@@ -1,7 +1,7 @@
 """Rows of texts to embed: pairs, triplets, scored pairs, and lists of scored documents.
 
-A row is a query with any number of documents. The documents that belong to it come first (the
-positives), then hard negatives. A scored pair is a query with one document and one score.
+A row is a query with any number of documents. The positives come first, then hard negatives. A
+scored pair is a query with one document and one score.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["RetrievalColumns", "RetrievalExample", "is_scored_pair", "read_examp
 
 @dataclass(frozen=True, slots=True)
 class RetrievalExample:
-    """A query, the documents that belong to it, and documents that do not.
+    """A query, its positive documents, and its negative documents.
 
-    ``scores``: one for each document, positives first; empty: they are not scored.
+    ``scores``: one for each document, positives first; empty: there are none.
     ``vector``: a teacher's vector of the query; empty: there is none.
     """
 
@@ -50,7 +50,7 @@ class RetrievalColumns:
 
     ``documents``: a text, or a list of texts.
     ``negatives``: a text, or a list; columns named so with ``_1``, ``_2``, ... are read as well.
-    ``scores``: a number, or a list with one of each document.
+    ``scores``: a number, or a list with one number for each document.
     """
 
     query: str
@@ -92,7 +92,7 @@ def _texts(record: Record, column: str) -> tuple[str, ...]:
 
 
 def _numbers(record: Record, column: str) -> tuple[float, ...]:
-    """Return the numbers of a column: one, or a list of them."""
+    """Return the numbers of a column, which holds one number or a list."""
     if not record.has(column):
         return ()
     value = record.get(column)
@@ -114,7 +114,7 @@ def is_scored_pair(example: RetrievalExample) -> bool:
 
 
 def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return a number of each text, int64 [N]: 64 bits of BLAKE2b, equal for equal texts."""
+    """Return a 64-bit hash (BLAKE2b) of each text, int64 [N]: equal for equal texts."""
     digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, np.int64)
 
@@ -122,7 +122,7 @@ def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 def check_examples(examples: Sequence[RetrievalExample], needs: dict[str, Any]) -> None:
     """Raise :class:`InputError` for the first example that lacks what a loss needs.
 
-    ``needs``: predicates by what they demand, in words.
+    ``needs``: predicates, by a description of what they require.
     """
     for place, example in enumerate(examples):
         for wanted, holds in needs.items():

@@ -1,6 +1,7 @@
-"""The texts of a step: which vectors are queries, positives and negatives.
+"""Locates queries, positives and negatives among the vectors of a step.
 
-I items of a query, its positives and its negatives, in this order; S texts, B positives.
+Dimensions: I items, each a query, its positives and its negatives in this order; S texts in all, B
+positives, N negatives.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ NUM_POSITIVES, NUM_NEGATIVES = "num_positives", "num_negatives"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepLayout:
-    """Places among the S vectors of a step, int64.
+    """Indices into the S vectors of a step, int64.
 
-    ``queries_B``, ``positives_B``: of each positive, with its query; an item with two positives
-    counts twice.
-    ``negatives_N``, ``owners_N``: of each negative, and its item's first positive among the B.
+    ``positives_B``, ``queries_B``: each positive, and its query, which is listed once per positive.
+    ``negatives_N``, ``owners_N``: each negative, and the number, among the B, of its item's first
+    positive.
     ``items_B``, ``items_N``: the item of each positive and of each negative.
     """
 
@@ -41,7 +42,7 @@ class StepLayout:
 
     @classmethod
     def of(cls, targets: Mapping[str, Tensor]) -> StepLayout:
-        """Read the layout from the numbers of documents."""
+        """Make the layout from the numbers of positives and negatives of each item."""
         positives_I, negatives_I = targets[NUM_POSITIVES], targets[NUM_NEGATIVES]
         sizes = 1 + positives_I + negatives_I
         queries_I = sizes.cumsum(0) - sizes
@@ -61,12 +62,12 @@ class StepLayout:
 
     @property
     def documents(self) -> Tensor:
-        """Places of the positives, then of the negatives."""
+        """Indices of the positives, then of the negatives."""
         return torch.cat([self.positives_B, self.negatives_N])
 
     @property
     def owners(self) -> Tensor:
-        """The positive, among the B, that each document belongs to."""
+        """The number, among the B, of the positive of each document's item."""
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 

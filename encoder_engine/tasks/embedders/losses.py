@@ -1,4 +1,4 @@
-"""The losses of embedders by name, of the vectors of a whole step."""
+"""Computes the losses of embedders, by name, from the vectors of a whole step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def step_loss(
     targets: Mapping[str, Tensor],
     share: tuple[int, int],
 ) -> Tensor:
-    """Return the summed loss of a step's vectors, this rank's share of it."""
+    """Return this rank's part of the summed loss of a step's vectors."""
     layout = StepLayout.of(targets)
     if task.loss == "in_batch":
         return _in_batch(task, vectors_SD, targets, layout, share)
@@ -89,7 +89,7 @@ def _in_batch(
 def _of_documents(
     task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
-    """Return a loss of each query and its own documents."""
+    """Return a loss between each query and its own documents."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
     if task.loss == "triplet":
         own_N = vectors_SD[layout.positives_B[layout.owners_N]]

@@ -1,4 +1,4 @@
-"""The base of tasks on queries and documents: columns, prompts, tokens and scores."""
+"""The base of tasks on queries and documents: columns, prompts, tokenization and scores."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return [prompt + text for text in texts]
 
     def limit(self, kind: str, windows: Windows) -> int:
-        """Return the most tokens of a text of a kind; longer ones are cut and counted."""
+        """Return the token limit of queries or documents; longer texts are cut and counted."""
         del kind
         return min(windows.max_length, self.max_seq_length or windows.max_length)
 
     def encode_texts(
         self, kind: str, texts: Sequence[str], tokenizer: Tokenizer, windows: Windows
     ) -> tuple[TokenRows, npt.NDArray[np.bool_]]:
-        """Tokenize queries or documents; return whether each was cut, [N]."""
+        """Tokenize queries or documents; return also whether each was truncated, [N]."""
         encoding = tokenizer.encode_batch(
             self.prompted(kind, texts), max_length=self.limit(kind, windows)
         )
@@ -183,7 +183,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return found
 
     def collate(self, items: Items) -> Inputs:
-        """Make the input of a batch of these items; its targets hold no places."""
+        """Make the input of a batch of these items; its targets hold no row indices."""
         targets = {}
         for name, column in items.columns.items():
             values = column.values if isinstance(column, Ragged) else column
@@ -205,7 +205,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> dict[str, float]:
-        """Return correlations of scored pairs, else scores of the ranking of all documents."""
+        """Return correlations for scored pairs, else retrieval scores over all documents."""
         if all(is_scored_pair(example) for example in examples):
             return correlations([e.scores[0] for e in examples], self.paired(predictions))
         corpus = Corpus(examples)
@@ -225,9 +225,9 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return for each row the share of its own negatives below its first positive.
+        """Return the share of each row's own negatives that score below its first positive.
 
-        A scored pair gets minus the squared difference of the ranks, divided by the rows.
+        A scored pair gets minus its squared rank difference, divided by the number of rows.
         """
         similar = np.array(self.paired(predictions))
         if all(is_scored_pair(example) for example in examples):
@@ -235,15 +235,15 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
             ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, similar)]
             squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
             return -squared
-        shares = []
+        accuracies = []
         for example, found, own in zip(examples, predictions, similar, strict=True):
             wrong = found.documents[len(example.positives) :]
             below = self.similarities([found.query], wrong)[0] < own if wrong else np.ones(1)
-            shares.append(float(np.mean(below)))
-        return np.array(shares, np.float64)
+            accuracies.append(float(np.mean(below)))
+        return np.array(accuracies, np.float64)
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
-        """Return a message where all pairs are equally similar."""
+        """Return a message if all pairs are equally similar."""
         pairs = [found for found in predictions if found.documents]
         if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
             return None

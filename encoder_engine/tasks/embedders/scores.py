@@ -24,7 +24,7 @@ DEPTH = 10
 
 
 class Corpus:
-    """The distinct documents of examples, and those that belong to each distinct query."""
+    """The distinct documents of examples, and the relevant ones of each distinct query."""
 
     def __init__(self, examples: Sequence[RetrievalExample]) -> None:
         self.documents: dict[str, int] = {}
@@ -40,7 +40,7 @@ class Corpus:
 
 
 def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[str, float]:
-    """Return Spearman's and Pearson's correlation in percent; NaN of constant similarities."""
+    """Return Spearman's and Pearson's correlation in percent; NaN for constant similarities."""
     return {
         "spearman": 100.0 * spearman(gold, similarities),
         "pearson": 100.0 * pearson(gold, similarities),
@@ -50,9 +50,9 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
 def retrieval_scores(
     corpus: Corpus, similarities: Callable[[slice], npt.NDArray[np.floating]]
 ) -> dict[str, float]:
-    """Return MRR, nDCG@10, MAP, recall@10 and accuracy@1 in percent; every document is ranked.
+    """Return MRR, nDCG@10, MAP, recall@10 and accuracy@1 in percent, over all documents.
 
-    ``similarities``: returns those of a range of queries with all documents, [q, N].
+    ``similarities``: a function from a range of queries to their similarities [q, N].
     """
     recalls: list[float] = []
     firsts: list[bool] = []

@@ -24,13 +24,14 @@ class EmbeddingSettings(RetrievalTask[Any]):
     """The settings of the embedding task.
 
     ``loss``: ``in_batch`` negatives, ``cosent``, ``cosine``, ``triplet``, ``margin`` (MarginMSE),
-    ``divergence`` (KL) or ``vectors`` (a teacher's); None: by the rows.
+    ``divergence`` (KL) or ``vectors`` (a teacher's); None: chosen by the columns of the rows.
     ``scale``, ``symmetric``: of ``in_batch`` and ``cosent``; symmetric: documents are compared
     with all queries as well.
     ``similarity``: ``"cosine"`` or ``"dot"``, of in-batch negatives and of scores.
     ``distance``, ``margin``: of ``triplet``; ``temperature``: of ``divergence``;
     ``vector_metric``: of ``vectors``.
-    ``matryoshka``: prefixes of the vectors that are trained as well, with ``matryoshka_weights``.
+    ``matryoshka``: the lengths of vector prefixes that are trained too, with
+    ``matryoshka_weights``.
     ``guide``: an embedder that filters false negatives (GIST), with ``guide_margin``.
     ``pooling``, ``normalized``: empty and None: the checkpoint's.
     """

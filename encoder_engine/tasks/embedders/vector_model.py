@@ -1,4 +1,4 @@
-"""The model of an embedding task: an encoder, pooling, and a loss of a step's vectors."""
+"""The model of an embedding task: an encoder, pooling, and a loss over a step's vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class EmbeddingModel(CoupledModel, TaskModel):
-    """Vectors of texts, one each, and the loss of a step's."""
+    """Pools one vector per text, and computes the loss of all vectors of a step."""
 
     def __init__(self, encoder: Encoder, task: EmbeddingSettings) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Extractive question answering: the model, and answers from the logits of windows."""
+"""Extractive question answering: the model, and the decoding of logits into answers."""

@@ -1,7 +1,8 @@
-"""Answers from the logits of all windows of a question.
+"""Decodes answers from the logits of all windows of a question.
 
-A span is scored by the sum of its start's and its end's logit, which is compared across windows.
-The null answer is scored by the first token: its lowest sum over the windows, as SQuAD 2.0 does.
+The score of a span is the sum of its start logit and its end logit; scores are compared across
+windows. The null score is the same sum at the first token, the lowest over the windows, as in SQuAD
+2.0.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ __all__ = ["Answer", "QuestionWindow", "best_null_threshold", "n_best", "null_sc
 
 
 class QuestionWindow(NamedTuple):
-    """The logits of a window, and the context's part of it.
+    """The logits of a window, and the range of its context tokens.
 
     ``starts``, ``ends`` [n]: logits of all tokens.
-    ``first``, ``stop``: the tokens of the context.
+    ``first``, ``stop``: the context is tokens ``first`` to ``stop - 1``.
     ``chars`` int64 [stop - first, 2]: their characters in the context.
     """
 
@@ -48,11 +49,11 @@ class Answer(NamedTuple):
 def n_best(
     windows: Sequence[QuestionWindow], context: str, *, num_best: int, max_tokens: int
 ) -> list[Answer]:
-    """Return the best answers of all windows together, highest score first, each place once.
+    """Return the best answers over all windows, highest score first, each span once.
 
-    In each window the ``num_best`` best starts and ends are paired, where an end does not lie
-    before its start and the span has at most ``max_tokens`` tokens. Of equal scores the earlier
-    window, start and end comes first.
+    In each window the ``num_best`` best starts and ends are paired, if the end is not before the
+    start and the span has at most ``max_tokens`` tokens. Ties go to the earlier window, then start,
+    then end.
     """
     found: dict[tuple[int, int], float] = {}
     for window in windows:
@@ -83,10 +84,12 @@ def null_score(windows: Sequence[QuestionWindow]) -> float:
 def best_null_threshold(
     differences: Floats, answered: Floats, unanswered: Floats, default: float
 ) -> float:
-    """Return the threshold of null - best whose mean score is highest; the lowest of equals.
+    """Return the null threshold with the highest mean score; of equals the lowest.
 
-    A question is answered where its difference is at most the threshold.
-    differences: null - best of each question. answered, unanswered: its score in either case.
+    A question is answered if its difference is at most the threshold.
+
+    differences: null score - best span score of each question.
+    answered, unanswered: the score of each question in either case.
     """
     if not len(differences):
         return default

@@ -28,9 +28,9 @@ __all__ = ["AnswerModel", "window_cross_entropy"]
 
 
 class AnswerModel(TaskModel):
-    """Logits of an answer's first and last token; the loss is the mean of both softmaxes'.
+    """Logits of an answer's first and last token; the loss is the mean of both cross-entropies.
 
-    The targets are ``starts`` and ``ends``, int64 [B]: places within the window.
+    The targets are ``starts`` and ``ends``, int64 [B]: token indices within the window.
     """
 
     def __init__(self, model: QuestionAnswering) -> None:
@@ -73,7 +73,7 @@ class AnswerModel(TaskModel):
 
 
 def window_cross_entropy(logits_T: Tensor, sequences: Sequences, places_B: Tensor) -> Tensor:
-    """Return the summed -log softmax, within each window, of the token at its place."""
+    """Return the summed cross-entropy of one target token per window, softmax over the window."""
     owners_T = sequences.sequence_ids
     highest_B = logits_T.new_full((len(sequences),), -torch.inf)
     highest_B = highest_B.scatter_reduce(0, owners_T, logits_T.detach(), "amax")

@@ -1,4 +1,4 @@
-"""The logits of words from those of their subwords, over all windows of a sentence."""
+"""Combines the logits of subwords into logits of words, over all windows of a sentence."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def decode_words(
     num_words: npt.NDArray[np.int64],
     pooling: Literal["first", "mean", "max"],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the logits of all words, float64 [W, K], and those without a row, bool [W].
+    """Return the logits of all words, float64 [W, K], and which words have no row, bool [W].
 
-    logits: [M, K] of the rows that ``items`` read. num_words: words of each example, int64 [N].
+    logits: [M, K] of the rows that ``items`` read. num_words: the number of words of each example,
+    int64 [N].
     """
     read = items.ragged("words")
     owners = np.repeat(items.examples, np.diff(read.offsets))

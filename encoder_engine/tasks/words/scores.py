@@ -23,7 +23,7 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 
 def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
-    """Return precision, recall and F1 of entities in both conventions, and accuracy of words."""
+    """Return precision, recall and F1 of entities by both conventions, and word accuracy."""
     found = {}
     for convention in CONVENTIONS:
         whole = entity_scores(gold, predicted, convention)[""]
@@ -39,7 +39,7 @@ def scores_of_tags(gold: Rows, predicted: Rows, labels: Sequence[str]) -> dict[s
 
 
 def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.float64]:
-    """Return each sentence's F1 of entities, 1 where there are none; or its share of right tags."""
+    """Return each sentence's entity F1 (1 if there are no entities), or its accuracy of tags."""
     if not entities:
         return np.array(
             [_accuracy([one], [two]) / 100.0 for one, two in zip(gold, predicted, strict=True)]
@@ -48,7 +48,7 @@ def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.flo
 
 
 def entity_details(gold: Rows, predicted: Rows) -> dict[str, Any]:
-    """Return the scores of each type, in the convention of conlleval."""
+    """Return the scores of each entity type, as conlleval counts."""
     scores = entity_scores(gold, predicted)
     return {"entities": {kind: score._asdict() for kind, score in scores.items() if kind}}
 

@@ -34,7 +34,7 @@ NOT_HERE = -1
 
 
 class SpanModel(TaskModel):
-    """Logits of all spans; the loss is the cross-entropy of spans, divided by words.
+    """Logits of all spans; the loss is the summed cross-entropy of spans, divided by words.
 
     The target is ``classes`` int64 [S], in the order of the head's spans, -1 for none.
     """

@@ -1,4 +1,4 @@
-"""Spans of words: which of the scored ones are predicted, and how predictions are scored."""
+"""Selects the predicted spans among the scored ones, and scores predictions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class PredictedSpan(NamedTuple):
-    """A span, and 1 - P(NULL)."""
+    """A predicted span, and its score 1 - P(NULL): the probability that it is an entity."""
 
     start: int
     stop: int
@@ -60,10 +60,10 @@ def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
 
 
 def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[PredictedSpan, ...]:
-    """Take spans greedily, highest score first, that exclude none taken before.
+    """Select spans greedily, highest score first; a span that a selected one excludes is left out.
 
     Of equal scores the earlier and shorter span comes first. The spans above any threshold are a
-    prefix of the result, because a span is excluded by higher ones alone.
+    prefix of the result, because only a span of higher score can exclude a span.
     """
     taken: list[PredictedSpan] = []
     for span in sorted(candidates, key=lambda found: (-found.score, found.start, found.stop)):
@@ -73,7 +73,7 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 
 
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
-    """Return the place of spans in the list of their own item.
+    """Return the index of each span in the span list of its own item.
 
     starts: first words, from the item's first. num_words: words of the item.
     """
@@ -84,19 +84,19 @@ def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> I
 def window_of_spans(
     words: Sequence[Integers], before: Sequence[Integers], after: Sequence[Integers], max_width: int
 ) -> list[npt.NDArray[np.bool_]]:
-    """Return which spans each window of a sentence answers for, in the order of its list.
+    """Mark the spans that belong to each window of a sentence, in the order of its span list.
 
-    A span belongs to the window that holds it with the greatest lesser context, the first of
-    equals. words, before, after: of each window; see :class:`WordWindow`.
+    A span belongs to its window of maximum context (see :mod:`windows`), the first of equals.
+    words, before, after: of each window; see :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}
     listed = []
     for number, (word, left, right) in enumerate(zip(words, before, after, strict=True)):
         spans = list_spans(np.array([0, len(word)]), max_width)
-        lesser = np.minimum(left[spans.starts], right[spans.stops - 1])
+        contexts = np.minimum(left[spans.starts], right[spans.stops - 1])
         keys = list(zip(word[spans.starts].tolist(), word[spans.stops - 1].tolist(), strict=True))
         listed.append(keys)
-        for key, context in zip(keys, lesser.tolist(), strict=True):
+        for key, context in zip(keys, contexts.tolist(), strict=True):
             if key not in best or context > best[key][0]:
                 best[key] = (context, number)
     return [
@@ -110,7 +110,8 @@ def best_threshold(
 ) -> float:
     """Return the threshold of the highest micro F1; the highest of equals.
 
-    ranked: spans as :func:`select_spans` returns them. It lies half-way between two scores.
+    ranked: spans as :func:`select_spans` returns them. The threshold lies half-way between two
+    scores.
     """
     found = [
         (span.score, Span(*span[:3]) in wanted)

@@ -1,4 +1,4 @@
-"""The model of token classification: the head on word rows, and an optional CRF.
+"""The model of token classification: a head on the rows of words, and an optional CRF.
 
 Dimensions: M rows that are read, K tags.
 """
@@ -37,10 +37,11 @@ CRF_FILE = "crf.safetensors"
 
 
 class TaggingModel(TaskModel):
-    """Logits of the rows that are read; the loss is of each row, or of a CRF over the words.
+    """Logits of word rows; the loss is the cross-entropy of each row, or that of a CRF.
 
     The targets are ``tags`` int64 [M], and for a CRF ``runs`` int32 [R + 1]: offsets of runs of
-    words, and ``begins`` and ``ends`` bool [R]: a run holds its sentence's first, its last word.
+    words, and ``begins`` and ``ends`` bool [R]: whether a run holds the first, and the last, word
+    of its sentence.
     """
 
     def __init__(

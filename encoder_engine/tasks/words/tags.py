@@ -1,4 +1,4 @@
-"""Tags of words: the scheme BIO, its labels, and gold tags that break it."""
+"""Handles BIO tags: recognises the scheme, lists its labels, and repairs gold tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTSIDE = "O"
 
 
 def is_bio(tags: Iterable[str]) -> bool:
-    """Return whether all tags are O, B-type or I-type, and one is not O."""
+    """Return whether all tags are O, B-type or I-type, and at least one is not O."""
     distinct = set(tags) - {OUTSIDE}
     return bool(distinct) and all(tag[:2] in ("B-", "I-") and tag[2:] for tag in distinct)
 
@@ -34,10 +34,10 @@ def bio_labels(types: Sequence[str]) -> tuple[str, ...]:
 
 
 def mend_bio(record: Record, tags: list[str], *, strict: bool) -> tuple[list[str], int]:
-    """Return tags whose entities begin with B-, and the number of tags that were changed.
+    """Return tags in which every entity begins with B-, and the number of changed tags.
 
-    An I- that continues no entity of its type begins one, as in IOB1 and as conlleval reads it.
-    ``strict`` refuses it.
+    An I- tag that continues no entity of its type begins one, as in IOB1 and in conlleval.
+    ``strict`` refuses such a tag.
     """
     mended = list(tags)
     changed = 0
@@ -55,7 +55,7 @@ def mend_bio(record: Record, tags: list[str], *, strict: bool) -> tuple[list[str
 
 
 def warn_of_mended(counts: Sequence[int]) -> None:
-    """Warn of tags that :func:`mend_bio` changed, given their numbers by row."""
+    """Warn of tags that :func:`mend_bio` changed, given the number in each row."""
     total = sum(counts)
     if total:
         rows = sum(count > 0 for count in counts)

@@ -1,9 +1,10 @@
-"""Sentences of given words as items: the tokens of each window, and the words it is asked for.
+"""Tokenizes sentences of given words into items: the tokens of a window, and its words.
 
 How it works: each word is tokenized alone, without a limit. A sentence of up to ``max_length``
 tokens is one item. A longer one is cut between words into windows that overlap, and each word
-belongs to the window where its lesser context is greatest, so that over all windows every word is
-there once. A word without a token (a control character alone) belongs to no window.
+belongs to one window, that of its maximum context: there the smaller of the numbers of tokens
+before and after the word is greatest, as in BERT's SQuAD code. A word without a token (a control
+character alone) belongs to no window.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class WordWindow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Texts:
-    """The tokens of all sentences, with template, and the word of each; -1 for the template."""
+    """The tokens of all sentences, and the word of each; -1 for special tokens."""
 
     ids: npt.NDArray[np.int32]
     types: npt.NDArray[np.int32] | None
@@ -72,11 +73,12 @@ def encode_words(
     """Tokenize sentences of words.
 
     subwords: the tokens of a word that are read: the first, or all.
-    partition: each word is in one window; False: words are in every window that has them.
+    partition: each word is in one window; False: in every window that holds its tokens.
 
-    The items have the columns ``places`` (tokens that are read, from the item's first) and
-    ``words`` (their words), :class:`Ragged`, and ``num_words`` of the sentence. Warns of words
-    without a token; sentences with words that are cut, or left out by ``windows.truncate``, are
+    The items have three columns: ``places`` (:class:`Ragged`: the tokens that are read, as indices
+    into the item), ``words`` (:class:`Ragged`: the word of each), and ``num_words`` of the
+    sentence. Warns of words without a token; sentences with words that are cut, or left out by
+    ``windows.truncate``, are
     ``num_truncated``.
     """
     encoding = tokenizer.encode_batch(
@@ -123,7 +125,7 @@ def _texts(encoding: Encoding) -> _Texts:
 
 
 def _first_tokens(texts: _Texts) -> Booleans:
-    """Return bool [T]: the token is its word's first."""
+    """Mark the first token of each word, bool [T]."""
     words = texts.words
     changed = np.r_[True, words[1:] != words[:-1]] if len(words) else np.zeros(0, np.bool_)
     changed[texts.offsets[:-1][np.diff(texts.offsets) > 0]] = True
@@ -138,15 +140,15 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
         warn_caller(
             MendedRowsWarning(
                 f"{silent.sum()} words of {np.count_nonzero(silent)} sentences have no token, the "
-                f"first in sentence {int(silent.argmax())}; nothing is read of them, and their tag "
-                "is predicted as that of no entity",
+                f"first in sentence {int(silent.argmax())}; the model does not see them, and they "
+                "get the tag of words outside entities",
                 num_mended=int(silent.sum()),
             )
         )
 
 
 def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
-    """Return the sentences as they are, one item each."""
+    """Return each sentence as one item."""
     owners = np.repeat(np.arange(len(num_words)), np.diff(texts.offsets))
     return _items(
         texts, np.arange(len(texts.ids)), np.arange(len(num_words)), owners, read, num_words, 0
@@ -156,7 +158,7 @@ def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
 def _cut(
     texts: _Texts, read: Booleans, num_words: Integers, windows: Windows, *, partition: bool
 ) -> Items:
-    """Return the windows of long sentences, and the others whole."""
+    """Return the windows of long sentences, and one item for each other sentence."""
     room = windows.max_length - texts.before - texts.after
     index: list[Integers] = []
     kept: list[Booleans] = []
@@ -234,13 +236,13 @@ def window_contexts(words: Integers, room: int, overlap: int) -> list[WordWindow
 
 
 def _owners(windows: list[WordWindow], num_words: int) -> Integers:
-    """Return the window of each word, where its lesser context is greatest; the first of equals."""
+    """Return each word's window of maximum context; of equals the first."""
     best = np.full(num_words, -1, np.int64)
     owners = np.full(num_words, -1, np.int64)
     for number, window in enumerate(windows):
-        lesser = np.minimum(window.before, window.after)
-        better = lesser > best[window.words]
-        best[window.words[better]] = lesser[better]
+        contexts = np.minimum(window.before, window.after)
+        better = contexts > best[window.words]
+        best[window.words[better]] = contexts[better]
         owners[window.words[better]] = number
     return owners
 

@@ -1,4 +1,4 @@
-"""The settings and the reading of files that tasks on sentences of words share."""
+"""The base of tasks on sentences of words: their settings, and the reading of files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ Prediction = TypeVar("Prediction")
 class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
     """A task on lists of words.
 
-    ``words``, ``tags``: the columns of lists; in CoNLL-U ``upos`` and the like.
-    ``format``: the kind of files; ``"auto"``: by suffix, and a .txt file is CoNLL.
+    ``words``, ``tags``: the columns of lists; in CoNLL-U a field such as ``upos``.
+    ``format``: the file format; ``"auto"``: by suffix, where .txt is CoNLL.
     ``word_column``, ``tag_column``, ``strip_language``: see :func:`read_conll`.
-    ``strict``: refuse files and tags that would be mended, see :class:`MendedRowsWarning`.
+    ``strict``: refuse files and tags that would otherwise be repaired, see
+    :class:`MendedRowsWarning`.
     """
 
     words: str = "words"

@@ -39,7 +39,7 @@ def check_batch(texts: object, what: str, *, words: bool) -> Sequence[Any]:
 
 
 def check_text(text: object, where: str, row: int | None) -> None:
-    """Raise :class:`TextError` for a value that is no str or has a lone surrogate."""
+    """Raise :class:`TextError` for a value that is not a str or has a lone surrogate."""
     if not isinstance(text, str):
         advice = next((words for kind, words in ADVICE.items() if isinstance(text, kind)), "")
         raise TextError(f"{where} is {type(text).__name__}, expected str{advice}", row=row)

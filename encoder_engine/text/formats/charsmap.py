@@ -1,7 +1,7 @@
 """Checks SentencePiece's compiled normalization rules before they are used.
 
-The bytes are the size of a trie, the trie - a double array of 32-bit units, as darts-clone makes
-it - and the replacements, each ended by a zero byte, to which the values of the trie point.
+The bytes are the size of a trie, the trie (a double array of 32-bit units, as darts-clone makes
+it), and the replacements. The values of the trie point to replacements, each ended by a zero byte.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ NUMBER_COMMA_PENALTY = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The tokens that a tokenizer class of transformers adds to a model, and their places."""
+    """The special tokens of a tokenizer class of transformers, and its templates."""
 
     names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
     single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment

@@ -149,13 +149,13 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
     ):
         place = f"{where}: piece {index}"
         if not piece or "\0" in piece or len(piece.encode()) >= MAX_PIECE_BYTES:
-            raise TokenizerFileError(f"{place} is empty, holds a zero, or is too long")
+            raise TokenizerFileError(f"{place} is empty, holds a zero byte, or is too long")
         if not math.isfinite(score):
             raise TokenizerFileError(f"{place}: the score of {piece!r} is {score}")
         if seen.setdefault(piece, index) != index:
             raise TokenizerFileError(f"{place} is {piece!r}, as piece {seen[piece]} is")
         if kind == "byte" and (piece not in BYTE_PIECES or not spec.byte_fallback):
-            raise TokenizerFileError(f"{place}: {piece!r} is no byte, or byte_fallback is off")
+            raise TokenizerFileError(f"{place}: {piece!r} is not a byte, or byte_fallback is off")
     unknown = spec.kinds.count("unknown")
     if unknown != 1:
         raise TokenizerFileError(f"{where}: {unknown} unknown pieces, expected 1")

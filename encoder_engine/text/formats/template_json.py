@@ -58,7 +58,7 @@ def _processors(node: JsonValue) -> list[JsonValue]:
 
 
 def read_trim(node: JsonValue) -> OffsetTrim | None:
-    """Read the setting that leaves white space at a token's ends out of its offsets."""
+    """Read ``trim_offsets``: whether offsets leave out white space at a token's ends."""
     trims: list[OffsetTrim] = []
     for item in _processors(node):
         if item.kind() not in ("ByteLevel", "RobertaProcessing"):

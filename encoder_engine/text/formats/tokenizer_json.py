@@ -155,7 +155,9 @@ def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpe
         next_id += content not in model.vocab
         number = item.get("id").integer()
         if number != expected:
-            raise item.fail(f"{content!r} has the id {number}, but its place makes it {expected}")
+            raise item.fail(
+                f"{content!r} has the id {number}, but its position gives it {expected}"
+            )
         values = {flag: item.get(flag).boolean() for flag in flags}
         out.append(AddedTokenSpec(content=content, id=number, **values))
     return tuple(out)

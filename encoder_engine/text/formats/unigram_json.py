@@ -71,7 +71,7 @@ def _read_pieces(node: JsonValue) -> tuple[Sequence[str], Sequence[float]]:
     if not isinstance(items, list) or not items:
         raise node.must_be("pieces with their scores")
     if len(items) > MAX_ID + 1:
-        raise node.fail(f"{len(items)} pieces, of which {MAX_ID + 1} can be numbered")
+        raise node.fail(f"{len(items)} pieces, supported are at most {MAX_ID + 1}")
     for index, item in enumerate(items):
         if (
             type(item) is not list

@@ -1,4 +1,4 @@
-"""Samples labelled corpora for the training of a vocabulary: one pass counts, the next samples."""
+"""Samples labelled corpora for training a vocabulary: one pass counts, the next samples."""
 
 from __future__ import annotations
 

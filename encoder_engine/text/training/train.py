@@ -98,7 +98,7 @@ def train_tokenizer(
 
     Raises:
         InputError: the options contradict each other, or the texts do not make such a vocabulary.
-        TextError: a text is no str; ``.row`` is its place in its corpus.
+        TextError: a text is not a str; ``.row`` is its place in its corpus.
         MissingDependencyError: the trainer is not installed.
         OutputError: the directory exists or cannot be written.
 
@@ -241,11 +241,11 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     others = [name for name in names if name not in OWN_FILES]
     if others:
         raise OutputError(
-            f"{target} holds {others[0]}, which is no file of a tokenizer, and is replaced as a "
-            "whole; choose another name"
+            f"{target} would be replaced as a whole, but it holds {others[0]}, which is not a "
+            "tokenizer's file; choose another name"
         )
     if not target.parent.is_dir():
-        raise OutputError(f"{target.parent} is no directory; make it first")
+        raise OutputError(f"{target.parent} is not a directory; make it first")
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:

@@ -73,8 +73,8 @@ def train_with_sentencepiece(
     except (RuntimeError, OSError) as error:
         reason = str(error).rpartition("] ")[2] or str(error)
         raise InputError(
-            f"sentencepiece could not train: {reason} Its size does not count {others - 3} "
-            "special tokens, which vocab_size counts"
+            f"sentencepiece could not train: {reason} (vocab_size includes {others - 3} special "
+            "tokens that sentencepiece does not count)"
         ) from error
     content = model.getvalue()
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=content)

@@ -1,1 +1,1 @@
-"""Pretraining: what the training loop does with a corpus and objectives."""
+"""Pretraining: trains on a corpus by objectives, with the training loop."""

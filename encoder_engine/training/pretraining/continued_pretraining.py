@@ -1,8 +1,8 @@
-"""Continued pretraining: loads a checkpoint, and extends its vocabulary where the corpus has more.
+"""Continued pretraining: loads a checkpoint, and adds the corpus' new tokens to its vocabulary.
 
 How it works: the corpus' tokens must begin with the checkpoint's, in the same order. Each further
-token is cut into the checkpoint's own pieces; its embedding, and its row of the head's bias, is the
-mean of theirs. The new rows first take the table's spare rows, then extend it.
+token is cut into the checkpoint's own pieces; its embedding and its output bias are the means of
+the pieces'. The new rows first take the table's spare rows, then extend it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODULES = "modules.json"
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
-    """Load the tokenizer that a corpus was prepared with; None where it was not saved."""
+    """Load the tokenizer that a corpus was prepared with; None if it was not saved."""
     source = corpus.directory / TOKENIZER
     return Tokenizer.from_pretrained(source) if source.is_dir() else None
 

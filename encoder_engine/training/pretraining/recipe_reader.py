@@ -63,7 +63,7 @@ def find_recipe(
         )
     values = with_settings(_with_current_keys(values), settings)
     data = values.get("data") or {}
-    # A value that is no mapping is refused below, by its name.
+    # A value that is not a mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
         values["data"] = {**data, "corpus": corpus}
     if checkpoint is not None:

@@ -47,7 +47,7 @@ def begin(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
 
 
 def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
-    """Raise :class:`ResumeError` where another recipe or corpus began the folder."""
+    """Raise :class:`ResumeError` if the folder was begun with another recipe or corpus."""
     values = json.loads(json.dumps(recipe_to_values(recipe)))
     digest = file_sha256(corpus.directory / MANIFEST)
     for name in (RECIPE, CORPUS):
@@ -67,13 +67,13 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
 
 
 def _with_defaults(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return recorded settings with those that an earlier version did not have."""
+    """Return recorded settings, with defaults for settings that the earlier version lacked."""
     schedule = {"from_zero": False, **recorded.get("schedule", {})}
     return {**recorded, "schedule": schedule}
 
 
 def _further(directory: Path, changes: list[str]) -> str:
-    """Return advice for training a finished run further, where only ``run.steps`` changed."""
+    """Return advice for training a finished run further, if only ``run.steps`` changed."""
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"

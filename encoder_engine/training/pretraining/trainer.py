@@ -1,4 +1,4 @@
-"""Pretraining as a course of the training loop: a corpus, objectives, and an encoder."""
+"""Pretrains an encoder: gives the training loop a corpus, objectives, and a model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Trainer(Loop):
 
 
 class Pretraining:
-    """The pretraining of a recipe; see :class:`~encoder_engine.training.course.Course`."""
+    """Pretrains by a recipe; implements :class:`~encoder_engine.training.course.Course`."""
 
     text: Text
     objectives: tuple[Objective, ...]
@@ -141,7 +141,7 @@ class Pretraining:
         begin(directory, self._recipe, self.text.corpus)
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` where another recipe or corpus began the folder."""
+        """Raise :class:`ResumeError` if the folder was begun with another recipe or corpus."""
         compare(directory, self._recipe, self.text.corpus)
 
     def num_micro_batches(self, step: int) -> int:
@@ -153,7 +153,7 @@ class Pretraining:
         warn_of_divergence(scores, self.text.corpus.vocabulary.size)
 
     def finish(self, model: nn.Module) -> None:
-        """Do nothing: the last evaluation is that of the exported weights."""
+        """Do nothing: the last evaluation already was of the exported weights."""
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the model in transformers' layout, and the corpus' tokenizer."""

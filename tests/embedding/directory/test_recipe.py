@@ -201,12 +201,12 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a module path with a null": (
         {"modules.json": modules("Transformer", "Pooling", path="\0")},
         ConfigError,
-        "no path",
+        "not a path",
     ),
     "a module path of a thousand characters": (
         {"modules.json": modules("Transformer", "Pooling", path="a" * 1000)},
         ConfigError,
-        "no path",
+        "not a path",
     ),
     "a limit of the tokenizer that is no number": (
         {"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": "16"}},

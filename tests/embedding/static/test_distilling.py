@@ -81,7 +81,7 @@ def test_unused_tokens_are_left_out(directory: Path, tmp_path: Path) -> None:
     # The ids after the removed token are one lower now, and so are their rows.
     texts = ["the query", "z9", "[CLS] a"]
     np.testing.assert_allclose(static.encode(texts), whole.encode(texts), atol=1e-6)
-    with pytest.raises(InputError, match="no regular expression"):
+    with pytest.raises(InputError, match="not a regular expression"):
         StaticEmbedder.distill(directory, remove_tokens="(", dimension=4)
 
 

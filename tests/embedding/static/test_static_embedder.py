@@ -221,8 +221,8 @@ def test_damaged_tables_are_refused(tmp_path: Path) -> None:
         [
             (NonFiniteWeightsError, "the first is row 7", {"embeddings": broken}),
             (ConfigError, "belong to different models", {"embeddings": table(count - 1)}),
-            (TensorNamesError, "expected one of", {"other": table(count)}),
-            (TensorNamesError, "expected one of", {"embeddings": table(count), "x": mapping}),
+            (TensorNamesError, "exactly one of", {"other": table(count)}),
+            (TensorNamesError, "exactly one of", {"embeddings": table(count), "x": mapping}),
             (TensorShapeError, "beyond the table", {"embeddings": table(3), "mapping": mapping}),
             (CheckpointFileError, "is int32", {"embeddings": table(count).astype(np.int32)}),
             (

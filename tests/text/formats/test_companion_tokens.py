@@ -151,7 +151,7 @@ def test_a_list_beside_an_added_tokens_decoder_is_read(tmp_path: Path) -> None:
         compare(make(folder, layout, kind, {CONFIG: listed}))
 
 
-OVERRULED = r"special_tokens_map.*names '\[E[12]\]', but another file overrules it"
+OVERRULED = r"special_tokens_map.*names '\[E[12]\]', but another file takes precedence"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a map behind a decoder": (
         {

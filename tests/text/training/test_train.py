@@ -230,7 +230,7 @@ def test_an_output_is_replaced_only_on_request_and_only_a_tokenizer(tmp_path: Pa
     assert train_tokenizer(TEXTS, folder, smaller, overwrite=True).vocab_size == 200
     assert Tokenizer.from_pretrained(folder).vocab_size == 200
     (folder / "config.json").write_text("{}")
-    with pytest.raises(OutputError, match=r"config\.json, which is no file of a tokenizer"):
+    with pytest.raises(OutputError, match=r"config\.json, which is not a tokenizer's file"):
         train_tokenizer(TEXTS, folder, OPTIONS, overwrite=True)
     with pytest.raises(OutputError, match="is a file"):
         train_tokenizer(TEXTS, folder / "config.json", OPTIONS)

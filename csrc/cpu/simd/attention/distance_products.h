@@ -18,7 +18,7 @@ struct key_range {
     }
 };
 
-// The places of queries in their sequence: the first, and one beyond the last.
+// The positions of queries in their sequence: the first, and one beyond the last.
 struct query_range {
     int64_t first, last;
 
