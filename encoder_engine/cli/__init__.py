@@ -24,6 +24,8 @@ from encoder_engine.cli.embed import embed
 from encoder_engine.cli.plot import plot
 from encoder_engine.cli.prepare import prepare
 from encoder_engine.cli.pretrain import pretrain
+from encoder_engine.cli.rows.inverse_cloze import inverse_cloze
+from encoder_engine.cli.rows.noise import noise
 from encoder_engine.cli.search import search
 from encoder_engine.cli.serve import serve
 from encoder_engine.cli.stores.index import index
@@ -64,8 +66,10 @@ _VERBS = (
     finetune,
     heads,
     index,
+    inverse_cloze,
     isotropy,
     mine_negatives,
+    noise,
     plot,
     predict,
     prepare,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from encoder_engine.errors import ConfigError
-from encoder_engine.objectives.draws import sequence_keys, token_draws
+from encoder_engine.packing.draws import sequence_keys, token_draws
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,9 +13,9 @@ import pytest
 from scipy.stats import binomtest, chisquare, norm
 
 from encoder_engine.errors import BatchError, ConfigError
-from encoder_engine.objectives.draws import token_draws
 from encoder_engine.objectives.masking import MaskedTokens, Masking, span_length
 from encoder_engine.packing.clean import CleanBatch
+from encoder_engine.packing.draws import token_draws
 from tests.objectives.batches import MASK, VOCAB, draw_batch, take_sequences
 
 LEVEL = 1e-3
