@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def pretrain(recipe: str, output: str, **options: Any) -> None:
     """Pretrain by RECIPE: a name, a .yaml file, or file.py:function.
 
-    The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small and spanbert. The
-    same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all processes
-    train one model together.
+    The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert and
+    retromae. The same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all
+    processes train one model together.
     """
     from encoder_engine.dependencies import require_torch
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.uint64]
 
-__all__ = ["row_generator", "sequence_keys", "token_draws"]
+__all__ = ["STEP", "row_generator", "sequence_keys", "token_draws"]
 
 # The odd number nearest to 2^64 / golden ratio: its multiples spread evenly over 64 bits.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+STEP = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 
 
@@ -44,14 +44,14 @@ def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
 
 def _keys(seed: int, epoch: int, numbers: npt.NDArray[np.int64], purpose: str) -> Words:
     key = np.asarray([_purpose_key(seed, epoch, purpose)], np.uint64)
-    return _mixed(key + numbers.astype(np.uint64) * _STEP)
+    return _mixed(key + numbers.astype(np.uint64) * STEP)
 
 
 @lru_cache(maxsize=256)
 def _purpose_key(seed: int, epoch: int, purpose: str) -> int:
     key = np.zeros(1, np.uint64)
     for part in (seed, epoch, *purpose.encode()):
-        key = _mixed(key * _STEP + np.uint64((part + 1) & _MASK))
+        key = _mixed(key * STEP + np.uint64((part + 1) & _MASK))
     return int(key[0])
 
 
@@ -59,7 +59,7 @@ def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.fl
     """Return a uniform number in [0, 1) for each token, float64 [T]."""
     keys = sequence_keys(batch, seed, purpose)[batch.sequence_ids]
     places = batch.positions.astype(np.uint64) + np.uint64(1)
-    return _fractions(_mixed(keys + places * _STEP))
+    return _fractions(_mixed(keys + places * STEP))
 
 
 def row_generator(seed: int, epoch: int, index: int, purpose: str) -> np.random.Generator:
