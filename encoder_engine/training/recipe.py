@@ -102,7 +102,8 @@ class ObjectivesRecipe:
     NSP or SOP is added where ``data.form`` has pairs.
 
     ``mask_probability``: the share of tokens to predict.
-    ``unit``: what is masked as one: tokens, whole words or spans.
+    ``unit``: what is masked as one: tokens, whole words, spans, or the salient spans that
+    ``prepare --salient`` marked, and other spans where they do not suffice.
     ``mask_share``, ``random_share``: the shares of those replaced by [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
     ``label_smoothing``: for masked language modelling alone; refused with the options below.
@@ -116,7 +117,7 @@ class ObjectivesRecipe:
     """
 
     mask_probability: float = 0.15
-    unit: Literal["token", "word", "span"] = "token"
+    unit: Literal["token", "word", "span", "salient"] = "token"
     mask_share: float = 0.8
     random_share: float = 0.1
     random_tokens: Literal["uniform", "unigram"] = "uniform"
@@ -134,8 +135,8 @@ class ObjectivesRecipe:
     cosine_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.span_boundary and self.unit != "span":
-            raise ConfigError("objectives.span_boundary needs objectives.unit: span")
+        if self.span_boundary and self.unit not in ("span", "salient"):
+            raise ConfigError("objectives.span_boundary needs objectives.unit: span, or salient")
         if self.generator and self.teacher is not None:
             raise ConfigError("objectives name a generator and a teacher; choose one")
         added = self.generator or self.teacher or self.span_boundary

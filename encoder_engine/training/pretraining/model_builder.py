@@ -83,6 +83,16 @@ def build_objectives(
 ) -> tuple[Objective, ...]:
     """Make the objectives of the encoder, or of ELECTRA's generator."""
     vocabulary = corpus.vocabulary
+    if recipe.unit == "salient" and not corpus.has_salient:
+        raise ConfigError(
+            f"objectives.unit is salient, and {corpus.directory} marks no salient spans; prepare "
+            "the corpus with --salient"
+        )
+    if recipe.unit == "salient" and data.form in ("pairs", "swapped_pairs"):
+        raise ConfigError(
+            f"objectives.unit is salient, and data.form {data.form}, which has no marks of spans; "
+            "choose sentences, full_sentences or blocks"
+        )
     counts = None
     if recipe.random_tokens == "unigram":
         counted = [np.bincount(s.tokens, minlength=vocabulary.size) for s in corpus.shards]
