@@ -31,6 +31,7 @@ from encoder_engine.cli.serve import serve
 from encoder_engine.cli.stores.index import index
 from encoder_engine.cli.stores.mine_negatives import mine_negatives
 from encoder_engine.cli.stores.quantize import quantize
+from encoder_engine.cli.stores.recall import recall
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.cli.tuning.evaluate import evaluate
@@ -77,6 +78,7 @@ _VERBS = (
     probe,
     prune,
     quantize,
+    recall,
     score,
     search,
     senses,
