@@ -15,8 +15,8 @@ from encoder_engine.cli.common import (
     line_due,
     print_facts,
     print_json,
-    print_table,
 )
+from encoder_engine.cli.sweeping import run_and_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,10 +94,8 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
 
 def _sweep(recipe: str, output: str, options: dict[str, Any]) -> None:
     """Train a model for each combination of settings and each seed, and print the table."""
-    from encoder_engine.errors import ConfigError
     from encoder_engine.training import Trainer
     from encoder_engine.training.pretraining.recipe_reader import find_recipe
-    from encoder_engine.training.sweeps import read_sweep, run_sweep, sweep_table
 
     shown = not (options["quiet"] or options["as_json"])
 
@@ -109,23 +107,12 @@ def _sweep(recipe: str, output: str, options: dict[str, Any]) -> None:
             checkpoint=options["checkpoint"],
         )
         chosen = replace(chosen, run=replace(chosen.run, seed=chosen.run.seed + seed))
-        trainer = Trainer(chosen, folder)
-        if trainer.world.size > 1:
-            trainer.world.leave()
-            raise ConfigError("a sweep runs in one process; start single runs under torchrun")
         if shown:
             click.echo(str(folder), err=True)
         with _progress(chosen, shown=shown) as watch:
-            return trainer.run(watch)
+            return Trainer(chosen, folder).run(watch)
 
-    cells = run_sweep(Path(output), read_sweep(options["sweep"]), options["seeds"] or 1, run)
-    if options["as_json"]:
-        for cell in cells:
-            intervals = {name: found._asdict() for name, found in cell.intervals.items()}
-            scores = {"scores": cell.scores, "intervals": intervals}
-            print_json({"settings": cell.settings, **scores})
-    elif not options["quiet"]:
-        print_table(sweep_table(cells))
+    run_and_print(run, output, options, digits=3)
 
 
 @contextmanager
