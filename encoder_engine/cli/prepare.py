@@ -72,8 +72,8 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
 
     A text is a document: a line of .txt, a row of other files. With --books, files of .txt are
-    books: lines become paragraphs, and the licence of Project Gutenberg is left out. The same command
-    resumes an interrupted run, and ends in the same bytes. The tokenizer is saved in
+    books: lines become paragraphs, and the licence of Project Gutenberg is left out. The same
+    command resumes an interrupted run, and ends in the same bytes. The tokenizer is saved in
     OUTPUT/tokenizer.
     """
     from encoder_engine.data.prepare import prepare as tokenize
