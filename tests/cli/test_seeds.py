@@ -175,7 +175,14 @@ def made_small(command: str) -> list[str]:
     return [verb, *rest]
 
 
-@pytest.mark.parametrize("row", ROWS)
+def marked(row: str) -> object:
+    """Leave rows that train to the tests before a release, but for the dual encoder's."""
+    trains = any("pretrain" in command or "finetune" in command for command in ROWS[row])
+    late = trains and "dual encoder" not in row and "RetroMAE" not in row
+    return pytest.param(row, marks=pytest.mark.exhaustive if late else ())
+
+
+@pytest.mark.parametrize("row", map(marked, ROWS))
 def test_a_row_of_the_page_runs(
     row: str, at_work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

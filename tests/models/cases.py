@@ -37,10 +37,10 @@ class Case:
 
     @property
     def transformers_class(self) -> Any:
-        """The class of transformers, or the half of one that halves.py takes out of it."""
+        """The class of transformers, or the half of one in published/halves.py."""
         import transformers
 
-        from tests.models import halves
+        from tests.models.published import halves
 
         return getattr(transformers, self.model_class, None) or getattr(halves, self.model_class)
 

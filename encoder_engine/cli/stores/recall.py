@@ -67,24 +67,24 @@ def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:
     stored = StoredVectors(store)
     answers = read_pairs(pairs, options)
     _, known = known_rows(stored, answers)
-    asked = {query: rows for query, rows in known.items() if rows}
-    if not asked:
+    answered = {query: rows for query, rows in known.items() if rows}
+    if not answered:
         raise InputError(
             f"no answer of the {count(len(answers))} questions is a text of {store}; name the "
             "column of the answers by --positive-column, or embed the documents themselves"
         )
-    vectors = embed_queries(stored, list(asked), options)
+    vectors = embed_queries(stored, list(answered), options)
     found = search_stored(stored, vectors, depths[-1], options)
-    rows = list(asked.values())
+    rows = list(answered.values())
     scores = score_hits(found, rows, depths)
     loss = retrieval_loss(stored, vectors, rows, scale=options["scale"])
     if options["as_json"]:
-        counts = {"questions": len(asked), "without_answer": len(answers) - len(asked)}
+        counts = {"questions": len(answered), "without_answer": len(answers) - len(answered)}
         print_json({**counts, "documents": stored.rows, **scores, "loss": loss})
         return
     facts = {
-        "questions": count(len(asked)),
-        "without an answer in the store": count(len(answers) - len(asked)),
+        "questions": count(len(answered)),
+        "without an answer in the store": count(len(answers) - len(answered)),
         "documents": count(stored.rows),
         **{name: f"{score:.2f}" for name, score in scores.items()},
         "retrieval loss": f"{loss:.4f}",

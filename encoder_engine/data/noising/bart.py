@@ -33,7 +33,7 @@ Sentence = TypeVar("Sentence")
 
 
 class RowKey(NamedTuple):
-    """What the draws of a row depend on."""
+    """Names a row: its draws are a function of these numbers."""
 
     seed: int
     epoch: int = 0
