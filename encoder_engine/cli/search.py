@@ -71,7 +71,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     if options["quantized"] is not None and options["index"] is not None:
         raise click.UsageError("name --index or --quantized, not both")
     found = search_stored(stored, vectors, options["top"], options)
-    _warn_of_lengths(stored, embedder.stated_similarity)
+    warn_of_lengths(stored, embedder.stated_similarity)
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
@@ -100,7 +100,7 @@ def search_stored(
     return search_vectors(stored, vectors, num_hits)
 
 
-def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
+def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
     """Warn where scores depend on the vectors' lengths, and the model was not trained for that."""
     import numpy as np
 

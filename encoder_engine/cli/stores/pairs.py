@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.cli.search import load_for
+from encoder_engine.cli.search import load_for, warn_of_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,10 @@ def known_rows(
 def embed_queries(
     stored: StoredVectors, queries: Sequence[str], options: dict[str, Any]
 ) -> npt.NDArray[np.float32]:
-    """Return the vectors of questions by the model and the options of a store, [Q, D]."""
+    """Return the vectors of questions by the model and the options of a store, [Q, D].
+
+    Warns where scores would depend on the lengths of the vectors.
+    """
     embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
     recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
     vectors: npt.NDArray[np.float32] = embedder.encode(
@@ -66,4 +69,5 @@ def embed_queries(
         normalize_embeddings=recorded.get("normalized"),
         truncate_dim=recorded.get("dimension"),
     )
+    warn_of_lengths(stored, embedder.stated_similarity)
     return vectors
