@@ -24,11 +24,14 @@ from encoder_engine.cli.embed import embed
 from encoder_engine.cli.plot import plot
 from encoder_engine.cli.prepare import prepare
 from encoder_engine.cli.pretrain import pretrain
+from encoder_engine.cli.rows.inverse_cloze import inverse_cloze
+from encoder_engine.cli.rows.noise import noise
 from encoder_engine.cli.search import search
 from encoder_engine.cli.serve import serve
 from encoder_engine.cli.stores.index import index
 from encoder_engine.cli.stores.mine_negatives import mine_negatives
 from encoder_engine.cli.stores.quantize import quantize
+from encoder_engine.cli.stores.recall import recall
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.cli.tuning.evaluate import evaluate
@@ -64,8 +67,10 @@ _VERBS = (
     finetune,
     heads,
     index,
+    inverse_cloze,
     isotropy,
     mine_negatives,
+    noise,
     plot,
     predict,
     prepare,
@@ -73,6 +78,7 @@ _VERBS = (
     probe,
     prune,
     quantize,
+    recall,
     score,
     search,
     senses,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -87,6 +87,14 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
         click.echo(f"  {name:<{width}}  {first}")
         for line in more:
             click.echo(f"  {'':<{width}}  {line}")
+
+
+def print_table(table: Sequence[Sequence[str]]) -> None:
+    """Print rows of texts in aligned columns, the first of them bold."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for place, row in enumerate(table):
+        line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
+        click.secho(line.rstrip(), bold=place == 0)
 
 
 def count(number: float) -> str:

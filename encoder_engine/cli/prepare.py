@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.data.prepare import Prepared, Text
     from encoder_engine.data.shards import Corpus
     from encoder_engine.inputs.readers import Inputs
+    from encoder_engine.inputs.records import Record
     from encoder_engine.text import Tokenizer
 
 _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
@@ -46,6 +47,16 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     help="Words, one a line, to append to a WordPiece vocabulary.",
 )
 @click.option("--column", help="The column of the texts.  [default: text]")
+@click.option(
+    "--books",
+    type=click.Choice(["whole", "chapters"]),
+    help="Inputs are books as .txt: a file, or a chapter, is a document.",
+)
+@click.option("--salient", is_flag=True, help="Mark names and dates, to mask them as spans.")
+@click.option(
+    "--salient-column",
+    help="Mark the spans of this column instead: pairs of a text's characters, [[0, 5], ...].",
+)
 @click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
 @click.option(
     "--shard-tokens",
@@ -60,8 +71,10 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
 
-    A text is a document: a line of .txt, a row of other files. The same command resumes an
-    interrupted run, and ends in the same bytes. The tokenizer is saved in OUTPUT/tokenizer.
+    A text is a document: a line of .txt, a row of other files. With --books, files of .txt are
+    books: lines become paragraphs, and the licence of Project Gutenberg is left out. The same
+    command resumes an interrupted run, and ends in the same bytes. The tokenizer is saved in
+    OUTPUT/tokenizer.
     """
     from encoder_engine.data.prepare import prepare as tokenize
     from encoder_engine.data.shards import Corpus
@@ -71,15 +84,17 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     if (options["tokenizer"] is None) == (options["vocab_size"] is None):
         raise click.UsageError("name one of --tokenizer, and --vocab-size to train one")
     corpora = _corpora(inputs, options)
+    _check_books(corpora, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
         done = tokenize(
-            _texts(corpora),
+            _texts(corpora, options),
             _tokenizer(corpora, options),
             Path(output),
             source=_source(corpora, options),
             languages=[label for label in corpora if label],
             shard_tokens=options["shard_tokens"],
+            salient=options["salient"] or options["salient_column"] is not None,
             watch=watch,
         )
     summary = _summary(done, Corpus.open(Path(output), verify=False))
@@ -111,12 +126,63 @@ def _corpora(inputs: tuple[str, ...], options: dict[str, Any]) -> dict[str, Inpu
     }
 
 
-def _texts(corpora: dict[str, Inputs]) -> Iterator[Text]:
+def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text]:
     from encoder_engine.data.prepare import Text
 
+    column = options["salient_column"]
     for number, rows in enumerate(corpora.values()):
-        for row in rows:
-            yield Text(row.text, number)
+        if column is None:
+            for text in _plain_texts(rows, options):
+                yield Text(text, number)
+            continue
+        for record in _records(rows):
+            text = record.text(options["column"] or "text")
+            yield Text(text, number, _spans(record, column, len(text)))
+
+
+def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
+    """Yield the documents of inputs."""
+    if options["books"] is not None:
+        from encoder_engine.data.books import read_books
+
+        yield from read_books(rows, chapters=options["books"] == "chapters")
+        return
+    for row in rows:
+        yield row.text
+
+
+def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
+    """Refuse books that are no plain text."""
+    if options["books"] is None:
+        return
+    if options["salient_column"] is not None:
+        raise click.UsageError("books have no columns; leave --salient-column out")
+    others = [name for rows in corpora.values() for name, kind in rows.sources if kind != "txt"]
+    if others:
+        raise click.UsageError(f"--books reads .txt files, {others[0]} is none")
+
+
+def _records(rows: Inputs) -> Iterator[Record]:
+    from encoder_engine.inputs.tables import read_table
+
+    for name, kind in rows.sources:
+        yield from read_table(name, format=kind)
+
+
+def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
+    """Return the spans of a column; refuse values that are no ranges of the text."""
+    spans = record.get(column)
+    found = []
+    for place, span in enumerate(spans if hasattr(spans, "__len__") else [spans]):
+        pair = list(span) if hasattr(span, "__len__") and not isinstance(span, str) else []
+        whole = all(hasattr(end, "__index__") and not isinstance(end, bool) for end in pair)
+        if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= length:
+            record.refuse(
+                f"{column}[{place}] must be [start, end] with 0 <= start < end <= {length}, the "
+                f"text's characters; got {span!r:.60}"
+            )
+        found.append((int(pair[0]), int(pair[1])))
+    return tuple(found)
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
@@ -126,6 +192,10 @@ def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
         for label, opened in corpora.items()
     }
     settings: dict[str, Any] = {name: options[name] for name in ("column", "vocab_size")}
+    if options["books"] is not None:
+        settings["books"] = options["books"]
+    if options["salient_column"] is not None:
+        settings["salient_column"] = options["salient_column"]
     if options["vocab_size"] is not None and options["add_tokens"] is not None:
         settings["add_tokens"] = _version(Path(options["add_tokens"]))
     return json.dumps({"inputs": files, **settings})
@@ -152,7 +222,7 @@ def _tokenizer(
     def train() -> Tokenizer:
         from encoder_engine.text.training.train import TrainingOptions, train_tokenizer
 
-        texts = {label: _Texts(rows) for label, rows in corpora.items()}
+        texts = {label: _Texts(rows, options) for label, rows in corpora.items()}
         with tempfile.TemporaryDirectory() as scratch:
             trained = Path(scratch) / "trained"
             train_tokenizer(texts, trained, TrainingOptions(vocab_size=options["vocab_size"]))
@@ -173,12 +243,13 @@ def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
 class _Texts:
     """The texts of inputs, read again by each iteration."""
 
-    def __init__(self, rows: Inputs) -> None:
-        self._rows = rows
+    def __init__(self, rows: Inputs, options: dict[str, Any]) -> None:
+        self._rows, self._options = rows, options
 
     def __iter__(self) -> Iterator[str]:
-        for row in self._rows:
-            yield row.text
+        for text in _plain_texts(self._rows, self._options):
+            # A book's paragraphs, of which a trainer reads one at a time.
+            yield from text.split("\n") if self._options["books"] is not None else [text]
 
 
 @contextmanager

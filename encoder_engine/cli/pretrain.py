@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, line_due, print_facts, print_json
+from encoder_engine.cli.common import (
+    count,
+    debug_option,
+    line_due,
+    print_facts,
+    print_json,
+)
+from encoder_engine.cli.sweeping import run_and_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +37,13 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Change a value of the recipe, such as run.steps=500; repeatable.",
 )
+@click.option(
+    "--sweep",
+    multiple=True,
+    metavar="KEY=A,B",
+    help="Train one model for each value; several keys: for each combination.",
+)
+@click.option("--seeds", type=click.IntRange(min=2), help="Train so many models, with intervals.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
@@ -36,9 +51,10 @@ if TYPE_CHECKING:
 def pretrain(recipe: str, output: str, **options: Any) -> None:
     """Pretrain by RECIPE: a name, a .yaml file, or file.py:function.
 
-    The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small and spanbert. The
-    same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all processes
-    train one model together.
+    The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert and
+    retromae. The same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all
+    processes train one model together. With --sweep or --seeds, OUTPUT gets a folder for each run,
+    and the table of their held-out scores, with 95% t intervals over seeds.
     """
     from encoder_engine.dependencies import require_torch
 
@@ -48,14 +64,17 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     from encoder_engine.training import Trainer
     from encoder_engine.training.pretraining.recipe_reader import find_recipe
 
+    if options["threads"] is not None:
+        torch.set_num_threads(options["threads"])
+    if options["sweep"] or options["seeds"] is not None:
+        _sweep(recipe, output, options)
+        return
     chosen = find_recipe(
         recipe,
         options["settings"],
         corpus=options["corpus"],
         checkpoint=options["checkpoint"],
     )
-    if options["threads"] is not None:
-        torch.set_num_threads(options["threads"])
     trainer = Trainer(chosen, Path(output))
     try:
         shown = not (options["quiet"] or options["as_json"]) and trainer.world.is_first
@@ -71,6 +90,29 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
         facts = {name.replace("_", " "): _shown(value, 4) for name, value in scores.items()}
         written = {"model": str(Path(output) / "model"), "curves": str(Path(output) / "curves.svg")}
         print_facts("Done", {**written, **facts})
+
+
+def _sweep(recipe: str, output: str, options: dict[str, Any]) -> None:
+    """Train a model for each combination of settings and each seed, and print the table."""
+    from encoder_engine.training import Trainer
+    from encoder_engine.training.pretraining.recipe_reader import find_recipe
+
+    shown = not (options["quiet"] or options["as_json"])
+
+    def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
+        chosen = find_recipe(
+            recipe,
+            [*options["settings"], *settings],
+            corpus=options["corpus"],
+            checkpoint=options["checkpoint"],
+        )
+        chosen = replace(chosen, run=replace(chosen.run, seed=chosen.run.seed + seed))
+        if shown:
+            click.echo(str(folder), err=True)
+        with _progress(chosen, shown=shown) as watch:
+            return Trainer(chosen, folder).run(watch)
+
+    run_and_print(run, output, options, digits=3)
 
 
 @contextmanager

@@ -11,7 +11,11 @@ import click
 from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, print_json
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from encoder_engine.embedding import Embedder, StaticEmbedder
+    from encoder_engine.vectors.search import Hit
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 
@@ -52,7 +56,6 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     checksums of its manifest and read once, block by block. With vectors of length 1 the score is
     the cosine.
     """
-    from encoder_engine.vectors.search import search_vectors
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
     stored = StoredVectors(store)
@@ -65,22 +68,10 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         normalize_embeddings=settings.get("normalized"),
         truncate_dim=settings.get("dimension"),
     )
-    if options["quantized"] is not None:
-        from encoder_engine.vectors.quantized import load_copy, search_copy
-
-        if options["index"] is not None:
-            raise click.UsageError("name --index or --quantized, not both")
-        found = search_copy(
-            *(stored, load_copy(stored, options["quantized"]), vectors, options["top"]),
-            oversampling=options["oversampling"],
-        )
-    elif options["index"] is None:
-        found = search_vectors(stored, vectors, options["top"])
-    else:
-        from encoder_engine.vectors.faiss_index import search_index
-
-        found = search_index(stored, Path(options["index"]), vectors, options["top"])
-    _warn_of_lengths(stored, embedder.stated_similarity)
+    if options["quantized"] is not None and options["index"] is not None:
+        raise click.UsageError("name --index or --quantized, not both")
+    found = search_stored(stored, vectors, options["top"], options)
+    warn_of_lengths(stored, embedder.stated_similarity)
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
@@ -91,7 +82,25 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
             print_facts(query, facts)
 
 
-def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
+def search_stored(
+    stored: StoredVectors, vectors: npt.NDArray[np.float32], num_hits: int, options: dict[str, Any]
+) -> list[list[Hit]]:
+    """Search exactly, or by the copy or the index that --quantized or --index names."""
+    if options["quantized"] is not None:
+        from encoder_engine.vectors.quantized import load_copy, search_copy
+
+        copy = load_copy(stored, options["quantized"])
+        return search_copy(stored, copy, vectors, num_hits, oversampling=options["oversampling"])
+    if options["index"] is not None:
+        from encoder_engine.vectors.faiss_index import search_index
+
+        return search_index(stored, Path(options["index"]), vectors, num_hits)
+    from encoder_engine.vectors.search import search_vectors
+
+    return search_vectors(stored, vectors, num_hits)
+
+
+def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
     """Warn if scores depend on vector lengths and the model was not trained for dot products."""
     import numpy as np
 

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.data.salient import (
+    Span,
+    find_salient,
+    locate,
+    mark_tokens,
+    merge_spans,
+)
 from encoder_engine.data.shards import (
     TOKENIZER,
     Document,
@@ -56,10 +63,11 @@ _ENDS = re.compile(
 
 
 class Text(NamedTuple):
-    """A document, and the number of its language."""
+    """A document, and the number of its language; ``salient``: ranges of its characters."""
 
     text: str
     language: int = 0
+    salient: tuple[Span, ...] | None = None
 
 
 @dataclass(kw_only=True)
@@ -145,6 +153,7 @@ def prepare(
     source: str,
     languages: Sequence[str] = (),
     shard_tokens: int = SHARD_TOKENS,
+    salient: bool = False,
     watch: Callable[[Prepared], None] = lambda _done: None,
 ) -> Prepared:
     """Tokenize texts into a corpus in ``directory``; resumes an interrupted run.
@@ -155,6 +164,7 @@ def prepare(
 
     ``tokenizer``: is saved with the corpus; a function that makes one is called once.
     ``source``: names the texts, and the tokenizer where a function makes it.
+    ``salient``: marks salient spans: those of the texts, or names and dates where a text has none.
     ``watch``: called after every batch.
 
     Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from
@@ -168,6 +178,7 @@ def prepare(
         else "made",
         "languages": list(languages),
         "shard_tokens": shard_tokens,
+        **({"salient": True} if salient else {}),
     }
     with locked_folder(directory):
         recorded = _begin(directory, settings)
@@ -192,7 +203,7 @@ def _prepare(
     pending: list[Document] = []
     held = 0
     for batch in _batches(reading):
-        documents, ids = _tokenize(tokenizer, batch)
+        documents, ids = _tokenize(tokenizer, batch, salient=settings.get("salient", False))
         used[ids] = True
         held += len(ids)
         pending += documents
@@ -221,18 +232,40 @@ def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
 
 
 def _tokenize(
-    tokenizer: Tokenizer, batch: list[Text]
+    tokenizer: Tokenizer, batch: list[Text], *, salient: bool
 ) -> tuple[list[Document], npt.NDArray[np.int32]]:
     """Return the documents that hold a token, and all their tokens."""
     cut = [split_sentences(text.text) for text in batch]
     flat = [sentence for sentences in cut for sentence in sentences]
-    encoded = tokenizer.encode_batch(flat, add_special_tokens=False, truncation=None)
-    sentences = iter(np.split(encoded.ids, encoded.cu_seqlens[1:-1]) if flat else [])
+    encoded = tokenizer.encode_batch(
+        flat, add_special_tokens=False, truncation=None, return_offsets=salient
+    )
+    borders = encoded.cu_seqlens[1:-1]
+    sentences = iter(np.split(encoded.ids, borders) if flat else [])
+    marks: Iterator[npt.NDArray[np.uint8]] | None = None
+    if salient:
+        assert encoded.offsets is not None
+        spans = [
+            found for text, pieces in zip(batch, cut, strict=True) for found in _spans(text, pieces)
+        ]
+        offsets = np.split(encoded.offsets, borders) if flat else []
+        marks = iter([mark_tokens(*pair) for pair in zip(offsets, spans, strict=True)])
     documents = [
-        Document(list(islice(sentences, len(pieces))), text.language)
+        Document(
+            list(islice(sentences, len(pieces))),
+            text.language,
+            None if marks is None else list(islice(marks, len(pieces))),
+        )
         for pieces, text in zip(cut, batch, strict=True)
     ]
     return [document for document in documents if any(map(len, document.sentences))], encoded.ids
+
+
+def _spans(text: Text, sentences: list[str]) -> list[list[Span]]:
+    """Return the salient spans of each sentence, as ranges of its characters."""
+    if text.salient is None:
+        return [find_salient(sentence) for sentence in sentences]
+    return locate(text.text, sentences, merge_spans(list(text.salient)))
 
 
 def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Samples:
         offsets = np.concatenate([[0], np.cumsum(self.lengths[numbers])]).astype(np.int32)
         ids = np.empty(int(offsets[-1]), np.int32)
         special, first = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
+        salient = np.zeros(len(ids), np.uint8) if self.corpus.has_salient else None
         for number, begin, end in zip(numbers, offsets[:-1], offsets[1:], strict=True):
             shard = self.corpus.shards[self.shards[number]]
             start, stop = int(self.starts[number]), int(self.stops[number])
@@ -82,6 +83,8 @@ class Samples:
             ids[begin:end][frame] = vocabulary.sep_id
             ids[begin] = vocabulary.cls_id
             special[begin:end] = frame
+            if salient is not None and shard.salient is not None:
+                salient[begin:end][~frame] = shard.salient[start:stop]
             low, high = np.searchsorted(shard.sentences, (start, stop))
             first[begin + np.flatnonzero(~frame)[shard.sentences[low:high] - start]] = True
         return CleanBatch(
@@ -91,6 +94,7 @@ class Samples:
             special=special,
             word_starts=self.corpus.word_starts[ids] | special | after_special(special) | first,
             epoch=epoch,
+            salient=salient,
         )
 
 

@@ -1,12 +1,14 @@
 """The format of tokenized text on disk: memory-mapped shards under one manifest.
 
-A corpus is a folder. A shard is four ``.npy`` files:
+A corpus is a folder. A shard is four ``.npy`` files, or five:
 
 - ``NNNNN.tokens`` uint16 [T] (uint32 for a vocabulary beyond 65,536): all sentences end to end,
   without special tokens;
 - ``NNNNN.sentences`` int64 [S + 1]: offsets of the sentences among the tokens;
 - ``NNNNN.documents`` int64 [D + 1]: offsets of the documents among the sentences;
-- ``NNNNN.languages`` uint16 [D].
+- ``NNNNN.languages`` uint16 [D];
+- ``NNNNN.salient`` uint8 [T], where salient spans were marked: 1 for a span's first token, 2 for
+  its others, else 0.
 
 ``words.npy`` bool [V] marks the tokens that begin a word; ``tokenizer/`` holds the tokenizer.
 ``manifest.json``, written last, holds the counts and SHA-256 sums of all files.
@@ -42,14 +44,19 @@ __all__ = ["Corpus", "Document", "Shard", "ShardEntry", "Vocabulary", "write_cor
 FORMAT = "encoder_engine corpus 1"
 MANIFEST, WORDS, TOKENIZER = "manifest.json", "words.npy", "tokenizer"
 PARTS = ("tokens", "sentences", "documents", "languages")
+SALIENT = "salient"
 _SHARD_NAME = re.compile(r"\d{5,}")
 
 
 class Document(NamedTuple):
-    """One text: the token ids of its sentences, and the number of its language."""
+    """One text: the token ids of its sentences, and the number of its language.
+
+    ``salient``: the marks of each sentence's tokens, uint8; None: spans are not marked.
+    """
 
     sentences: Sequence[npt.NDArray[np.integer[Any]]]
     language: int = 0
+    salient: Sequence[npt.NDArray[np.uint8]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +94,10 @@ class ShardEntry:
             value = getattr(self, name)
             if value < 0:
                 raise CorpusError(f"shard {self.name}: {name} must be a count, got {value!r}")
-        if self.sha256.keys() != set(PARTS):
-            raise CorpusError(f"shard {self.name}: sha256 must name {', '.join(PARTS)}")
+        if self.sha256.keys() not in (set(PARTS), {*PARTS, SALIENT}):
+            raise CorpusError(
+                f"shard {self.name}: sha256 must name {', '.join(PARTS)}, and may name {SALIENT}"
+            )
 
 
 def write_shard(
@@ -97,9 +106,11 @@ def write_shard(
     """Write a shard's files, each whole or not at all, replacing older ones.
 
     Empty sentences and documents are left out. Raises :class:`TokenIdError` for an id outside the
-    vocabulary, naming the document, and :class:`OutputError` where the disk refuses.
+    vocabulary, naming the document; :class:`CorpusError` where only some documents have salient
+    spans; and :class:`OutputError` where the disk refuses.
     """
     _check_ids(documents, vocabulary)
+    marks = _join_marks(documents)
     sentences: list[npt.NDArray[np.integer[Any]]] = []
     document_ends, languages = [0], []
     for document in documents:
@@ -117,6 +128,8 @@ def write_shard(
         "documents": np.asarray(document_ends, np.int64),
         "languages": np.asarray(languages, np.uint16),
     }
+    if marks is not None:
+        arrays[SALIENT] = marks
     name = f"{number:05d}"
     return ShardEntry(
         name=name,
@@ -124,9 +137,28 @@ def write_shard(
         num_sentences=len(sentences),
         num_tokens=len(arrays["tokens"]),
         sha256={
-            part: _write_array(directory / f"{name}.{part}.npy", arrays[part]) for part in PARTS
+            part: _write_array(directory / f"{name}.{part}.npy", array)
+            for part, array in arrays.items()
         },
     )
+
+
+def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
+    """Return the marks of all tokens, uint8 [T]; None where no document has any."""
+    marked = [document.salient is not None for document in documents]
+    if not any(marked):
+        return None
+    if not all(marked):
+        raise CorpusError(
+            f"document {marked.index(False)} has no salient spans, others have; mark all or none"
+        )
+    parts = [np.zeros(0, np.uint8)]
+    for place, document in enumerate(documents):
+        assert document.salient is not None
+        if [*map(len, document.salient)] != [*map(len, document.sentences)]:
+            raise CorpusError(f"document {place} must have one mark of salience a token")
+        parts += document.salient
+    return np.concatenate(parts)
 
 
 def _check_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
@@ -188,11 +220,17 @@ class Shard:
 
     def __init__(self, directory: Path, entry: ShardEntry, vocabulary: Vocabulary) -> None:
         self.entry = entry
-        loaded = {part: _map(directory / f"{entry.name}.{part}.npy") for part in PARTS}
+        loaded = {part: _map(directory / f"{entry.name}.{part}.npy") for part in entry.sha256}
         self.tokens: Tokens = loaded["tokens"]
         self.sentences: Offsets = loaded["sentences"]
         self.documents: Offsets = loaded["documents"]
         self.languages: npt.NDArray[np.uint16] = loaded["languages"]
+        self.salient: npt.NDArray[np.uint8] | None = loaded.get(SALIENT)
+        if self.salient is not None and self.salient.shape != self.tokens.shape:
+            raise CorpusError(
+                f"shard {entry.name} in {directory} marks {len(self.salient)} tokens as salient or "
+                f"not, and has {len(self.tokens)}; prepare the corpus again"
+            )
         kind = np.uint16 if vocabulary.size <= 2**16 else np.uint32
         found = (
             *(len(self.tokens), len(self.sentences) - 1, len(self.documents) - 1),
@@ -233,6 +271,11 @@ class Shard:
             raise CorpusError(
                 f"shard {name} has token {highest}, the vocabulary {vocabulary.size} tokens; "
                 "prepare the corpus again"
+            )
+        if self.salient is not None and int(self.salient.max(initial=0)) > 2:
+            raise CorpusError(
+                f"shard {name} has the mark {self.salient.max()} of salience; marks are 0, 1 and "
+                "2: prepare the corpus again"
             )
         if int(self.languages.max(initial=0)) >= max(num_languages, 1):
             raise CorpusError(
@@ -281,7 +324,7 @@ class Corpus:
             recorded = {
                 f"{entry.name}.{part}.npy": entry.sha256[part]
                 for entry in entries
-                for part in PARTS
+                for part in entry.sha256
             }
             _verify(directory, {WORDS: words, **recorded})
         shards = tuple(Shard(directory, entry, vocabulary) for entry in entries)
@@ -301,6 +344,11 @@ class Corpus:
             word_starts=word_starts,
             languages=languages,
         )
+
+    @property
+    def has_salient(self) -> bool:
+        """Return whether salient spans are marked in all shards."""
+        return bool(self.shards) and all(shard.salient is not None for shard in self.shards)
 
     @property
     def num_documents(self) -> int:

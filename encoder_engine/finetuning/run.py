@@ -15,9 +15,10 @@ from encoder_engine.finetuning.page import run_page
 from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.json_values import read_value
-from encoder_engine.metrics.intervals import Interval, seed_interval
+from encoder_engine.metrics.intervals import Interval
 from encoder_engine.training.log import read_log
 from encoder_engine.training.loop import Loop
+from encoder_engine.training.sweeps import summarise_seeds
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FineTuner", "Run", "finetune", "finetune_seeds"]
 
-REPORT, SEEDS, PAGE = "report.json", "seeds.json", "report.html"
+REPORT, PAGE = "report.json", "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +184,4 @@ def finetune_seeds(
         tuner = FineTuner(seeded, Path(directory) / f"seed-{seed}", data=data)
         data = tuner.course.data
         runs.append(tuner.finetune(watch))
-    names = runs[0].scores
-    found = {name: seed_interval([run.scores[name] for run in runs]) for name in names}
-    values = {name: interval._asdict() for name, interval in found.items()}
-    content = json.dumps({"seeds": num_seeds, "scores": values}, indent=1) + "\n"
-    write_atomically(Path(directory) / SEEDS, content.encode())
-    return runs, found
+    return runs, summarise_seeds(Path(directory), [run.scores for run in runs])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from encoder_engine.errors import ConfigError
-from encoder_engine.objectives.draws import sequence_keys, token_draws
+from encoder_engine.errors import BatchError, ConfigError
+from encoder_engine.packing.draws import sequence_keys, token_draws
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskedTokens", "Masking", "Unit", "span_length"]
 
-Unit = Literal["token", "word", "span"]
+Unit = Literal["token", "word", "span", "salient"]
+SPANS: tuple[Unit, ...] = ("span", "salient")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +54,8 @@ class Masking:
     draws spans of whole words until the sequence's share is spent. Their number of words is
     geometric with parameter ``success``, truncated at ``longest``; their start is uniform over the
     places with enough free words. The last span is kept with the probability that makes the
-    expected share exact.
+    expected share exact. ``"salient"`` first draws from the spans that the corpus marks, names and
+    dates (Guu et al. 2020), each equally probable, and spends the rest of the share as ``"span"``.
     ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
     ``random_share``: the share replaced by random tokens; the rest stays. A span is decided as one.
     ``token_counts``: random tokens are drawn in proportion to these counts; None: uniformly from
@@ -74,8 +76,9 @@ class Masking:
     token_counts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in ("token", "word", "span"):
-            raise ConfigError(f"unit must be 'token', 'word' or 'span', got {self.unit!r}")
+        if self.unit not in get_args(Unit):
+            units = ", ".join(map(repr, get_args(Unit)))
+            raise ConfigError(f"unit must be one of {units}, got {self.unit!r}")
         if not 0.0 < self.mask_probability < 1.0:
             raise ConfigError(
                 f"mask_probability must lie between 0 and 1, got {self.mask_probability}"
@@ -105,7 +108,7 @@ class Masking:
 
     def __call__(self, batch: CleanBatch, seed: int) -> MaskedTokens:
         """Choose and replace tokens of a batch."""
-        if self.unit == "span":
+        if self.unit in SPANS:
             spans = self._choose_spans(batch, seed)
             # The draw of a span's first token decides for the whole span.
             deciding = np.repeat(spans[:, 0], spans[:, 1])
@@ -146,18 +149,35 @@ class Masking:
 
     def _choose_spans(self, batch: CleanBatch, seed: int) -> Rows:
         """Return first row and length of each span, int64 [S, 2], ascending."""
+        salient = batch.salient if self.unit == "salient" else None
+        if self.unit == "salient" and salient is None:
+            raise BatchError(
+                "unit is 'salient', and the batch has no salient spans; prepare the corpus with "
+                "--salient"
+            )
         keys = sequence_keys(batch, seed, "spans")
         found = [np.zeros((0, 2), np.int64)]
         for sequence, key in enumerate(keys):
             begin, end = batch.cu_seqlens[sequence : sequence + 2]
-            spans = self._spans_of(batch.special[begin:end], batch.word_starts[begin:end], int(key))
+            spans = self._spans_of(
+                batch.special[begin:end],
+                batch.word_starts[begin:end],
+                int(key),
+                None if salient is None else salient[begin:end],
+            )
             if spans:
                 of_sequence = np.asarray(sorted(spans), np.int64)
                 of_sequence[:, 0] += begin
                 found.append(of_sequence)
         return np.concatenate(found)
 
-    def _spans_of(self, special: Bools, word_starts: Bools, key: int) -> list[tuple[int, int]]:
+    def _spans_of(
+        self,
+        special: Bools,
+        word_starts: Bools,
+        key: int,
+        salient: npt.NDArray[np.uint8] | None = None,
+    ) -> list[tuple[int, int]]:
         """Draw the spans of one sequence; return first token and length of each."""
         left = self.mask_probability * (len(special) - int(special.sum()))
         if left <= 0.0:
@@ -168,11 +188,17 @@ class Masking:
         edges = [*starts.tolist(), len(word_starts)]
         draws = _Draws(key)
         spans: list[tuple[int, int]] = []
+        marked = [] if salient is None else _salient_words(salient, starts)
+        # Sorted by a draw each: a random order.
+        marked = [words for _, words in sorted((next(draws), words) for words in marked)]
         while left > 0.0:
-            number = self._fitting_number(free, next(draws))
-            if number == 0:
-                break
-            word = _fitting_start(free, number, draws)
+            if marked:
+                word, number = marked.pop()
+            else:
+                number = self._fitting_number(free, next(draws))
+                if number == 0:
+                    break
+                word = _fitting_start(free, number, draws)
             free[word : word + number] = bytes(number)
             first, length = edges[word], edges[word + number] - edges[word]
             if length > left and next(draws) * length >= left:
@@ -187,6 +213,28 @@ class Masking:
         while number and free.find(b"\1" * number) < 0:
             number -= 1
         return number
+
+
+def _salient_words(salient: npt.NDArray[np.uint8], starts: Rows) -> list[tuple[int, int]]:
+    """Return first word and number of words of each salient span, without overlap.
+
+    ``salient``: 1 for a span's first token, 2 for its others; ``starts``: first tokens of words.
+    """
+    before = np.concatenate([np.zeros(1, np.uint8), salient[:-1]])
+    # A sequence may begin within a span.
+    first = np.flatnonzero((salient == 1) | ((salient == 2) & (before == 0)))
+    after = np.concatenate([salient[1:], np.zeros(1, np.uint8)])
+    last = np.flatnonzero((salient > 0) & (after != 2))
+    begins = np.searchsorted(starts, first, side="right") - 1
+    ends = np.searchsorted(starts, last, side="right")
+    spans: list[tuple[int, int]] = []
+    done = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        # Two spans may share a word.
+        if end > max(begin, done):
+            spans.append((max(begin, done), end - max(begin, done)))
+            done = end
+    return spans
 
 
 class _Draws:

@@ -4,8 +4,9 @@ B sequences of lengths ``n_0 .. n_{B-1}`` are concatenated in tensors of ``T = s
 ``cu_seqlens`` is ``[0, n_0, n_0 + n_1, .., T]``, as in FlashAttention's variable-length interface
 (Dao 2023).
 
-Each name is imported at its first use: ``token_rows``, ``pooling_modes`` and ``clean`` need no
-PyTorch. The names of this package do, and raise :class:`MissingDependencyError` without it.
+Each name is imported at its first use: ``token_rows``, ``pooling_modes``, ``clean`` and
+``draws`` need no PyTorch. The names of this package do, and raise :class:`MissingDependencyError`
+without it.
 """
 
 from typing import TYPE_CHECKING, Any

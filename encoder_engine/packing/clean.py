@@ -27,6 +27,8 @@ class CleanBatch:
     ``special`` bool [T]: special tokens, which are never masked.
     ``word_starts`` bool [T]: first tokens of words, and special tokens.
     ``token_type_ids`` int32 [T]: the segment of each token; None without pairs.
+    ``salient`` uint8 [T]: 1 for the first token of a salient span, 2 for its others, else 0; None:
+    spans are not marked.
     ``positive`` bool [B]: whether each pair is consecutive; None without pairs.
 
     Raises :class:`BatchError` for arrays whose sizes or dtypes contradict each other.
@@ -40,6 +42,7 @@ class CleanBatch:
     epoch: int = 0
     token_type_ids: npt.NDArray[np.int32] | None = None
     positive: Bools | None = None
+    salient: npt.NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
         offsets = self.cu_seqlens
@@ -51,6 +54,7 @@ class CleanBatch:
             "special": (np.bool_, num_tokens),
             "word_starts": (np.bool_, num_tokens),
             "token_type_ids": (np.int32, num_tokens),
+            "salient": (np.uint8, num_tokens),
             "numbers": (np.int64, num_sequences),
             "positive": (np.bool_, num_sequences),
         }

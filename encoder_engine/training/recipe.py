@@ -102,11 +102,14 @@ class ObjectivesRecipe:
     NSP or SOP is added where ``data.form`` has pairs.
 
     ``mask_probability``: the share of tokens to predict.
-    ``unit``: the unit of masking: tokens, whole words or spans.
+    ``unit``: the unit of masking: tokens, whole words, spans, or the salient spans that
+    ``prepare --salient`` marked, and other spans where they do not suffice.
     ``mask_share``, ``random_share``: the shares of those replaced by [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
     ``label_smoothing``: for masked language modelling alone; refused with the options below.
     ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
+    ``decoder_mask_probability``: adds RetroMAE's decoder, whose rows do not see this share of the
+    tokens; its loss is weighted by ``decoder_weight``.
     ``generator``: differences of ELECTRA's generator to the model's config; the losses are weighted
     by ``generator_weight`` and ``detection_weight``.
     ``teacher``: a checkpoint to distil from (DistilBERT), with logits at ``temperature``; the
@@ -114,12 +117,14 @@ class ObjectivesRecipe:
     """
 
     mask_probability: float = 0.15
-    unit: Literal["token", "word", "span"] = "token"
+    unit: Literal["token", "word", "span", "salient"] = "token"
     mask_share: float = 0.8
     random_share: float = 0.1
     random_tokens: Literal["uniform", "unigram"] = "uniform"
     label_smoothing: float = 0.0
     span_boundary: bool = False
+    decoder_mask_probability: float | None = None
+    decoder_weight: float = 1.0
     generator: Mapping[str, Any] = field(default_factory=dict)
     generator_weight: float = 1.0
     detection_weight: float = 50.0
@@ -130,18 +135,20 @@ class ObjectivesRecipe:
     cosine_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.span_boundary and self.unit != "span":
-            raise ConfigError("objectives.span_boundary needs objectives.unit: span")
+        if self.span_boundary and self.unit not in ("span", "salient"):
+            raise ConfigError("objectives.span_boundary needs objectives.unit: span, or salient")
         if self.generator and self.teacher is not None:
             raise ConfigError("objectives name a generator and a teacher; choose one")
-        if self.label_smoothing and (self.generator or self.teacher or self.span_boundary):
+        added = self.generator or self.teacher or self.span_boundary
+        if self.label_smoothing and (added or self.decoder_mask_probability is not None):
             raise ConfigError(
                 "objectives.label_smoothing is for masked language modelling alone; leave it out "
-                "with a generator, a teacher or span_boundary"
+                "with a generator, a teacher, a decoder or span_boundary"
             )
+        _share("objectives.decoder_mask_probability", self.decoder_mask_probability)
         _share_below_one("objectives.label_smoothing", self.label_smoothing)
         _above_zero("objectives.temperature", self.temperature)
-        for name in ("generator", "detection", "soft", "hard", "cosine"):
+        for name in ("decoder", "generator", "detection", "soft", "hard", "cosine"):
             _at_least(f"objectives.{name}_weight", getattr(self, f"{name}_weight"), 0)
 
 

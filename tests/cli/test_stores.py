@@ -105,3 +105,46 @@ def test_results_that_are_no_dense_vectors_are_not_searched(
     SparseEmbedder.from_pretrained(model).encode_dataset(tmp_path / "d.txt", tmp_path / "v")
     assert main(["search", str(tmp_path / "v"), "a"]) == 1
     assert "holds sparse results; search compares" in capsys.readouterr().err
+
+
+def test_recall_counts_answers_among_the_first_results(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [
+        {"query": "the question", "positive": "the answer a"},
+        {"query": "text c row 2", "positive": "text c row 2"},
+        {"query": "text d row 3", "positive": "text a row 0"},
+        {"query": "no answer", "positive": "nowhere"},
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in pairs), "utf-8")
+    command = ["recall", str(store), str(path), "--at", "1", "--at", "5", "--at", "19", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["questions"], found["without_answer"], found["documents"]) == (3, 1, 19)
+    stored = load_vectors(store).vectors
+    known = [[16, 17], [2], [0]]
+    queries = [18, 2, 3]
+    recalls: dict[int, list[float]] = {1: [], 5: [], 19: []}
+    ranks, terms = [], []
+    for query, rows in zip(queries, known, strict=True):
+        scores = stored.astype(np.float64) @ stored[query].astype(np.float64)
+        order = np.argsort(-scores.astype(np.float32), kind="stable").tolist()
+        for depth, shares in recalls.items():
+            shares.append(len(set(order[:depth]) & set(rows)) / len(rows))
+        ranks.append(1.0 / (1 + min(order.index(row) for row in rows)))
+        others = np.delete(20.0 * scores, rows)
+        right = 20.0 * scores[rows]
+        terms += (np.logaddexp(np.log(np.exp(others).sum()), right) - right).tolist()
+    for depth, shares in recalls.items():
+        assert found[f"recall@{depth}"] == pytest.approx(100 * np.mean(shares))
+    assert found["recall@19"] == 100.0
+    assert found["mrr"] == pytest.approx(100 * np.mean(ranks))
+    assert found["loss"] == pytest.approx(np.mean(terms), rel=1e-5)
+    copy = str(tmp_path / "copy.npy")
+    assert main(["quantize", str(store), "-o", copy]) == 0
+    capsys.readouterr()
+    assert main([*command, "--quantized", copy, "--oversampling", "8"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert main([*command, "--quantized", copy, "--index", copy]) == 2
+    assert main([*command, "--positive-column", "query"]) == 1

@@ -195,3 +195,23 @@ def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == 20
     assert set(lines[0]) == {"text", "prediction", "probabilities"}
+
+
+def test_a_sweep_prints_the_table_of_its_combinations(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe_of(checkpoint, tmp_path)
+    files = ["--train", str(tmp_path / "train.jsonl"), "--dev", str(tmp_path / "dev.jsonl")]
+    command = ["finetune", "sequence-classification", "--checkpoint", str(checkpoint), *files]
+    command += ["--set", "run.device=cpu", "--set", "report.samples=0", "--set", "run.steps=2"]
+    command += ["--sweep", "batch.examples=4,8", "-o", str(tmp_path / "sweep")]
+    assert main([*command, "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["settings"] for line in lines] == [{"batch.examples": n} for n in ("4", "8")]
+    for line, number in zip(lines, (4, 8), strict=True):
+        report = tmp_path / f"sweep/batch.examples={number}/report.json"
+        assert json.loads(report.read_text())["scores"] == line["scores"]
+    assert main(command) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.startswith("batch.examples  ")
+    assert len(rows) == 2

@@ -27,6 +27,21 @@ def _decoder_sizes(
     return bert_sizes(width, heads, layers, num_key_value_heads=key_heads, **ids) | more
 
 
+def _bart_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": VOCAB_SIZE,
+        "d_model": width,
+        "encoder_attention_heads": heads,
+        "encoder_layers": layers,
+        "encoder_ffn_dim": 3 * width + 2,
+        "decoder_attention_heads": heads,
+        "decoder_layers": 1,
+        "decoder_ffn_dim": 8,
+        "max_position_embeddings": 96,
+        **more,
+    }
+
+
 MORE_CASES = [
     Case(
         "llama",
@@ -145,6 +160,14 @@ MORE_CASES = [
         "BigBirdConfig",
         "BigBirdModel",
         bert_sizes(40, 5, 2, attention_type="original_full", rescale_embeddings=True),
+    ),
+    *(
+        Case(name.lower(), f"{name}Config", f"{name}EncoderModel", sizes, is_half_of=f"{name}Model")
+        for name in ("Bart", "MBart")
+        for sizes in (
+            _bart_sizes(42, 7, 2, scale_embedding=True),
+            _bart_sizes(40, 5, 1, activation_function="relu"),
+        )
     ),
 ]
 ALL_CASES = [*CASES, *MORE_CASES]

@@ -35,13 +35,22 @@ class Case:
         widths = [self.sizes[k] for k in ("hidden_size", "dim", "d_model") if k in self.sizes]
         return f"{self.model_type}-{widths[0]}"
 
+    @property
+    def transformers_class(self) -> Any:
+        """The class of transformers, or the half of one in published/halves.py."""
+        import transformers
+
+        from tests.models.published import halves
+
+        return getattr(transformers, self.model_class, None) or getattr(halves, self.model_class)
+
     def build(self, seed: int = 0, **changes: Any) -> Any:
         """Make the transformers model, weights drawn wide enough that nothing is near zero."""
         import transformers
 
         torch.manual_seed(seed)
         config = getattr(transformers, self.config_class)(**(self.sizes | changes))
-        model = getattr(transformers, self.model_class)(config)
+        model = self.transformers_class(config)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

@@ -73,7 +73,7 @@ def change_weights(model: Path, change: Callable[[dict[str, torch.Tensor]], obje
 
 DROP = object()
 BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"model_type": "whisper"}, UnknownModelTypeError, "supported are albert, bert"),
+    ({"model_type": "whisper"}, UnknownModelTypeError, "supported are albert, bart, bert"),
     ({"model_type": DROP}, UnknownModelTypeError, "None"),
     ({"model_type": ["bert"]}, UnknownModelTypeError, "supported"),
     ({"hidden_size": DROP}, ConfigError, "hidden_size must be .* is missing"),

@@ -111,11 +111,10 @@ def assert_transformers_picks(case: Case, model: Any, folder: Path) -> None:
 def test_saved_models_load_in_transformers_and_agree_bit_for_bit(
     case: Case, tmp_path: Path
 ) -> None:
-    import transformers
 
     model = case.save(tmp_path / "theirs")
     ee.Encoder.from_pretrained(tmp_path / "theirs", device="cpu").save_pretrained(tmp_path / "ours")
-    again, info = getattr(transformers, case.model_class).from_pretrained(
+    again, info = case.transformers_class.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
     assert not info["unexpected_keys"]
@@ -131,14 +130,13 @@ def test_saved_models_load_in_transformers_and_agree_bit_for_bit(
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
 def test_a_fresh_encoder_saves_what_transformers_loads(case: Case, tmp_path: Path) -> None:
-    import transformers
 
     case.save(tmp_path / "theirs")
     spec = ee.Encoder.from_pretrained(tmp_path / "theirs", device="cpu").spec
     torch.manual_seed(1)
     fresh = ee.Encoder(spec).eval()
     fresh.save_pretrained(tmp_path / "fresh")
-    model = getattr(transformers, case.model_class).from_pretrained(tmp_path / "fresh").eval()
+    model = case.transformers_class.from_pretrained(tmp_path / "fresh").eval()
     rows = token_rows(LENGTHS)
     eager = by_transformers(model, rows, padded=False)
     with in_float64():

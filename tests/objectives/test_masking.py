@@ -6,6 +6,8 @@ chi-square test, at a level that a right one fails once in a thousand seeds.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ import pytest
 from scipy.stats import binomtest, chisquare, norm
 
 from encoder_engine.errors import BatchError, ConfigError
-from encoder_engine.objectives.draws import token_draws
 from encoder_engine.objectives.masking import MaskedTokens, Masking, span_length
 from encoder_engine.packing.clean import CleanBatch
+from encoder_engine.packing.draws import token_draws
 from tests.objectives.batches import MASK, VOCAB, draw_batch, take_sequences
 
 LEVEL = 1e-3
@@ -56,6 +58,72 @@ def test_the_share_that_is_chosen_and_what_becomes_of_it(unit: Any) -> None:
         first = seen[np.isin(masked.rows, masked.spans[:, 0])]
         hidden = int((first == MASK).sum())
         assert binomtest(hidden, len(first), float(expected[0])).pvalue > LEVEL
+
+
+def spans_of(masked: MaskedTokens) -> Any:
+    assert masked.spans is not None
+    return masked.spans
+
+
+def with_salient(batch: CleanBatch, share: float) -> CleanBatch:
+    """Mark that share of the words as salient spans, each of them of one or two words."""
+    generator = np.random.default_rng(8)
+    words = np.cumsum(batch.word_starts) - 1
+    chosen = (generator.random(words[-1] + 1) < share)[words] & ~batch.special
+    marks = np.where(chosen, np.where(batch.word_starts, 1, 2), 0).astype(np.uint8)
+    joined = (generator.random(len(marks)) < 0.5) & (marks == 1)
+    joined[1:] &= marks[:-1] > 0
+    joined[0] = False
+    return replace(batch, salient=np.where(joined, 2, marks).astype(np.uint8))
+
+
+def test_salient_spans_come_first_each_equally_probable_and_other_spans_fill_the_share() -> None:
+    # Every sequence has the words 1 2 3 4 5 6 7 8, of which 2, 4-5 and 8 are salient.
+    marks = np.array([0, 0, 1, 0, 1, 2, 0, 0, 1, 0], np.uint8)
+    special = np.zeros(10, np.bool_)
+    special[[0, 9]] = True
+    number = 12_000
+    batch = CleanBatch(
+        input_ids=np.tile(np.arange(10, 20, dtype=np.int32), number),
+        cu_seqlens=np.arange(0, 10 * number + 1, 10, dtype=np.int32),
+        numbers=np.arange(number),
+        special=np.tile(special, number),
+        word_starts=np.ones(10 * number, np.bool_),
+        salient=np.tile(marks, number),
+    )
+    options = {"unit": "salient", "success": 1.0}
+    masked = masking(mask_probability=1 / 8, **options)(batch, seed=1)
+    found = Counter((int(row) % 10, int(length)) for row, length in spans_of(masked))
+    # A span of two words is kept half the time where one word is to be masked.
+    assert set(found) == {(2, 1), (4, 2), (8, 1)}
+    counts = [found[2, 1], found[8, 1], found[4, 2], number - sum(found.values())]
+    assert chisquare(counts, number * np.array([2, 2, 1, 1]) / 6).pvalue > LEVEL
+    # With more to mask than is marked, all that is marked is masked, and other words with it.
+    masked = masking(mask_probability=6 / 8, **options)(batch, seed=1)
+    rows = masked.rows.reshape(number, 6) % 10
+    assert (np.sort(rows, axis=1)[:, :, None] == np.array([2, 4, 5, 8])).any(1).all()
+    others = rows[~np.isin(rows, [2, 4, 5, 8])]
+    assert len(others) == 2 * number
+    assert chisquare(np.bincount(others, minlength=8)[[1, 3, 6, 7]]).pvalue > LEVEL
+
+
+def test_salient_spans_are_made_whole_words_and_never_overlap() -> None:
+    batch = with_salient(draw_batch(300, 60), 0.3)
+    masked = masking(unit="salient", mask_probability=0.4)(batch, seed=2)
+    assert masked.spans is not None
+    ends = masked.spans.sum(1)
+    assert (masked.spans[1:, 0] >= ends[:-1]).all()
+    assert batch.word_starts[masked.spans[:, 0]].all()
+    assert not batch.special[masked.rows].any()
+    whole = as_sequences(batch, masked)
+    part = replace(take_sequences(batch, [7, 3]), salient=None)
+    with pytest.raises(BatchError, match="no salient spans"):
+        masking(unit="salient")(part, seed=2)
+    begins, offsets = batch.cu_seqlens, batch.salient
+    assert offsets is not None
+    own = np.concatenate([offsets[begins[n] : begins[n + 1]] for n in (7, 3)])
+    found = masking(unit="salient", mask_probability=0.4)(replace(part, salient=own), seed=2)
+    assert as_sequences(part, found) == {number: whole[number] for number in (7, 3)}
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -185,7 +253,7 @@ def test_sequences_of_nothing_and_of_one_token(unit: Any) -> None:
     [
         ({"mask_probability": 0.0}, "mask_probability must lie between 0 and 1, got 0.0"),
         ({"mask_probability": 1.5}, "mask_probability must lie between 0 and 1, got 1.5"),
-        ({"unit": "page"}, "unit must be 'token', 'word' or 'span', got 'page'"),
+        ({"unit": "page"}, "unit must be one of 'token', .*, got 'page'"),
         ({"mask_share": 0.8, "random_share": 0.3}, "at most 1 together, got 0.8 and 0.3"),
         ({"mask_share": -0.1}, "at least 0"),
         ({"mask_id": VOCAB}, f"mask_id is {VOCAB}, the vocabulary has {VOCAB} tokens"),

@@ -85,6 +85,10 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
         (["run.steps=0"], r"run\.steps must be at least 1 and finite, got 0"),
         (["batch.tokens=100"], r"batch\.tokens is 100; it must be a multiple"),
         (["objectives.span_boundary=true"], r"needs objectives\.unit: span"),
+        (
+            ["objectives.decoder_mask_probability=1.5"],
+            r"objectives\.decoder_mask_probability must be from 0 to 1, got 1\.5",
+        ),
         (["run.steps"], "is not a setting"),
         (["run.steps=[1"], r"run\.steps=\[1 is no YAML"),
         (

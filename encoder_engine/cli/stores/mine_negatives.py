@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts
-from encoder_engine.cli.search import load_for
+from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, read_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine.vectors.mining import MinedNegatives
-
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 @click.command("mine-negatives")
@@ -61,7 +59,6 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
     from encoder_engine.files import check_apart, check_target
     from encoder_engine.vectors.mining import MiningOptions
     from encoder_engine.vectors.mining import mine_negatives as mine
-    from encoder_engine.vectors.origins import read_texts
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
     check_target(output, overwrite=options["overwrite"])
@@ -72,25 +69,10 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
         rank_range=(options["first_rank"], options["last_rank"]),
         relative_margin=options["margin"],
     )
-    answers = _read_pairs(pairs, options)
-    documents = read_texts(stored, range(stored.rows))
-    rows_of: dict[str, list[int]] = {}
-    for row, text in documents.items():
-        rows_of.setdefault(text, []).append(row)
-    known = {
-        query: sorted({row for text in texts for row in rows_of.get(text, ())})
-        for query, texts in answers.items()
-    }
+    answers = read_pairs(pairs, options)
+    documents, known = known_rows(stored, answers)
     queries = [query for query, rows in known.items() if rows]
-    embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
-    recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
-    vectors = embedder.encode(
-        queries,
-        prompt=options["prompt"],
-        prompt_name=options["prompt_name"],
-        normalize_embeddings=recorded.get("normalized"),
-        truncate_dim=recorded.get("dimension"),
-    )
+    vectors = embed_queries(stored, queries, options)
     mined = mine(
         *(stored, vectors, [known[query] for query in queries], settings),
         query_texts=queries,
@@ -98,23 +80,6 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
     )
     _write(output, queries, known, documents, mined)
     print_facts("Done", _facts(mined, len(answers), len(queries), output))
-
-
-def _read_pairs(pairs: Sequence[str], options: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the answers of each question, in the order in which questions first occur."""
-    from encoder_engine.inputs.readers import open_inputs
-
-    opened = open_inputs(
-        list(pairs),
-        column=options["query_column"],
-        pair_column=options["positive_column"],
-        format=options["input_format"],
-    )
-    answers: dict[str, list[str]] = {}
-    for row in opened:
-        assert row.pair is not None
-        answers.setdefault(row.text, []).append(row.pair)
-    return answers
 
 
 def _write(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from encoder_engine.cli.common import debug_option, line_due, print_facts, print_json
+from encoder_engine.cli.sweeping import run_and_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from encoder_engine.finetuning.recipe import FineTuningRecipe
     from encoder_engine.metrics.intervals import Interval
     from encoder_engine.training.loop import Progress
 
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY=VALUE",
     help="Change a value of the recipe, such as run.epochs=5 or task.text=sentence; repeatable.",
+)
+@click.option(
+    "--sweep",
+    multiple=True,
+    metavar="KEY=A,B",
+    help="Train one model for each value; several keys: for each combination.",
 )
 @click.option("--seeds", type=click.IntRange(min=2), help="Train so many models, with intervals.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
@@ -48,17 +57,23 @@ def finetune(task: str, output: str, **options: Any) -> None:
     from encoder_engine.finetuning.recipe_reader import find_recipe
     from encoder_engine.finetuning.run import FineTuner, finetune_seeds
 
-    recipe = find_recipe(
-        task,
-        options["settings"],
-        checkpoint=options["checkpoint"],
-        train=options["train"] or None,
-        dev=options["dev"] or None,
-    )
+    def read(settings: list[str]) -> FineTuningRecipe:
+        return find_recipe(
+            task,
+            [*options["settings"], *settings],
+            checkpoint=options["checkpoint"],
+            train=options["train"] or None,
+            dev=options["dev"] or None,
+        )
+
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     shown = not (options["quiet"] or options["as_json"])
     watch = _lines() if shown else None
+    if options["sweep"]:
+        _sweep(read, output, options, watch)
+        return
+    recipe = read([])
     if options["seeds"] is not None:
         runs, intervals = finetune_seeds(recipe, output, options["seeds"], watch=watch)
         degenerate = [str(run.directory) for run in runs if run.degenerate]
@@ -89,6 +104,23 @@ def finetune(task: str, output: str, **options: Any) -> None:
         )
         if run.degenerate:
             click.echo(f"warning: {run.degenerate}", err=True)
+
+
+def _sweep(
+    read: Callable[[list[str]], FineTuningRecipe],
+    output: str,
+    options: dict[str, Any],
+    watch: Callable[[Progress], None] | None,
+) -> None:
+    """Train a model for each combination of settings and each seed, and print the table."""
+    from encoder_engine.finetuning.run import FineTuner
+
+    def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
+        recipe = read(settings)
+        seeded = replace(recipe, run=replace(recipe.run, seed=recipe.run.seed + seed))
+        return FineTuner(seeded, folder).finetune(watch).scores
+
+    run_and_print(run, output, options, digits=2)
 
 
 def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, str]:

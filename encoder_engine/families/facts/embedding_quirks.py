@@ -1,4 +1,4 @@
-"""Configuration keys of embeddings that one family or a few have: ESM's, scales."""
+"""Configuration keys of embeddings that one family or a few have: ESM's, offsets, scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["EsmEmbedding", "ScaledEmbedding"]
+__all__ = ["EsmEmbedding", "OffsetPositions", "ScaledEmbedding"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,31 @@ class EsmEmbedding:
         if embedding.mask_id is not None:
             written["mask_token_id"] = embedding.mask_id
         return written
+
+
+@dataclass(frozen=True)
+class OffsetPositions:
+    """A table of positions with more rows than the key says, the first of which are not used."""
+
+    key: str
+    offset: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
+        """Add the rows to the table, and let positions begin after them."""
+        embedding = spec.embedding
+        rows = embedding.num_positions + self.offset
+        return replace(
+            spec, embedding=replace(embedding, num_positions=rows, first_position=self.offset)
+        )
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the number of positions without the rows before them."""
+        return {self.key: spec.embedding.num_positions - self.offset}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP
 from encoder_engine.objectives.objective import Objective, PretrainingModel
+from encoder_engine.objectives.retromae import RetroMAE
 from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
 from encoder_engine.training.pretraining.continued_pretraining import (
@@ -82,6 +83,16 @@ def build_objectives(
 ) -> tuple[Objective, ...]:
     """Make the objectives of the encoder, or of ELECTRA's generator."""
     vocabulary = corpus.vocabulary
+    if recipe.unit == "salient" and not corpus.has_salient:
+        raise ConfigError(
+            f"objectives.unit is salient, and {corpus.directory} marks no salient spans; prepare "
+            "the corpus with --salient"
+        )
+    if recipe.unit == "salient" and data.form in ("pairs", "swapped_pairs"):
+        raise ConfigError(
+            f"objectives.unit is salient, and data.form {data.form}, which has no marks of spans; "
+            "choose sentences, full_sentences or blocks"
+        )
     counts = None
     if recipe.random_tokens == "unigram":
         counted = [np.bincount(s.tokens, minlength=vocabulary.size) for s in corpus.shards]
@@ -98,6 +109,9 @@ def build_objectives(
     objectives: list[Objective] = [MLM(masking=masking, label_smoothing=recipe.label_smoothing)]
     if recipe.span_boundary:
         objectives.append(SBO())
+    if recipe.decoder_mask_probability is not None:
+        share, weight = recipe.decoder_mask_probability, recipe.decoder_weight
+        objectives.append(RetroMAE(mask_probability=share, weight=weight))
     if data.form in ("pairs", "swapped_pairs"):
         objectives.append(NSP(name="nsp" if data.form == "pairs" else "sop"))
     return tuple(objectives)
@@ -132,8 +146,8 @@ def _with_heads(
     wanted = recipe.objectives
     if (wanted.generator or wanted.teacher is not None) and len(objectives) > 1:
         raise ConfigError(
-            "a generator or a teacher goes with masked language modelling alone; leave out pairs "
-            "and span_boundary"
+            "a generator or a teacher goes with masked language modelling alone; leave out pairs, "
+            "span_boundary and decoder_mask_probability"
         )
     if wanted.generator:
         generator = _encoder({**recipe.model.config, **wanted.generator}, corpus)

@@ -150,7 +150,31 @@ def spanbert() -> TrainingRecipe:
     )
 
 
+def retromae() -> TrainingRecipe:
+    """Return RetroMAE-base: a masked encoder and a decoder of its first row (Xiao et al. 2022)."""
+    return TrainingRecipe(
+        model=ModelRecipe(config=_bert(768, 12, 12)),
+        data=DataRecipe(form="sentences", max_length=512, workers=4),
+        objectives=ObjectivesRecipe(
+            mask_probability=0.3, unit="word", decoder_mask_probability=0.5
+        ),
+        optimizer=OptimizerRecipe(learning_rate=1e-4, betas=(0.9, 0.999), epsilon=1e-8),
+        schedule=ScheduleRecipe(name="linear", warmup=0.1),
+        batch=BatchRecipe(tokens=131_072, micro_tokens=32_768),
+        run=replace(_LARGE_RUN, steps=500_000),
+    )
+
+
 RECIPES: dict[str, Callable[[], TrainingRecipe]] = {
     made.__name__: made
-    for made in (tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert)
+    for made in (
+        tiny,
+        bert_base,
+        bert_large,
+        roberta,
+        modernbert,
+        electra_small,
+        spanbert,
+        retromae,
+    )
 }

@@ -69,7 +69,9 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
 def _with_defaults(recorded: dict[str, Any]) -> dict[str, Any]:
     """Return recorded settings, with defaults for settings that the earlier version lacked."""
     schedule = {"from_zero": False, **recorded.get("schedule", {})}
-    return {**recorded, "schedule": schedule}
+    decoder = {"decoder_mask_probability": None, "decoder_weight": 1.0}
+    objectives = {**decoder, **recorded.get("objectives", {})}
+    return {**recorded, "schedule": schedule, "objectives": objectives}
 
 
 def _further(directory: Path, changes: list[str]) -> str:

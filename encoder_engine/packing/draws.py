@@ -7,6 +7,7 @@ key: two multiplications and three shifts a number, vectorised over all tokens.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.uint64]
 
-__all__ = ["sequence_keys", "token_draws"]
+__all__ = ["STEP", "row_generator", "sequence_keys", "token_draws"]
 
 # The odd number nearest to 2^64 / golden ratio: its multiples spread evenly over 64 bits.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+STEP = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 
 
@@ -38,14 +39,30 @@ def _fractions(words: Words) -> npt.NDArray[np.float64]:
 
 def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
     """Return the key of each sequence for a purpose, uint64 [B]."""
+    return _keys(seed, batch.epoch, batch.numbers, purpose)
+
+
+def _keys(seed: int, epoch: int, numbers: npt.NDArray[np.int64], purpose: str) -> Words:
+    key = np.asarray([_purpose_key(seed, epoch, purpose)], np.uint64)
+    return _mixed(key + numbers.astype(np.uint64) * STEP)
+
+
+@lru_cache(maxsize=256)
+def _purpose_key(seed: int, epoch: int, purpose: str) -> int:
     key = np.zeros(1, np.uint64)
-    for part in (seed, batch.epoch, *purpose.encode()):
-        key = _mixed(key * _STEP + np.uint64((part + 1) & _MASK))
-    return _mixed(key + batch.numbers.astype(np.uint64) * _STEP)
+    for part in (seed, epoch, *purpose.encode()):
+        key = _mixed(key * STEP + np.uint64((part + 1) & _MASK))
+    return int(key[0])
 
 
 def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.float64]:
     """Return a uniform number in [0, 1) for each token, float64 [T]."""
     keys = sequence_keys(batch, seed, purpose)[batch.sequence_ids]
     places = batch.positions.astype(np.uint64) + np.uint64(1)
-    return _fractions(_mixed(keys + places * _STEP))
+    return _fractions(_mixed(keys + places * STEP))
+
+
+def row_generator(seed: int, epoch: int, index: int, purpose: str) -> np.random.Generator:
+    """Return a generator for a row and a purpose (Philox: Salmon et al. 2011)."""
+    key = _keys(seed, epoch, np.asarray([index], np.int64), purpose)
+    return np.random.Generator(np.random.Philox(key=int(key[0])))

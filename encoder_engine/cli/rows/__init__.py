@@ -1,0 +1,1 @@
+"""Verbs that write training rows made of plain texts."""

@@ -1,0 +1,61 @@
+"""The options and the reading that verbs of training rows share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import Command, count, debug_option, print_facts, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
+
+
+def row_options(command: Command) -> Command:
+    """Add the inputs, the output and the seed."""
+    for option in (
+        debug_option,
+        click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+        click.option("--overwrite", is_flag=True, help="Replace the output if it exists."),
+        click.option("--epoch", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option("--input-format", type=click.Choice(FORMATS), help="Of the inputs."),
+        click.option("--column", help="The column of the texts.  [default: text]"),
+        click.option(
+            "--output",
+            "-o",
+            required=True,
+            type=click.Path(path_type=Path),
+            help="The .jsonl or .parquet file to write.",
+        ),
+        click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_texts(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of the inputs."""
+    from encoder_engine.inputs.readers import open_inputs
+
+    opened = open_inputs(list(inputs), column=options["column"], format=options["input_format"])
+    return (row.text for row in opened)
+
+
+def check_output(inputs: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Refuse an output that is an input."""
+    from encoder_engine.files import check_apart
+
+    check_apart([options["output"]], [Path(name) for name in inputs])
+
+
+def print_written(number: int, options: Mapping[str, Any]) -> None:
+    """Print the number of rows and the file."""
+    if options["as_json"]:
+        print_json({"rows": number, "output": str(options["output"])})
+    else:
+        print_facts("Done", {"rows": count(number), "output": str(options["output"])})

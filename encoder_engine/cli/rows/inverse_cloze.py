@@ -1,0 +1,66 @@
+"""``encoder-engine inverse-cloze``: writes pairs of a sentence and its context, for retrieval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.rows.common import check_output, print_written, read_texts, row_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+@click.command("inverse-cloze")
+@row_options
+@click.option(
+    "--keep",
+    type=click.FloatRange(min=0, max=1),
+    default=0.1,
+    show_default=True,
+    help="The share of pairs whose sentence stays in its context.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(min=2),
+    default=200,
+    show_default=True,
+    help="Words of a passage; longer texts become several passages.",
+)
+def inverse_cloze(inputs: tuple[str, ...], **options: Any) -> None:
+    """Write pairs of a sentence of INPUT... (query) and the passage around it (positive).
+
+    A text is cut into passages of whole sentences, and each passage of two sentences or more gives
+    one pair. `encoder-engine finetune embedding --train` reads the file as it is. Another --epoch
+    draws other sentences.
+    """
+    from encoder_engine.data.row_files import write_rows
+
+    check_output(inputs, options)
+    rows = _rows(read_texts(inputs, options), options)
+    number = write_rows(options["output"], rows, overwrite=options["overwrite"])
+    print_written(number, options)
+
+
+def _rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    from encoder_engine.data.noising.bart import RowKey
+    from encoder_engine.data.noising.inverse_cloze import inverse_cloze as draw
+    from encoder_engine.data.noising.passages import cut_passages
+    from encoder_engine.data.prepare import split_sentences
+
+    index = 0
+    for text in texts:
+        sentences = [sentence.split() for sentence in split_sentences(text)]
+        for passage in cut_passages(sentences, options["max_length"]):
+            pair = draw(
+                passage,
+                RowKey(options["seed"], options["epoch"], index),
+                keep=options["keep"],
+            )
+            index += 1
+            if pair is None:
+                continue
+            spoken = [" ".join(sentence) for sentence in passage]
+            document = " ".join(spoken[place] for place in pair.document)
+            yield {"query": spoken[pair.query], "positive": document}

@@ -1,0 +1,136 @@
+"""``encoder-engine noise``: writes noised texts and their targets, as T5 and BART learn from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.rows.common import check_output, print_written, read_texts, row_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+KINDS = (
+    "span-corruption",
+    "token-masking",
+    "token-deletion",
+    "text-infilling",
+    "sentence-permutation",
+    "document-rotation",
+)
+# T5's vocabulary has as many.
+NUM_SENTINELS = 100
+
+
+@click.command()
+@row_options
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    default=("span-corruption",),
+    show_default=True,
+    help="The noise; all but the first may be repeated together.",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(min=0, max=1),
+    help="Of the tokens.  [default: 0.15 for span-corruption, else 0.3]",
+)
+@click.option(
+    "--mean-length",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Of the spans of span-corruption and text-infilling.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(min=2),
+    default=512,
+    show_default=True,
+    help="Words or tokens of a row; longer texts become several rows.",
+)
+@click.option("--tokenizer", "-t", help="Write token ids of this model directory or hub id.")
+@click.option("--mask", default="<mask>", show_default=True, help="Without --tokenizer.")
+def noise(inputs: tuple[str, ...], **options: Any) -> None:
+    """Write noised texts of INPUT... as rows of two columns, whole sentences a row.
+
+    Without --tokenizer, words are noised: the columns input and target hold texts. With it, tokens
+    are: input_ids and labels hold ids, with the tokenizer's special tokens. Rows are a pure
+    function of the texts, the options, the seed and the epoch.
+    """
+    from encoder_engine.data.row_files import write_rows
+
+    check_output(inputs, options)
+    texts = read_texts(inputs, options)
+    rows = _word_rows(texts, options) if options["tokenizer"] is None else _id_rows(texts, options)
+    number = write_rows(options["output"], rows, overwrite=options["overwrite"])
+    print_written(number, options)
+
+
+def _word_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    from encoder_engine.data.noising.bart import RowKey
+    from encoder_engine.data.noising.noise import Noise
+    from encoder_engine.data.noising.passages import cut_passages
+    from encoder_engine.data.prepare import split_sentences
+
+    noise_of: Noise[str] = Noise(
+        kinds=options["kinds"],
+        mask=options["mask"],
+        sentinels=[f"<extra_id_{number}>" for number in range(NUM_SENTINELS)],
+        share=options["share"],
+        mean_length=options["mean_length"],
+    )
+    index = 0
+    for text in texts:
+        sentences = [sentence.split() for sentence in split_sentences(text)]
+        for passage in cut_passages(sentences, options["max_length"]):
+            noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
+            yield {"input": " ".join(noised.inputs), "target": " ".join(noised.targets)}
+            index += 1
+
+
+def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str, list[int]]]:
+    from encoder_engine.cli.tokenize import load_tokenizer
+    from encoder_engine.data.noising.bart import RowKey
+    from encoder_engine.data.noising.noise import Noise
+    from encoder_engine.data.noising.passages import cut_passages, frame_of, sentinel_ids
+    from encoder_engine.data.prepare import split_sentences
+    from encoder_engine.errors import ConfigError
+
+    tokenizer = load_tokenizer(options["tokenizer"])
+    mask_id = tokenizer.mask_token_id
+    if mask_id is None and {"token-masking", "text-infilling"} & set(options["kinds"]):
+        raise ConfigError(
+            f"{options['tokenizer']} has no mask token, which masking and infilling write; name a "
+            "tokenizer that has one, or another --kind"
+        )
+    noise_of: Noise[int] = Noise(
+        kinds=options["kinds"],
+        mask=-1 if mask_id is None else mask_id,
+        sentinels=sentinel_ids(tokenizer) if "span-corruption" in options["kinds"] else (),
+        share=options["share"],
+        mean_length=options["mean_length"],
+    )
+    before, after = frame_of(tokenizer)
+    longest = options["max_length"] - len(before) - len(after)
+    if longest < 1:
+        raise ConfigError(
+            f"--max-length is {options['max_length']}, special tokens take "
+            f"{len(before) + len(after)}: no token would be left"
+        )
+    index = 0
+    for text in texts:
+        encoded = tokenizer.encode_batch(
+            split_sentences(text), add_special_tokens=False, truncation=None
+        )
+        for passage in cut_passages(encoded.tolist(), longest):
+            noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
+            yield {
+                "input_ids": [*before, *noised.inputs, *after],
+                "labels": [*before, *noised.targets, *after],
+            }
+            index += 1

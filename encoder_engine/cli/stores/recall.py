@@ -1,0 +1,92 @@
+"""``encoder-engine recall``: how often a search finds the documents that belong to questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli.search import search_stored
+from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, read_pairs
+
+
+@click.command()
+@click.argument("store", metavar="STORE")
+@click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
+@click.option("--model", "-m", help="The model.  [default: the one STORE's manifest names]")
+@click.option("--query-column", default="query", show_default=True, help="Of the questions.")
+@click.option("--positive-column", default="positive", show_default=True, help="Of the answers.")
+@click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
+@click.option(
+    "--at",
+    "depths",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 10, 100),
+    show_default=True,
+    help="A number of first results; repeatable.",
+)
+@click.option("--index", help="An index of STORE made by encoder-engine index.")
+@click.option("--quantized", help="A copy of STORE made by encoder-engine quantize.")
+@click.option(
+    "--oversampling",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="With --quantized: candidates of each result.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Of the loss, as in finetune embedding.",
+)
+@click.option("--prompt", help="A text put before every question.")
+@click.option("--prompt-name", help="The name of one of the model's own prompts.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
+@debug_option
+def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:
+    """Search STORE for the questions of PAIRS, and count the answers among the first results.
+
+    STORE is a folder that embed wrote of the documents, whose texts are read again; an answer is
+    found in it by its text. Prints recall@k, the mean reciprocal rank within the largest k, and the
+    retrieval loss: the cross-entropy of the answers among all documents. The search is exact, or
+    approximate with --index or --quantized. Questions without an answer in STORE are counted, and
+    not scored.
+    """
+    from encoder_engine.errors import InputError
+    from encoder_engine.vectors.recall import retrieval_loss, score_hits
+    from encoder_engine.vectors.stored_vectors import StoredVectors
+
+    if options["index"] is not None and options["quantized"] is not None:
+        raise click.UsageError("name --index or --quantized, not both")
+    depths = sorted(set(options["depths"]))
+    stored = StoredVectors(store)
+    answers = read_pairs(pairs, options)
+    _, known = known_rows(stored, answers)
+    answered = {query: rows for query, rows in known.items() if rows}
+    if not answered:
+        raise InputError(
+            f"no answer of the {count(len(answers))} questions is a text of {store}; name the "
+            "column of the answers by --positive-column, or embed the documents themselves"
+        )
+    vectors = embed_queries(stored, list(answered), options)
+    found = search_stored(stored, vectors, depths[-1], options)
+    rows = list(answered.values())
+    scores = score_hits(found, rows, depths)
+    loss = retrieval_loss(stored, vectors, rows, scale=options["scale"])
+    if options["as_json"]:
+        counts = {"questions": len(answered), "without_answer": len(answers) - len(answered)}
+        print_json({**counts, "documents": stored.rows, **scores, "loss": loss})
+        return
+    facts = {
+        "questions": count(len(answered)),
+        "without an answer in the store": count(len(answers) - len(answered)),
+        "documents": count(stored.rows),
+        **{name: f"{score:.2f}" for name, score in scores.items()},
+        "retrieval loss": f"{loss:.4f}",
+    }
+    print_facts("Done", facts)

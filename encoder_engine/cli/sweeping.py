@@ -1,0 +1,40 @@
+"""The sweep that pretrain and finetune share: runs, and prints the table of their scores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.cli.common import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["run_and_print"]
+
+
+def run_and_print(
+    run: Callable[[list[str], int, Path], Mapping[str, float]],
+    output: str,
+    options: dict[str, Any],
+    *,
+    digits: int,
+) -> None:
+    """Run every combination of ``--sweep`` with every seed, and print a table or lines of JSON.
+
+    Raises :class:`ConfigError` under torchrun.
+    """
+    from encoder_engine.errors import ConfigError
+    from encoder_engine.training.sweeps import read_sweep, run_sweep, sweep_table
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError("a sweep runs in one process; start single runs under torchrun")
+    cells = run_sweep(Path(output), read_sweep(options["sweep"]), options["seeds"] or 1, run)
+    if options["as_json"]:
+        for cell in cells:
+            intervals = {name: found._asdict() for name, found in cell.intervals.items()}
+            scores = {"scores": cell.scores, "intervals": intervals}
+            print_json({"settings": cell.settings, **scores})
+    elif not options["quiet"]:
+        print_table(sweep_table(cells, digits))

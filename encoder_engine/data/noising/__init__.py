@@ -1,0 +1,1 @@
+"""Noised texts of sequence-to-sequence pretraining, and pairs cut from documents."""

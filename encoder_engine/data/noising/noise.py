@@ -1,0 +1,91 @@
+"""One choice of noises applied to passages: T5's span corruption, or any of BART's together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_args
+
+from encoder_engine.data.noising.bart import (
+    RowKey,
+    delete_tokens,
+    infill_text,
+    mask_tokens,
+    permute_sentences,
+    rotate_document,
+)
+from encoder_engine.data.noising.span_corruption import Noised, SpanCorruption
+from encoder_engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["KINDS", "Noise", "NoiseKind"]
+
+NoiseKind = Literal[
+    "span-corruption",
+    "token-masking",
+    "token-deletion",
+    "text-infilling",
+    "sentence-permutation",
+    "document-rotation",
+]
+KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
+Token = TypeVar("Token", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(Generic[Token]):
+    """Noises of a passage.
+
+    ``kinds``: ``span-corruption`` alone (T5), or any of the others (BART), which are applied in the
+    order: sentences permuted, tokens deleted, masked, infilled, document rotated.
+    ``mask``: the token of masking and infilling. ``sentinels``: those of span corruption.
+    ``share``: of the tokens; None: 0.15 for span corruption (Raffel et al. 2020), 0.3 for the
+    others (Lewis et al. 2020).
+    ``mean_length``: of spans.
+
+    Raises :class:`ConfigError` for kinds that do not go together.
+    """
+
+    kinds: tuple[NoiseKind, ...]
+    mask: Token
+    sentinels: Sequence[Token] = ()
+    share: float | None = None
+    mean_length: float = 3.0
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown or not self.kinds or len(set(self.kinds)) < len(self.kinds):
+            raise ConfigError(
+                f"kinds must be different ones of {', '.join(KINDS)}, got {list(self.kinds)}"
+            )
+        if "span-corruption" in self.kinds and len(self.kinds) > 1:
+            raise ConfigError(
+                "span-corruption makes its own target and goes with no other noise; name it alone, "
+                "or text-infilling with the others"
+            )
+
+    def __call__(self, sentences: Sequence[list[Token]], key: RowKey) -> Noised[Token]:
+        """Noise a passage; without span corruption the target is the passage."""
+        target = list(chain.from_iterable(sentences))
+        if self.kinds == ("span-corruption",):
+            share = 0.15 if self.share is None else self.share
+            corrupt = SpanCorruption(
+                sentinels=self.sentinels, share=share, mean_length=self.mean_length
+            )
+            return corrupt(target, seed=key.seed, epoch=key.epoch, index=key.row)
+        share = 0.3 if self.share is None else self.share
+        tokens = target
+        if "sentence-permutation" in self.kinds:
+            tokens = list(chain.from_iterable(permute_sentences(sentences, key)))
+        if "token-deletion" in self.kinds:
+            tokens = delete_tokens(tokens, key, share=share)
+        if "token-masking" in self.kinds:
+            tokens = mask_tokens(tokens, self.mask, key, share=share)
+        if "text-infilling" in self.kinds:
+            tokens = infill_text(tokens, self.mask, key, share=share, mean_length=self.mean_length)
+        if "document-rotation" in self.kinds:
+            tokens = rotate_document(tokens, key)
+        return Noised(inputs=tokens, targets=target)

@@ -1,0 +1,146 @@
+"""T5's span corruption (Raffel et al. 2020): spans of a text become sentinels, and the target.
+
+``Thank you <X> me to your party <Y> week .`` -> ``<X> for inviting <Y> last <Z>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from encoder_engine.errors import BatchError, ConfigError
+from encoder_engine.packing.draws import row_generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Noised", "SpanCorruption", "restore_spans"]
+
+Token = TypeVar("Token", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noised(Generic[Token]):
+    """A row of sequence-to-sequence training: what the encoder reads, what the decoder writes."""
+
+    inputs: list[Token]
+    targets: list[Token]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanCorruption(Generic[Token]):
+    """Replaces spans of tokens by sentinels, and makes the spans the target.
+
+    ``sentinels``: ``<extra_id_0>``, ``<extra_id_1>``, ..., as strings or ids, in the order in which
+    they are used. The target ends with the first one that the input does not use.
+    ``share``: the share of tokens in spans, rounded to a whole number for each row.
+    ``mean_length``: the mean length of a span: a row has its tokens in spans / ``mean_length``,
+    rounded, and at least one span.
+
+    Lengths are drawn uniformly from all ways to cut the tokens in spans into so many spans, as T5
+    does; so are the places, with at least one token between two spans. (T5's code begins every row
+    with a token that is kept, and ends it with a span.)
+
+    Raises :class:`ConfigError` for values out of range.
+    """
+
+    sentinels: Sequence[Token]
+    share: float = 0.15
+    mean_length: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ConfigError(f"share must lie between 0 and 1, got {self.share}")
+        if not self.mean_length >= 1.0:
+            raise ConfigError(f"mean_length must be at least 1, got {self.mean_length}")
+        if len(set(self.sentinels)) < len(self.sentinels):
+            raise ConfigError("sentinels must differ from each other")
+
+    def __call__(
+        self, tokens: Sequence[Token], *, seed: int, epoch: int = 0, index: int = 0
+    ) -> Noised[Token]:
+        """Corrupt a row: a pure function of seed, epoch and index.
+
+        A row of one token has no span, since nothing of it could be kept. Raises
+        :class:`BatchError` for a row that needs more sentinels than there are, and for one that
+        holds a sentinel.
+        """
+        self._check(tokens, index)
+        generator = row_generator(seed, epoch, index, "span corruption")
+        starts, lengths = self._spans(len(tokens), generator)
+        if len(starts) >= len(self.sentinels):
+            raise BatchError(
+                f"row {index} has {len(tokens)} tokens and needs {len(starts) + 1} sentinels, got "
+                f"{len(self.sentinels)}; cut it shorter, or give more sentinels",
+                row=index,
+            )
+        inputs: list[Token] = []
+        targets: list[Token] = []
+        kept_from = 0
+        for sentinel, start, length in zip(self.sentinels, starts, lengths, strict=False):
+            inputs += [*tokens[kept_from:start], sentinel]
+            targets += [sentinel, *tokens[start : start + length]]
+            kept_from = start + length
+        inputs += tokens[kept_from:]
+        return Noised(inputs=inputs, targets=[*targets, self.sentinels[len(starts)]])
+
+    def _check(self, tokens: Sequence[Token], index: int) -> None:
+        taken = set(self.sentinels).intersection(tokens)
+        if taken:
+            raise BatchError(
+                f"row {index} holds the sentinel {next(iter(taken))!r}; remove it from the text",
+                row=index,
+            )
+
+    def _spans(
+        self, num_tokens: int, generator: np.random.Generator
+    ) -> tuple[list[int], list[int]]:
+        """Draw first tokens and lengths of the spans, ascending."""
+        if num_tokens < 2:
+            return [], []
+        num_noise = min(max(round(num_tokens * self.share), 1), num_tokens - 1)
+        num_kept = num_tokens - num_noise
+        num_spans = min(max(round(num_noise / self.mean_length), 1), num_noise, num_kept + 1)
+        lengths = random_parts(num_noise, num_spans, generator)
+        # A span begins after 0 .. num_kept kept tokens, two spans after different numbers of them.
+        before = np.sort(generator.choice(num_kept + 1, num_spans, replace=False))
+        starts = before + np.cumsum(lengths) - lengths
+        return starts.tolist(), lengths.tolist()
+
+
+def random_parts(
+    total: int, num_parts: int, generator: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw one of the ways to write a number as a sum of positive parts, int64 [num_parts]."""
+    cuts = np.sort(generator.choice(total - 1, num_parts - 1, replace=False)) + 1
+    return np.diff(np.concatenate([[0], cuts, [total]])).astype(np.int64)
+
+
+def restore_spans(noised: Noised[Token], sentinels: Sequence[Token]) -> list[Token]:
+    """Put the spans of the target back into the input: the inverse of :class:`SpanCorruption`.
+
+    Raises :class:`BatchError` where input and target do not name the same sentinels in order.
+    """
+    marks = set(sentinels)
+    spans: dict[Token, list[Token]] = {}
+    last: list[Token] = []
+    for token in noised.targets:
+        if token in marks:
+            last = spans[token] = []
+        else:
+            last.append(token)
+    used = [token for token in noised.inputs if token in marks]
+    if list(spans)[:-1] != used or last:
+        raise BatchError(
+            f"the input has the sentinels {used}, the target {list(spans)}: the target needs them "
+            "in the same order, and one more at its end"
+        )
+    restored: list[Token] = []
+    for token in noised.inputs:
+        restored += spans.get(token, [token])
+    return restored

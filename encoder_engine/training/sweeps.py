@@ -1,0 +1,138 @@
+"""Runs over several settings and seeds: means, intervals, and one table of them.
+
+A sweep's folder holds a folder for each combination of settings, in it one for each seed, and
+``sweep.json``. Every run resumes by itself, so the same call resumes a sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.files import write_atomically
+from encoder_engine.metrics.intervals import Interval, seed_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["SweepCell", "read_sweep", "run_sweep", "summarise_seeds", "sweep_table"]
+
+SEEDS, SWEEP = "seeds.json", "sweep.json"
+# A comma outside of brackets and braces.
+_COMMA = re.compile(r",(?![^\[]*\])(?![^{]*\})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepCell:
+    """The scores of one combination of settings.
+
+    ``settings``: values by key, such as ``{"run.steps": "100"}``.
+    ``scores``: means over the seeds; ``intervals``: their t intervals, empty for a single seed.
+    """
+
+    settings: dict[str, str]
+    scores: dict[str, float]
+    intervals: dict[str, Interval]
+
+
+def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of the values of ``key=a,b``, the last key changing first.
+
+    Commas within brackets do not separate. Raises :class:`ConfigError` for a text of another form,
+    and for a key or a value that is given twice.
+    """
+    values: dict[str, list[str]] = {}
+    for text in given:
+        key, equals, listed = text.partition("=")
+        parts = [part.strip() for part in _COMMA.split(listed)]
+        if not key or not equals or not all(parts):
+            raise ConfigError(f"{text!r} is no sweep; write KEY=A,B, such as run.steps=100,200")
+        if key in values or len(set(parts)) < len(parts):
+            raise ConfigError(f"{text!r} names a key or a value for the second time")
+        values[key] = parts
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def run_sweep(
+    directory: Path,
+    combinations: Sequence[Mapping[str, str]],
+    num_seeds: int,
+    run: Callable[[list[str], int, Path], Mapping[str, float]],
+) -> list[SweepCell]:
+    """Run every combination with every seed, and write ``sweep.json``.
+
+    ``run``: takes settings ``key=value``, the number of the seed from 0, and the run's folder;
+    returns the run's scores.
+    Raises :class:`ConfigError` where the folders of two combinations would have one name.
+    """
+    names = [_folder_name(settings) for settings in combinations]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(
+            f"two combinations of the sweep would share the folder {twice}; their values differ in "
+            "punctuation alone: run them in two folders"
+        )
+    cells = []
+    for name, settings in zip(names, combinations, strict=True):
+        given = [f"{key}={value}" for key, value in settings.items()]
+        folder = directory / name if name else directory
+        scores = [
+            dict(run(given, seed, folder / f"seed-{seed}" if num_seeds > 1 else folder))
+            for seed in range(num_seeds)
+        ]
+        intervals = summarise_seeds(folder, scores) if num_seeds > 1 else {}
+        means = {key: found.mean for key, found in intervals.items()} or scores[0]
+        cells.append(SweepCell(settings=dict(settings), scores=means, intervals=intervals))
+    rows = [
+        {
+            "settings": cell.settings,
+            "scores": cell.scores,
+            "intervals": {key: found._asdict() for key, found in cell.intervals.items()},
+        }
+        for cell in cells
+    ]
+    content = json.dumps({"seeds": num_seeds, "rows": rows}, indent=1) + "\n"
+    write_atomically(directory / SWEEP, content.encode())
+    return cells
+
+
+def summarise_seeds(directory: Path, scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    """Return mean, deviation and t interval of each score, and write ``seeds.json``."""
+    found = {name: seed_interval([run[name] for run in scores]) for name in scores[0]}
+    values = {name: interval._asdict() for name, interval in found.items()}
+    content = json.dumps({"seeds": len(scores), "scores": values}, indent=1) + "\n"
+    write_atomically(directory / SEEDS, content.encode())
+    return found
+
+
+def sweep_table(cells: Sequence[SweepCell], digits: int = 3) -> list[list[str]]:
+    """Return header and rows of a table: the settings, then each score with its half interval.
+
+    A score that a combination does not have is ``-``.
+    """
+    keys = list(dict.fromkeys(key for cell in cells for key in cell.settings))
+    names = list(dict.fromkeys(name for cell in cells for name in cell.scores))
+    table = [[*keys, *(name.replace("_", " ") for name in names)]]
+    for cell in cells:
+        row = [cell.settings.get(key, "-") for key in keys]
+        for name in names:
+            if name not in cell.scores:
+                row.append("-")
+                continue
+            shown = f"{cell.scores[name]:.{digits}f}"
+            interval = cell.intervals.get(name)
+            if interval is not None:
+                shown += f" \u00b1 {interval.high - interval.mean:.{digits}f}"
+            row.append(shown)
+        table.append(row)
+    return table
+
+
+def _folder_name(settings: Mapping[str, str]) -> str:
+    text = ",".join(f"{key}={value}" for key, value in settings.items())
+    return re.sub(r"[^\w.=,+-]+", "_", text)
