@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.attention import attention
 from encoder_engine.cli.analysis.heads import heads
 from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.probe import probe
@@ -54,6 +55,7 @@ def cli() -> None:
 
 
 _VERBS = (
+    attention,
     bench,
     compile_,
     distill,
