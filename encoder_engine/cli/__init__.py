@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.accent import accent
 from encoder_engine.cli.analysis.attention import attention
 from encoder_engine.cli.analysis.heads import heads
 from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.probe import probe
 from encoder_engine.cli.analysis.prune import prune
+from encoder_engine.cli.analysis.retrieval import retrieval
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
@@ -55,6 +57,7 @@ def cli() -> None:
 
 
 _VERBS = (
+    accent,
     attention,
     bench,
     compile_,
@@ -75,6 +78,7 @@ _VERBS = (
     probe,
     prune,
     quantize,
+    retrieval,
     score,
     search,
     senses,
