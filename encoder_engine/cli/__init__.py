@@ -21,6 +21,8 @@ from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.compile import compile_
+from encoder_engine.cli.corpora.card import card
+from encoder_engine.cli.corpora.clean import clean
 from encoder_engine.cli.distill import distill
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
@@ -60,6 +62,8 @@ _VERBS = (
     accent,
     attention,
     bench,
+    card,
+    clean,
     compile_,
     distill,
     doctor,
