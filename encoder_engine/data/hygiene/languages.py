@@ -33,8 +33,8 @@ class LanguageLabeller:
             raise MissingDependencyError(
                 "labelling languages", library="py3langid", extra="clean"
             ) from None
-        self._identifier: Any = LanguageIdentifier.from_pickled_model(MODEL_FILE, norm_probs=True)
-        known = set(self._identifier.nb_classes)
+        self._identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        known = set(self._identifier.labels)
         unknown = sorted(set(among) - known)
         if unknown:
             raise InputError(f"no language {unknown[0]!r}; there are {', '.join(sorted(known))}")
