@@ -47,7 +47,10 @@ for (let i = 0; i < boxes.length; i++) for (let j = 0; j < i; j++) {
 }
 const width = document.documentElement.clientWidth;
 for (const [node, box] of boxes) {
-  const clipped = node.parentElement.closest(".heads, li");
+  const clipped = node.parentElement.closest(".heads, .table, li");
+  if (node.data.match(/^[-+]?[\\d.,]+%?$/) && boxes.filter(pair => pair[0] === node).length > 1) {
+    found.push(`cut: ${node.data}`);
+  }
   if (!clipped && (box.right > width + 1 || box.left < -1)) found.push(`outside: ${node.data}`);
 }
 return found.slice(0, 20);
