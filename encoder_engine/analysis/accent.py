@@ -52,7 +52,7 @@ class ConstructionPair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Preference:
-    """What a model prefers over the pairs; intervals are 95% bootstraps over pairs.
+    """Holds the preference of a model over the pairs; intervals are 95% bootstraps over pairs.
 
     ``difference``: the mean pseudo-log-likelihood of the own minus the English-like sentence, nats.
     ``per_token``: the same of mean log probabilities of tokens, which lengths do not move.

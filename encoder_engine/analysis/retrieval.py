@@ -178,12 +178,14 @@ def score_candidates(
     document: rankings of relevant documents alone cannot be wrong. Raises :class:`InputError` where
     no query has both.
     """
-    asked = _unit(encode_queries([one.query for one in queries]))
+    query_vectors = _unit(encode_queries([one.query for one in queries]))
     vectors = _unit(encode_documents([text for one in queries for text in one.documents]))
     ends = np.cumsum([0, *(len(one.documents) for one in queries)]).tolist()
     ranked = [
         rank_by_score(one.relevance, vectors[start:stop] @ vector)
-        for one, vector, start, stop in zip(queries, asked, ends[:-1], ends[1:], strict=True)
+        for one, vector, start, stop in zip(
+            queries, query_vectors, ends[:-1], ends[1:], strict=True
+        )
     ]
     return ranking_scores(ranked), ranking_scores(
         gains if (gains == 0).any() else np.zeros_like(gains) for gains in ranked

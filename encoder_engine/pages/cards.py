@@ -1,7 +1,7 @@
 """Datasheets of corpora and cards of models, in Markdown, from what their manifests record.
 
-The sections follow Gebru et al. (2021) and Mitchell et al. (2019). What no manifest can know is
-asked, not answered: each such line ends in an empty answer.
+The sections follow Gebru et al. (2021) and Mitchell et al. (2019). Questions that no manifest can
+answer stand with an empty answer.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def _page(
     lines = [f"# {_plain(title)}", "", "Tables are recorded values. Questions wait for an answer."]
     for section, values in facts.items():
         lines += ["", f"## {_plain(section)}", "", *(_table(values) if values else [_UNKNOWN])]
-    for section, asked in questions.items():
+    for section, listed in questions.items():
         lines += ["", f"## {section}", ""]
-        lines += [f"- {question} {_UNKNOWN}" for question in asked]
+        lines += [f"- {question} {_UNKNOWN}" for question in listed]
     return "\n".join(lines) + "\n"
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import encoder_engine as ee
-from encoder_engine.analysis.attention_page import attention_page, measure_attention
+from encoder_engine import analysis
 from encoder_engine.analysis.subject import Subject
+from encoder_engine.analysis.text_attention import attention_page, measure_attention
 from encoder_engine.errors import InputError
 from encoder_engine.families.config import spec_from_config
 
@@ -130,3 +131,10 @@ def test_the_verb_prints_words_and_writes_the_page(tiny: Path, run: Run, tmp_pat
     assert "</html>" in page.read_text()
     assert "1.1 " in run(*arguments).output
     assert "such as 0,5" in run(*arguments, "--layers", "x").errors
+
+
+def test_every_public_name_is_no_module() -> None:
+    modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
+    assert not modules & set(analysis.__all__)
+    for name in analysis.__all__:
+        assert callable(getattr(analysis, name))

@@ -15,7 +15,7 @@ from encoder_engine.cli.analysis.common import (
 from encoder_engine.cli.common import debug_option, print_json
 
 if TYPE_CHECKING:
-    from encoder_engine.analysis.attention_page import TextAttention
+    from encoder_engine.analysis.text_attention import TextAttention
 
 # Weights of each head that the terminal shows.
 SHOWN = 3
@@ -44,7 +44,7 @@ def attention(model: str, text: str, **options: Any) -> None:
     except ValueError:
         raise click.BadParameter("expected numbers, such as 0,5", param_hint="--layers") from None
     subject = load_subject(model, options)
-    from encoder_engine.analysis.attention_page import measure_attention, render_attention
+    from encoder_engine.analysis.text_attention import measure_attention, render_attention
 
     found = measure_attention(subject, text, top_k=options["top"], layers=chosen)
     if options["html"]:

@@ -41,8 +41,8 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
 
     require_torch("pruning a model")
     from encoder_engine.analysis.importance import head_importance
-    from encoder_engine.analysis.prune_curve import prune_curve, read_examples, save_pruned
     from encoder_engine.analysis.pruning import least_important
+    from encoder_engine.analysis.pruning_curve import prune_curve, read_examples, save_pruned
     from encoder_engine.pages.drawings import draw_grid, draw_lines
     from encoder_engine.pages.report import Drawing, Table
     from encoder_engine.prediction.predictor import Predictor

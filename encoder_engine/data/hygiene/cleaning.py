@@ -79,7 +79,7 @@ class CleanCounts:
 
 
 class Cleaned(NamedTuple):
-    """What became of a text.
+    """The outcome of cleaning a text.
 
     ``text``: as it is kept; None: it was dropped. ``reason``: why.
     ``original``: the row, from 0, of the text that it duplicates.
