@@ -178,6 +178,20 @@ def test_the_least_important_heads_come_first() -> None:
         least_important(importance, 5)
 
 
+def test_the_card_of_a_run_names_files_without_folders(
+    tuned: Path, run: Run, tmp_path: Path
+) -> None:
+    output = tmp_path / "CARD.md"
+    assert run("card", tuned / "run", "-o", output).code == 0
+    page = output.read_text()
+    assert "train.jsonl" in page
+    assert str(tuned) not in page
+    report = json.loads((tuned / "run/report.json").read_text())
+    assert f"| accuracy | {report['scores']['accuracy']:.4g}" in page
+    assert "## Harms" in page
+    assert run("card", tuned / "run", "-o", output).code == 1
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path: Path) -> None:
     data, output = tuned / "dev.jsonl", tmp_path / "pruned"

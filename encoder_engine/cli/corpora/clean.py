@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Rows that are read, cleaned and written together.
 WINDOW_ROWS = 2048
 FORMAT = "encoder_engine clean 1"
+COSINE = 0.95
 
 
 @click.command()
@@ -56,7 +57,7 @@ FORMAT = "encoder_engine clean 1"
 @click.option(
     "--cosine",
     type=click.FloatRange(0, 1, min_open=True),
-    default=0.95,
+    default=COSINE,
     show_default=True,
     help="With --semantic: the least cosine of duplicates.",
 )
@@ -90,6 +91,8 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     target = Path(output)
     if target.suffix != ".jsonl":
         raise click.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
+    if options["cosine"] != COSINE and not options["semantic"]:
+        raise click.UsageError("--cosine compares vectors: name their model with --semantic")
     check_apart([target], [Path(name) for name in inputs])
     cleaner = _cleaner(options)
     pending = PendingFile(target, overwrite=options["overwrite"])
@@ -114,7 +117,8 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         "format": FORMAT,
         "version": engine_version(),
         "inputs": [_described(name) for name in inputs],
-        "settings": asdict(cleaner.settings) | {"semantic_model": options["semantic"]},
+        "settings": asdict(cleaner.settings)
+        | {"semantic_model": options["semantic"] and Path(options["semantic"]).name},
         "counts": cleaner.counts.values(),
         "sha256": digest.hexdigest(),
     }

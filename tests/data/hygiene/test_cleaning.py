@@ -125,6 +125,11 @@ def test_the_verbs_clean_and_describe_without_a_text(run: Run, tmp_path: Path) -
     assert run("clean", source, "-o", output, "--column", "body").code == 1
     assert run("clean", source, "-o", source, "--column", "body", "--overwrite").code == 1
     assert run("card", tmp_path).code == 1
+    assert run("clean", source, "-o", tmp_path / "a.jsonl", "--cosine", "0.9").code == 2
+    tokens = tmp_path / "tokens"
+    prepared = run("prepare", output, "-o", tokens, "--vocab-size", "100", "--column", "body")
+    assert prepared.code == 0, prepared.errors
+    assert "| documents | 4 |" in run("card", tokens).output
 
 
 def test_cards_hold_no_markup_of_their_values() -> None:
