@@ -13,6 +13,7 @@ MODULES = [
     "encoder_engine.models",
     "encoder_engine.embedding",
     "encoder_engine.training",
+    "encoder_engine.analysis",
     "encoder_engine.integrations.sentence_transformers",
     "encoder_engine.integrations.daft",
     "encoder_engine.integrations.ray",

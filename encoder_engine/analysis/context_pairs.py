@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from encoder_engine.analysis.senses import SenseWord, word_vectors
+from encoder_engine.analysis.senses import SenseWord
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    from encoder_engine.analysis.subject import Subject
     from encoder_engine.analysis.zscore import ZScore
     from encoder_engine.inputs.records import Record
 
@@ -82,9 +81,15 @@ def _shared(lemma: str, word: str) -> float:
 
 
 def score_pairs(
-    subject: Subject, pairs: Sequence[ContextPair], zscore: ZScore | None = None, seed: int = 0
+    vectors_of: Callable[[Sequence[SenseWord]], npt.NDArray[np.float64]],
+    pairs: Sequence[ContextPair],
+    zscore: ZScore | None = None,
+    seed: int = 0,
 ) -> PairScores:
-    """Choose a threshold on the pairs of half of the words, and decide those of the others."""
+    """Choose a threshold on the pairs of half of the words, and decide those of the others.
+
+    vectors_of: returns the vector of each word, [n, D], such as :func:`word_vectors`.
+    """
     lemmas = sorted({pair.first.lemma for pair in pairs})
     if len(lemmas) < 2:
         raise InputError(f"{len(lemmas)} different words cannot be halved; give pairs of two words")
@@ -93,7 +98,7 @@ def score_pairs(
     chooses = np.array([pair.first.lemma in choosing for pair in pairs])
     same = np.array([pair.same for pair in pairs])
     both = [pair.first for pair in pairs], [pair.second for pair in pairs]
-    sides = [word_vectors(subject, words) for words in both]
+    sides = [vectors_of(words) for words in both]
     if zscore is not None:
         sides = [zscore.apply(side) for side in sides]
     cosines = _cosines(*sides)

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.families.facts.pruned import PRUNED, read_pruned
+from encoder_engine.families.facts.values import config_values
 from encoder_engine.models.attention import SelfAttention
 
 if TYPE_CHECKING:
@@ -83,8 +85,9 @@ def zeroed(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
 def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Remove heads from the weights of an encoder, in place; its blocks then differ in heads.
 
-    Such an encoder computes less, and has no configuration in transformers' layout: save the model
-    with :func:`zero_heads` instead. Raises :class:`UnsupportedFeatureError` for attention whose
+    Such an encoder computes less. ``save_pretrained`` names the heads in the configuration's
+    ``pruned_heads``, which transformers reads before its fifth version; :func:`zero_heads` keeps
+    the shape that every version loads. Raises :class:`UnsupportedFeatureError` for attention whose
     heads share keys, norms or biases, and for a block that would lose all heads.
     """
     removed: dict[int, set[int]] = {}
@@ -103,6 +106,23 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
         assert isinstance(module, SelfAttention)
         encoder.blocks[number].attention = _cut(module, blocks[number].attention, kept)
     encoder.spec = replace(encoder.spec, blocks=tuple(blocks))
+    encoder.config = {**encoder.config, PRUNED: _all_pruned(encoder, removed)}
+
+
+def _all_pruned(encoder: Encoder, removed: dict[int, set[int]]) -> dict[str, list[int]]:
+    """Return all heads that blocks lost, by their numbers in the whole block.
+
+    ``removed``: those that they lose now, among the heads that they had left.
+    """
+    pruned = read_pruned(config_values(encoder.config))
+    found = {block: set(heads) for block, heads in pruned.items()}
+    for block, heads in removed.items():
+        before = found.setdefault(block, set())
+        left = encoder.spec.blocks[block].attention.num_heads
+        whole = left + len(heads) + len(before)
+        remaining = [head for head in range(whole) if head not in before]
+        before |= {remaining[head] for head in heads}
+    return {str(block): sorted(heads) for block, heads in sorted(found.items())}
 
 
 def _cut(module: SelfAttention, spec: AttentionSpec, kept: Sequence[int]) -> SelfAttention:

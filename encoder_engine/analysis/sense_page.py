@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.analysis.context_pairs import PairScores
     from encoder_engine.analysis.senses import SenseScores, SenseWord
+    from encoder_engine.analysis.static_words import StaticWords
 
 __all__ = ["neighbour_table", "pair_table", "sense_map", "sense_table"]
 
@@ -66,9 +67,14 @@ def pair_table(scores: Mapping[str, PairScores]) -> Table:
 
 
 def sense_map(
-    name: str, words: Sequence[SenseWord], vectors: npt.NDArray[np.float64], most_points: int = 600
+    name: str,
+    words: Sequence[SenseWord],
+    vectors: npt.NDArray[np.float64],
+    *,
+    kind: str = "",
+    most_points: int = 600,
 ) -> Drawing:
-    """Draw words by their two principal components, coloured by sense."""
+    """Draw words by their two principal components, coloured by sense; ``kind``: of vectors."""
     words, vectors = words[:most_points], vectors[:most_points]
     centred = vectors - vectors.mean(0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
@@ -80,27 +86,42 @@ def sense_map(
         groups.setdefault(word.senses[0], []).append((x, y, _context(word)))
     share = float((singular[:2] ** 2).sum() / max(float((singular**2).sum()), 1e-300))
     return Drawing(
-        title=f"{name}: test words by sense",
+        title=f"{name}: test words by sense{kind}",
         svg=draw_points(dict(sorted(groups.items(), key=lambda group: -len(group[1])))),
         note=f"Two principal components, {share:.0%} of the variance. Point at one to read it.",
     )
 
 
 def neighbour_table(
-    name: str, words: Sequence[SenseWord], vectors: npt.NDArray[np.float64]
+    name: str,
+    words: Sequence[SenseWord],
+    vectors: npt.NDArray[np.float64],
+    static: StaticWords | None = None,
 ) -> Table:
-    """List test words beside the words in context that are nearest to them."""
+    """List test words beside the words in context that are nearest to them.
+
+    static: lists the nearest words of a vocabulary as well, which are the same in every context.
+    """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(norms > 0, norms, 1.0)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for number in range(min(LISTED, len(words))):
         cosines = unit @ unit[number]
         cosines[number] = -2.0
         nearest = int(cosines.argmax())
-        rows.append((_context(words[number]), _context(words[nearest]), f"{cosines[nearest]:.2f}"))
+        row: tuple[str, ...] = (
+            _context(words[number]),
+            _context(words[nearest]),
+            f"{cosines[nearest]:.2f}",
+        )
+        if static is not None:
+            word = words[number]
+            row = (*row, ", ".join(static.neighbours(word.words[word.place])) or "unknown")
+        rows.append(row)
+    columns = ("word", "nearest", "cosine")
     return Table(
         title=f"{name}: nearest words in context",
-        columns=("word", "nearest", "cosine"),
+        columns=columns if static is None else (*columns, "static neighbours"),
         rows=rows,
     )
 

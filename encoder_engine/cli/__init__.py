@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.analysis.accent import accent
+from encoder_engine.cli.analysis.attention import attention
 from encoder_engine.cli.analysis.heads import heads
 from encoder_engine.cli.analysis.isotropy import isotropy
 from encoder_engine.cli.analysis.probe import probe
 from encoder_engine.cli.analysis.prune import prune
+from encoder_engine.cli.analysis.retrieval import retrieval
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.compile import compile_
+from encoder_engine.cli.corpora.card import card
+from encoder_engine.cli.corpora.clean import clean
 from encoder_engine.cli.distill import distill
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
@@ -57,7 +62,11 @@ def cli() -> None:
 
 
 _VERBS = (
+    accent,
+    attention,
     bench,
+    card,
+    clean,
     compile_,
     distill,
     doctor,
@@ -79,6 +88,7 @@ _VERBS = (
     prune,
     quantize,
     recall,
+    retrieval,
     score,
     search,
     senses,

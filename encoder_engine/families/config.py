@@ -13,6 +13,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.families.facts.pruned import PRUNED, read_pruned, without_pruned
 from encoder_engine.families.facts.spec import Activation, EmbeddingSpec, EncoderSpec
 from encoder_engine.families.facts.values import ACTIVATIONS, activation, config_values
 from encoder_engine.families.registry import find_family, names_code_of, recognise_family
@@ -92,7 +93,6 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (False, None),
     "position_embedding_type": ("absolute", None),
-    "pruned_heads": ({}, None),
     "quantization_config": (None, INT8_CONFIG),
 }
 
@@ -129,7 +129,7 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
             spec = with_fact(spec, path, there)
     for quirk in family.quirks:
         spec = quirk.read(spec, values)
-    return spec
+    return without_pruned(spec, values)
 
 
 def _plain_spec(config: JsonValue, family: Family) -> EncoderSpec:
@@ -215,9 +215,10 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
     }
     if spec.blocks:
         attention, layer = spec.blocks[0].attention, spec.blocks[0].feed_forward
+        num_pruned = len(read_pruned(config_values(original)).get(0, ()))
         written |= {
-            keys.num_heads: attention.num_heads,
-            keys.num_key_heads: attention.key_heads,
+            keys.num_heads: attention.num_heads + num_pruned,
+            keys.num_key_heads: attention.key_heads + num_pruned,
             keys.head_dim: attention.head_dim,
             keys.feed_forward_width: layer.width,
             keys.activation: _activation_name(layer.activation, original, keys.activation),
@@ -295,7 +296,7 @@ def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
     read |= {key for quirk in family.quirks for key in quirk.keys}
     read |= set(family.dropouts) | set(family.flags) | set(family.marks)
     known = read | BOOKKEEPING | set(REQUIRED) | set(family.required) | set(family.ignored)
-    unknown = sorted(set(config) - known - {"auto_map", "vocab_size"})
+    unknown = sorted(set(config) - known - {"auto_map", "vocab_size", PRUNED})
     if unknown:
         warnings.warn(
             UnknownConfigKeyWarning(

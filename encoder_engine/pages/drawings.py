@@ -28,7 +28,7 @@ def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str
                 f'<circle cx="{_across(x, xs):.1f}" cy="{_upward(y, ys):.1f}" r="4" '
                 f'fill="{colour}" fill-opacity="0.6"><title>{escape(title)}</title></circle>'
             )
-    return _svg([*drawn, *_legend(list(points))], _HEIGHT)
+    return _with_legend(drawn, list(points))
 
 
 def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form: str) -> str:
@@ -38,11 +38,15 @@ def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form:
     """
     values = [value for line in lines.values() for value in line] + [0.0]
     places = [0.0, max(1.0, len(ticks) - 1.0)]
-    drawn = [
-        f'<text x="{_MARGIN - 6}" y="{_upward(y, values) + 4:.1f}" text-anchor="end">'
-        f"{y:{form}}</text>"
-        for y in (min(values), max(values))
-    ]
+    drawn = []
+    for quarter in range(5):
+        y = min(values) + quarter / 4 * (max(values) - min(values))
+        place = _upward(y, values)
+        drawn.append(
+            f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{place:.1f}" y2="{place:.1f}" '
+            f'stroke="#ddd"/><text x="{_MARGIN - 6}" y="{place + 4:.1f}" text-anchor="end">'
+            f"{y:z{form}}</text>"
+        )
     drawn += [
         f'<text x="{_across(place, places):.1f}" y="{_HEIGHT - _MARGIN + 18}" '
         f'text-anchor="middle">{escape(tick)}</text>'
@@ -56,7 +60,7 @@ def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form:
             f'<polyline points="{path}" fill="none" stroke="{COLOURS[number % len(COLOURS)]}" '
             'stroke-width="2"/>'
         )
-    return _svg([*drawn, *_legend(list(lines))], _HEIGHT)
+    return _with_legend(drawn, list(lines))
 
 
 def draw_grid(
@@ -94,6 +98,13 @@ def _upward(y: float, ys: Sequence[float]) -> float:
 def _share(value: float, values: Sequence[float]) -> float:
     low, high = min(values), max(values)
     return (value - low) / (high - low) if high > low else 0.5
+
+
+def _with_legend(drawn: Sequence[str], names: Sequence[str]) -> str:
+    """Return a drawing below the names of its groups, of which two fit into its margin."""
+    lower = max(0, 15 * (len(names) - 2))
+    body = [f'<g transform="translate(0 {lower})">', *drawn, "</g>"]
+    return _svg([*body, *_legend(names)], _HEIGHT + lower)
 
 
 def _legend(names: Sequence[str]) -> list[str]:

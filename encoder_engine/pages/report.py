@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
@@ -12,14 +13,19 @@ if TYPE_CHECKING:
 __all__ = ["Bars", "Drawing", "Part", "Table", "report_page"]
 
 _STYLE = """
-body { font: 15px/1.5 sans-serif; color: #222; margin: 24px auto; max-width: 860px;
+body { font: 15px/1.5 sans-serif; color: #222; margin: 24px auto; max-width: 960px;
  padding: 0 16px; overflow-wrap: anywhere; }
 h1 { font-size: 22px; } h2 { font-size: 17px; margin-top: 28px; }
-table { border-collapse: collapse; } th, td { padding: 3px 12px 3px 0; text-align: right; }
-th { border-bottom: 1px solid #999; } th:first-child, td:first-child { text-align: left; }
+.table { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { padding: 3px 12px 3px 0; text-align: right; vertical-align: top;
+ overflow-wrap: normal; white-space: nowrap; }
+th { border-bottom: 1px solid #999; white-space: normal; vertical-align: bottom; }
+th.text, td.text { text-align: left; white-space: normal; overflow-wrap: break-word; }
+td.text { min-width: 3em; }
 tr:nth-child(even) td { background: #f5f7fa; }
 svg { display: block; width: 100%; height: auto; font: 12px sans-serif; }
 """
+_WORD = re.compile(r"[^\W\d_]{3}")
 # In SVG units, of which the drawing is 800 wide.
 _LABEL, _BAR, _ROW = 180, 540, 24
 
@@ -83,11 +89,27 @@ def _heading(part: Part) -> str:
 
 
 def _table(part: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in part.columns)
-    rows = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in part.rows
-    )
-    return f"{_heading(part)}\n<table>\n<tr>{head}</tr>\n{rows}\n</table>"
+    texts = [
+        number == 0 or _is_text(column)
+        for number, column in enumerate(zip(*part.rows, strict=True))
+    ]
+    texts += [False] * (len(part.columns) - len(texts))
+    kinds = [' class="text"' if text else "" for text in texts]
+
+    def row_of(cells: Sequence[str], tag: str) -> str:
+        written = (
+            f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True)
+        )
+        return f"<tr>{''.join(written)}</tr>"
+
+    rows = "\n".join(row_of(row, "td") for row in part.rows)
+    head = row_of(part.columns, "th")
+    return f'{_heading(part)}\n<div class="table"><table>\n{head}\n{rows}\n</table></div>'
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Return whether a column holds words: it is set to the left, and its lines break."""
+    return any(_WORD.search(cell) for cell in cells)
 
 
 def _bars(part: Bars) -> str:

@@ -12,7 +12,8 @@ import torch
 import encoder_engine as ee
 from encoder_engine.analysis.importance import head_importance
 from encoder_engine.analysis.pruning import cut_heads, least_important, zero_heads, zeroed
-from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.packing import pack
 from encoder_engine.prediction.predictor import Predictor
@@ -71,11 +72,76 @@ def test_zeroed_and_cut_heads_equal_a_gate_of_zero(tiny: Path, tmp_path: Path) -
         torch.testing.assert_close(loaded(pack(IDS)).last_hidden_state, expected)
         cut_heads(encoder, [(1, 0)])
         torch.testing.assert_close(encoder(pack(IDS)).last_hidden_state, expected)
+        encoder.save_pretrained(tmp_path / "cut")
+        again = ee.Encoder.from_pretrained(tmp_path / "cut", device="cpu")
+        assert again.spec == encoder.spec
+        torch.testing.assert_close(again(pack(IDS)).last_hidden_state, expected)
+    assert json.loads((tmp_path / "cut/config.json").read_text())["pruned_heads"] == {"1": [0]}
     assert encoder.spec.blocks[1].attention.num_heads == 1
     with pytest.raises(UnsupportedFeatureError, match="no head left"):
         cut_heads(encoder, [(0, 0), (0, 1)])
     with pytest.raises(InputError, match="no head 2 in block 0"):
         zero_heads(encoder, [(0, 2)])
+
+
+def wide_encoder() -> ee.Encoder:
+    """Return two blocks of four heads."""
+    config = {
+        "model_type": "bert",
+        "vocab_size": 16,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 32,
+        "max_position_embeddings": 16,
+        "type_vocab_size": 2,
+    }
+    torch.manual_seed(0)
+    return ee.Encoder(spec_from_config(config), config=config).eval()
+
+
+def test_heads_that_are_cut_one_after_the_other_keep_their_numbers(tmp_path: Path) -> None:
+    one, other = wide_encoder(), wide_encoder()
+    cut_heads(one, [(0, 1), (0, 3), (1, 0)])
+    cut_heads(other, [(0, 1)])
+    cut_heads(other, [(0, 2), (1, 0)])
+    assert one.config["pruned_heads"] == other.config["pruned_heads"] == {"0": [1, 3], "1": [0]}
+    other.save_pretrained(tmp_path / "cut")
+    assert json.loads((tmp_path / "cut/config.json").read_text())["num_attention_heads"] == 4
+    loaded = ee.Encoder.from_pretrained(tmp_path / "cut", device="cpu")
+    with torch.no_grad():
+        expected = one(pack(IDS)).last_hidden_state
+        torch.testing.assert_close(loaded(pack(IDS)).last_hidden_state, expected)
+
+
+def test_a_compiled_encoder_embeds_with_the_heads_that_are_left(tiny: Path, tmp_path: Path) -> None:
+    encoder = ee.Encoder.from_pretrained(tiny, device="cpu")
+    cut_heads(encoder, [(1, 0)])
+    encoder.save_pretrained(tmp_path / "cut")
+    ee.Tokenizer.from_pretrained(tiny).save(tmp_path / "cut")
+    texts = ["a good film", "the plot"]
+    found = [
+        ee.Embedder.from_pretrained(
+            tmp_path / "cut", device="cpu", engine=engine, pooling="mean"
+        ).encode(texts)
+        for engine in ("compiled", "torch")
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pruned", "expected"),
+    [
+        ({"2": [0]}, "names block 2; there are 2"),
+        ({"0": [4]}, r"names the heads \[4\] of block 0, which has 4"),
+        ({"0": [0, 1, 2, 3]}, "keeps one at least"),
+        ({"first": [0]}, "the block 'first'"),
+        ([1], "pruned_heads must be an object"),
+    ],
+)
+def test_pruned_heads_that_are_not_there_are_refused(pruned: object, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        spec_from_config({**wide_encoder().config, "pruned_heads": pruned})
 
 
 def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path) -> None:
@@ -112,11 +178,25 @@ def test_the_least_important_heads_come_first() -> None:
         least_important(importance, 5)
 
 
+def test_the_card_of_a_run_names_files_without_folders(
+    tuned: Path, run: Run, tmp_path: Path
+) -> None:
+    output = tmp_path / "CARD.md"
+    assert run("card", tuned / "run", "-o", output).code == 0
+    page = output.read_text()
+    assert "train.jsonl" in page
+    assert str(tuned) not in page
+    report = json.loads((tuned / "run/report.json").read_text())
+    assert f"| accuracy | {report['scores']['accuracy']:.4g}" in page
+    assert "## Harms" in page
+    assert run("card", tuned / "run", "-o", output).code == 1
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path: Path) -> None:
     data, output = tuned / "dev.jsonl", tmp_path / "pruned"
     arguments = ("prune", tuned / "run", data, "--device", "cpu", "--heads", "1", "--json")
-    result = run(*arguments, "--output", output, "--html", tmp_path / "page.html")
+    result = run(*arguments, "--zeroed", "--output", output, "--html", tmp_path / "page.html")
     assert result.code == 0, result.errors
     found = json.loads(result.output)
     assert [row["removed"] for row in found["curve"]] == [0, 1, 2, 3, 4]
@@ -125,5 +205,11 @@ def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path:
     weight = pruned.model.encoder.blocks[block].get_submodule("attention.output").weight
     assert isinstance(weight, torch.Tensor)
     assert not weight[:, head * 16 : (head + 1) * 16].any()
+    cut = tmp_path / "cut"
+    assert run(*arguments, "--output", cut).code == 0
+    attention = Predictor.from_pretrained(cut, "cpu").model.encoder.blocks[block]
+    assert attention.get_submodule("attention.output").weight.shape == (32, 16)
+    cut_score = json.loads(run("evaluate", cut, data, "--json", "--device", "cpu").output)
+    assert cut_score["scores"][found["score"]] == found["curve"][1]["score"]
     score = run("evaluate", output, data, "--json", "--device", "cpu")
     assert json.loads(score.output)["scores"][found["score"]] == found["curve"][1]["score"]

@@ -11,6 +11,7 @@ import torch
 
 from encoder_engine.analysis.context_pairs import read_pairs
 from encoder_engine.analysis.senses import SenseWord, draw_halves, score_senses, word_vectors
+from encoder_engine.analysis.static_words import StaticWords
 from encoder_engine.analysis.zscore import ZScore
 from encoder_engine.errors import InputError, ReadError, RowError
 from encoder_engine.inputs.records import Record
@@ -168,3 +169,37 @@ def test_the_verb_decides_pairs_and_other_files(tmp_path: Path, tiny: Path, run:
     result = run("senses", tiny, train, "--test", test, "--device", "cpu")
     assert result.code == 0, result.errors
     assert "6 of 6" in result.output
+
+
+def glove(path: Path) -> Path:
+    """Write static vectors of three words, one near another."""
+    path.write_text("film 1 0 0\nmovie 0.9 0.1 0\ngood 0 1 0\na 0 0 1\n")
+    return path
+
+
+def test_static_vectors_are_one_for_a_word_and_a_mean_for_its_sentence(tmp_path: Path) -> None:
+    static = StaticWords.open(glove(tmp_path / "glove.txt"))
+    words = [SenseWord(["a", "film"], 1, "film", ()), SenseWord(["good", "film"], 1, "film", ())]
+    one, other = static.vectors(words)
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(static.vectors(words, with_sentence=True)[0], [0.5, 0, 0.5])
+    assert static.neighbours("Film", 2) == ["movie", "good"]
+    assert static.neighbours("unheard") == []
+    assert static.num_known([*words, SenseWord(["unheard"], 0, "unheard", ())]) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_shows_static_vectors_beside_contextual_ones(
+    tmp_path: Path, tiny: Path, run: Run
+) -> None:
+    data, page = lexical(tmp_path / "film.xml"), tmp_path / "page.html"
+    extra = ("--static", glove(tmp_path / "glove.txt"), "--device", "cpu", "--json")
+    result = run("senses", tiny, data, "--html", page, *extra)
+    assert result.code == 0, result.errors
+    found = json.loads(result.output)["senses"]
+    # The word before tells the senses apart, of which the word alone knows nothing.
+    assert found[f"{data}, static sentence"]["nearest"] == 100.0
+    assert found[f"{data}, static word"]["nearest"] < 100.0
+    content = page.read_text()
+    assert "static neighbours" in content
+    assert content.count("<svg") == 2

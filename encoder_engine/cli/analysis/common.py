@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-__all__ = ["analysis_options", "check_page", "load_subject", "write_result"]
+__all__ = [
+    "analysis_options",
+    "check_page",
+    "load_subject",
+    "print_table",
+    "write_page",
+    "write_result",
+]
 
 
 def analysis_options(command: Command) -> Command:
@@ -61,12 +68,7 @@ def write_result(
     from encoder_engine.pages.report import Table, report_page
 
     if options["html"]:
-        pending = PendingFile(Path(options["html"]), overwrite=options["overwrite"])
-        try:
-            pending.stream.write(report_page(title, summary, parts).encode())
-            pending.publish()
-        finally:
-            pending.discard()
+        write_page(report_page(title, summary, parts), options)
     if options["as_json"]:
         print_json(values)
         return
@@ -74,10 +76,21 @@ def write_result(
     click.echo(summary)
     for part in parts:
         if isinstance(part, Table):
-            _print_table(part.title, [part.columns, *part.rows])
+            print_table(part.title, [part.columns, *part.rows])
 
 
-def _print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
+def write_page(page: str, options: Mapping[str, Any]) -> None:
+    """Write a page to ``--html``."""
+    pending = PendingFile(Path(options["html"]), overwrite=options["overwrite"])
+    try:
+        pending.stream.write(page.encode())
+        pending.publish()
+    finally:
+        pending.discard()
+
+
+def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned rows, the first of which has the columns' names."""
     click.echo(f"\n{title}")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

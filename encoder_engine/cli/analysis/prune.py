@@ -20,7 +20,10 @@ CURVE_POINTS = 12
 @click.argument("run", metavar="RUN")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--heads", type=click.IntRange(min=1), help="Heads that the written model loses.")
-@click.option("--output", "-o", metavar="DIR", help="Write the model without them, zeroed.")
+@click.option("--output", "-o", metavar="DIR", help="Write the model without them.")
+@click.option(
+    "--zeroed", is_flag=True, help="Keep the shape, with weights of 0: transformers 5 loads it."
+)
 @click.option("--rows", type=click.IntRange(min=1), help="Rows read.  [default: all]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random control.")
 @analysis_options
@@ -28,8 +31,8 @@ CURVE_POINTS = 12
 def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     """Rank the heads of RUN, a folder that finetune wrote, by their importance on labelled DATA.
 
-    The curve removes the least important heads, and as many random ones. The written model has
-    weights of 0 in place of the heads, so that transformers loads it.
+    The curve removes the least important heads, and as many random ones. The written model has no
+    weights of the heads, and loads here; with --zeroed they are 0, and transformers loads it.
     """
     check_page(options)
     if bool(options["heads"]) != bool(options["output"]):
@@ -38,8 +41,8 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
 
     require_torch("pruning a model")
     from encoder_engine.analysis.importance import head_importance
-    from encoder_engine.analysis.prune_curve import prune_curve, read_examples, save_pruned
     from encoder_engine.analysis.pruning import least_important
+    from encoder_engine.analysis.pruning_curve import prune_curve, read_examples, save_pruned
     from encoder_engine.pages.drawings import draw_grid, draw_lines
     from encoder_engine.pages.report import Drawing, Table
     from encoder_engine.prediction.predictor import Predictor
@@ -50,7 +53,7 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     curve = prune_curve(predictor, examples, importance, points=CURVE_POINTS, seed=options["seed"])
     removed = least_important(importance, options["heads"] or 0)
     if options["output"]:
-        save_pruned(predictor, removed, options["output"])
+        save_pruned(predictor, removed, options["output"], keep_shape=options["zeroed"])
     score = predictor.task.main_score
     most = max(float(found.max()) for found in importance) or 1.0
     names = [f"layer {n}" for n in range(len(importance))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,9 @@ from encoder_engine.cli.common import debug_option
 if TYPE_CHECKING:
     from encoder_engine.analysis.senses import SenseWord
     from encoder_engine.pages.report import Part
+
+# The static vectors of a word, and whether its sentence has a part in them.
+KINDS = {", static word": False, ", static sentence": True}
 
 
 @click.command()
@@ -39,6 +43,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sentences read of it.",
 )
+@click.option(
+    "--static",
+    metavar="PATH",
+    help="Compare with static vectors: a word2vec or GloVe text file, or a static model's folder.",
+)
 @analysis_options
 @debug_option
 def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
@@ -63,10 +72,12 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
         score_senses,
         word_vectors,
     )
+    from encoder_engine.analysis.static_words import StaticWords
     from encoder_engine.inputs.conll import plain_suffix
     from encoder_engine.inputs.senses import read_senses
     from encoder_engine.inputs.tables import read_table
 
+    static = None if options["static"] is None else StaticWords.open(options["static"])
     zscore = None
     if options["standardise"]:
         zscore = measure_corpus(subject, options["standardise"], options["standardise_rows"])
@@ -78,7 +89,12 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
     for file in files:
         if plain_suffix(file) == ".jsonl":
             read, left_out[file] = read_pairs(list(read_table(file)))
-            pairs[file] = score_pairs(subject, read, zscore, options["seed"])
+            pairs[file] = score_pairs(partial(word_vectors, subject), read, zscore, options["seed"])
+            if static is not None:
+                for kind, whole in KINDS.items():
+                    vectors_of = partial(static.vectors, with_sentence=whole)
+                    pairs[file + kind] = score_pairs(vectors_of, read, None, options["seed"])
+                    left_out[file + kind] = left_out[file]
         elif not options["test"]:
             words = read_words(list(read_senses(file)))
             splits[file] = draw_halves(words, options["rows"], options["seed"])
@@ -89,9 +105,16 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
         vectors = word_vectors(subject, train), word_vectors(subject, test)
         found[name] = score_senses(train, test, *vectors, zscore)
         shown = vectors[1] if zscore is None else zscore.apply(vectors[1])
-        if len({word.lemma for word in test}) == 1:
+        of_one_lemma = len({word.lemma for word in test}) == 1
+        if of_one_lemma:
             drawings.append(sense_map(name, test, shown))
-        drawings.append(neighbour_table(name, test, shown))
+        if static is not None:
+            for kind, whole in KINDS.items():
+                known, tested = (static.vectors(w, with_sentence=whole) for w in (train, test))
+                found[name + kind] = score_senses(train, test, known, tested)
+                if of_one_lemma and whole:
+                    drawings.append(sense_map(name, test, tested, kind=kind))
+        drawings.append(neighbour_table(name, test, shown, static))
     parts: list[Part] = []
     if found:
         parts.append(sense_table(found, with_zscore=zscore is not None))
@@ -101,7 +124,16 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
         "A word's vector is the mean of its subwords, of the last four layers summed; it gets the "
         "sense of its lemma whose mean training vector has the greatest cosine."
     )
+    if static is not None:
+        tested_words = [word for _, test in splits.values() for word in test]
+        known_words = f"{static.num_known(tested_words)} of {len(tested_words)} test"
+        summary += (
+            f" Static vectors of {options['static']}: the word alone, the same for every sense, "
+            f"and the mean of its sentence. {known_words} words have one."
+        )
     for file, number in left_out.items():
+        if any(file.endswith(kind) for kind in KINDS):
+            continue
         summary += f" {number} pairs of {file} were left out: a sentence has no form of the word."
     values = {
         "model": model,

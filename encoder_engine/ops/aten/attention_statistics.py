@@ -1,13 +1,16 @@
 """Statistics of attention weights by PyTorch, a tile of query rows at a time.
 
 How it works: the sequences of one length are computed together, and as many of them, or as many
-queries of one, as a tile of ``TILE`` weights holds. The tile is small enough to stay in the cache
-through the passes over it, and memory beyond the results does not grow with the sequences.
+queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile are written again and
+again: memory beyond the results does not grow with the sequences, and no page is touched anew. A
+tile is read for its maxima, once for each step of the softmax, and by one GEMM with the features of
+the keys, which gives all other sums over keys. A distance is linear in the place of a key on either
+side of the tile's own places, so that it is among them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -25,8 +28,23 @@ if TYPE_CHECKING:
     from encoder_engine.kernels.attention.terms import Terms
     from encoder_engine.packing import Sequences
 
-# Weights of a tile: 2 MiB of float32.
+# Weights of a tile: 2 MiB of float32. Smaller ones leave more time in the calls of small tensors.
 TILE = 2**19
+OFFSETS = (-1, 0, 1)
+
+
+class _Sums(NamedTuple):
+    """Sums of the weights before they are divided by their total, of n sequences of one length.
+
+    ``by_feature``: [n, H, L, F]; ``near``: [n, H, L, 3]; others [n, H, L]. ``surprise`` is the sum
+    of weight times shifted score, ``distance`` lacks what is among the features.
+    """
+
+    best: Tensor
+    surprise: Tensor
+    distance: Tensor
+    near: Tensor
+    by_feature: Tensor
 
 
 def attention_statistics(
@@ -38,21 +56,23 @@ def attention_statistics(
     found = query_THD.new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1], dtype=wide)
     offsets = torch.zeros(num_tokens, num_heads, dtype=torch.int64, device=query_THD.device)
     rows_T = torch.arange(num_tokens, device=query_THD.device)
+    longest = int(sequences.lengths.max(initial=0))
+    buffers = query_THD.new_empty(2, max(TILE, num_heads * longest), dtype=wide)
     with torch.no_grad():
         for length, members, rows in sequences.length_groups:
             rows_nL = rows_T[rows].view(len(members), length)
             size = max(1, TILE // (num_heads * length * length))
-            step = length if size > 1 else max(1, TILE // (num_heads * length))
             for first in range(0, len(members), size):
                 keys = rows_nL[first : first + size]
-                key_nKLD = taken(key_TKD, keys.reshape(-1), length)
-                marks_CnL = marks_TC[keys].to(wide).permute(2, 0, 1).contiguous()
-                for start in range(0, length, step):
-                    queries = keys[:, start : start + step]
-                    tile = _tile(query_THD, key_nKLD, keys, queries, start, terms)
-                    values, places = _summarise(tile.to(wide), marks_CnL, start)
-                    flat = queries.reshape(-1)
-                    found[flat], offsets[flat] = values, places
+                # A view where the rows are adjacent: nothing is copied.
+                flat: Tensor | slice = keys.reshape(-1)
+                if len(keys) == 1:
+                    start = sequences.offsets[members[first]]
+                    flat = slice(int(start), int(start) + length)
+                sums = _sum_tiles(query_THD, key_TKD, keys, flat, marks_TC, terms, buffers)
+                found[flat] = _values(sums).transpose(1, 2).flatten(0, 1)
+                places = torch.arange(length, device=query_THD.device)
+                offsets[flat] = (sums.best - places).transpose(1, 2).flatten(0, 1)
     return (
         found[..., 0],
         offsets,
@@ -62,62 +82,123 @@ def attention_statistics(
     )
 
 
-def _tile(
+def _sum_tiles(
     query_THD: Tensor,
-    key_nKLD: Tensor,
+    key_TKD: Tensor,
     keys: Tensor,
-    queries: Tensor,
-    start: int,
+    flat: Tensor | slice,
+    marks_TC: Tensor,
     terms: Terms,
-) -> Tensor:
-    """Return the scores of some queries of some sequences of one length, [n, H, Q, L]."""
-    num_sequences, num_queries = queries.shape
-    places = torch.arange(start, start + num_queries, device=queries.device)
-    group = Group(
+    buffers: Tensor,
+) -> _Sums:
+    """Return the sums of some sequences of one length.
+
+    ``keys`` [n, L]: their rows; ``flat``: the same, in one dimension.
+    """
+    (num_sequences, length), num_heads = keys.shape, query_THD.shape[1]
+    step = min(length, max(1, buffers.shape[1] // (num_sequences * num_heads * length)))
+    query_nHLD = taken(query_THD, flat, length)
+    key_nHLD = taken(key_TKD, flat, length)
+    key_nHLD = key_nHLD.repeat_interleave(num_heads // key_nHLD.shape[1], 1)
+    scaled_nHLD, turned_nHDL = query_nHLD * terms.scale, key_nHLD.transpose(2, 3).contiguous()
+    shape = num_sequences, num_heads, length
+    marks_nLC = marks_TC[flat].view(num_sequences, length, -1).to(buffers)
+    features_nLF = torch.cat([marks_nLC.new_ones(num_sequences, length, 5), marks_nLC], 2)
+    new = buffers.new_empty
+    sums = _Sums(
+        keys.new_empty(shape),
+        new(shape),
+        new(shape),
+        buffers.new_zeros(*shape, len(OFFSETS)),
+        new(*shape, features_nLF.shape[2]),
+    )
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        count = num_sequences * num_heads * (stop - start) * length
+        scores, weights = buffers[:, :count].view(2, *shape[:2], stop - start, length)
+        if terms.names() or scores.dtype != query_THD.dtype:
+            group = _group(keys, start, stop)
+            part = query_nHLD[:, :, start:stop]
+            given = torch.matmul(scaled_nHLD[:, :, start:stop], turned_nHDL)
+            if terms.disentangled is not None:
+                given = given + position_scores(group, terms, part, key_nHLD)
+            scores.copy_(add_mask(given, mask_of(group, terms, part)))
+        else:
+            torch.matmul(scaled_nHLD[:, :, start:stop], turned_nHDL, out=scores)
+        _set_sides(features_nLF, start, stop)
+        _sum_tile(scores, weights, features_nLF, start, sums, masked=bool(terms.names()))
+    return sums
+
+
+def _group(keys: Tensor, start: int, stop: int) -> Group:
+    """Return some queries of sequences of one length."""
+    places = torch.arange(start, stop, device=keys.device)
+    queries = keys[:, start:stop]
+    return Group(
         keys.shape[1],
         keys.reshape(-1),
-        num_queries,
+        stop - start,
         queries.reshape(-1),
-        places.expand(num_sequences, -1),
+        places.expand(len(keys), -1),
     )
-    query_nHQD = taken(query_THD, queries.reshape(-1), num_queries)
-    key_nHLD = key_nKLD.repeat_interleave(query_nHQD.shape[1] // key_nKLD.shape[1], 1)
-    scores = torch.matmul(query_nHQD * terms.scale, key_nHLD.transpose(2, 3))
-    if terms.disentangled is not None:
-        scores = scores + position_scores(group, terms, query_nHQD, key_nHLD)
-    return add_mask(scores, mask_of(group, terms, query_nHQD))
 
 
-def _summarise(scores: Tensor, marks_CnL: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """Return [n * Q, H, 6 + C] of a tile's scores, and the offsets of the maxima [n * Q, H].
+def _sum_tile(
+    scores: Tensor,
+    weights: Tensor,
+    features_nLF: Tensor,
+    start: int,
+    sums: _Sums,
+    *,
+    masked: bool,
+) -> None:
+    """Write the sums of a tile's scores [n, H, Q, L], which it destroys.
 
-    Destroys the scores. Products are one ``vecdot`` each, which reads the tile once.
+    ``weights``: memory for as many. ``masked``: scores may be -inf.
     """
-    num_sequences, num_heads, num_queries, length = scores.shape
-    highest, best = scores.max(3)
-    scores.sub_(highest[..., None])
-    weights = scores.exp()
-    # -inf times 0 is NaN: a key that is not seen has no part of the entropy.
-    scores.clamp_(min=-1e30)
-    dot = torch.linalg.vecdot
-    total = weights.sum(3)
-    places = torch.arange(start, start + num_queries, device=scores.device)
-    distance_QL = (torch.arange(length, device=scores.device) - places[:, None]).abs()
-    near_QO = places[:, None] + torch.tensor([-1, 0, 1], device=scores.device)
-    inside = (near_QO >= 0) & (near_QO < length)
-    index = near_QO.clamp(0, length - 1).expand(num_sequences, num_heads, -1, -1)
-    near = weights.gather(3, index) * inside
-    sums = [
-        torch.ones_like(total),
-        dot(weights, scores),
-        dot(weights, distance_QL.to(weights)),
-        *near.unbind(3),
-        *(dot(weights, marks_nL[:, None, None]) for marks_nL in marks_CnL),
-    ]
-    values = torch.stack(sums, 3) / total[..., None]
+    stop = start + scores.shape[2]
+    highest, sums.best[:, :, start:stop] = scores.max(3)
+    torch.exp(scores.sub_(highest[..., None]), out=weights)
+    for column, offset in enumerate(OFFSETS):
+        near = weights.diagonal(start + offset, 2, 3)
+        first = start + max(0, -(start + offset))
+        sums.near[:, :, first : first + near.shape[2], column] = near
+    by_feature = (weights.flatten(1, 2) @ features_nLF).view(*scores.shape[:3], -1)
+    sums.by_feature[:, :, start:stop] = by_feature
+    places = torch.arange(start, stop, device=scores.device)
+    within_QQ = (places - places[:, None]).abs().to(weights)
+    sums.distance[:, :, start:stop] = (weights[..., start:stop] * within_QQ).sum(3)
+    # Of the linear parts, what depends on the query.
+    before, after = by_feature[..., 2:5:2].unbind(3)
+    sums.distance[:, :, start:stop] += before * (places - start) + after * (stop - 1 - places)
+    if masked:
+        # -inf times 0 is NaN: a key that is not seen has no part of the entropy.
+        scores.clamp_(min=-1e30)
+    sums.surprise[:, :, start:stop] = scores.mul_(weights).sum(3)
+
+
+def _set_sides(features_nLF: Tensor, start: int, stop: int) -> None:
+    """Write the features by which the distances of a tile are summed.
+
+    The first stays 1. The others: the distance to ``start`` and 1 for the keys before it; the
+    distance to ``stop - 1`` and 1 for those after it; 0 for others. All are positive: no sum
+    cancels.
+    """
+    features_nLF[..., 1:5] = 0.0
+    places = torch.arange(features_nLF.shape[1], device=features_nLF.device)
+    features_nLF[..., :start, 1] = (start - places[:start]).to(features_nLF)
+    features_nLF[..., :start, 2] = 1.0
+    features_nLF[..., stop:, 3] = (places[stop:] - (stop - 1)).to(features_nLF)
+    features_nLF[..., stop:, 4] = 1.0
+
+
+def _values(sums: _Sums) -> Tensor:
+    """Return the statistics, [n, H, L, 6 + C]: the sums over their total."""
+    total = sums.by_feature[..., 0]
+    distance = sums.distance + sums.by_feature[..., 1] + sums.by_feature[..., 3]
+    columns = [torch.ones_like(total), sums.surprise, distance]
+    parts = [torch.stack(columns, 3), sums.near, sums.by_feature[..., 5:]]
+    values = torch.cat(parts, 3) / total[..., None]
+    # The entropy: log of the total, less the mean shifted score.
     values[..., 1] = total.log() - values[..., 1]
-    offsets = best - places
-    return (
-        values.transpose(1, 2).reshape(num_sequences * num_queries, num_heads, -1),
-        offsets.transpose(1, 2).reshape(-1, num_heads),
-    )
+    return values

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from encoder_engine.analysis.pruning import least_important, random_heads, zero_heads, zeroed
+from encoder_engine.analysis.pruning import (
+    cut_heads,
+    least_important,
+    random_heads,
+    zero_heads,
+    zeroed,
+)
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.tasks.task_folder import SavedTask, save_task
 
@@ -68,10 +74,20 @@ def prune_curve(
 
 
 def save_pruned(
-    predictor: Predictor, heads: Sequence[tuple[int, int]], directory: str | os.PathLike[str]
+    predictor: Predictor,
+    heads: Sequence[tuple[int, int]],
+    directory: str | os.PathLike[str],
+    *,
+    keep_shape: bool = False,
 ) -> None:
-    """Zero heads of the model and write it with its tokenizer and task, in transformers' layout."""
-    zero_heads(predictor.model.encoder, heads)
+    """Cut heads out of the model and write it with its tokenizer and task.
+
+    keep_shape: their output weights are 0 instead, in a shape that every transformers loads.
+    """
+    if keep_shape:
+        zero_heads(predictor.model.encoder, heads)
+    else:
+        cut_heads(predictor.model.encoder, heads)
     predictor.model.save_pretrained(directory)
     predictor.tokenizer.save(directory)
     save_task(directory, SavedTask(task=predictor.task, windows=predictor.windows))

@@ -1,0 +1,148 @@
+"""The accent of a multilingual model: its preference for sentences of English structure.
+
+A row holds a sentence in a language's own construction and one of English-like structure with the
+same meaning, such as a Spanish sentence without and with its subject pronoun. The preference is the
+pseudo-log-likelihood of the first minus that of the second. The accent is the preference of a
+multilingual model minus that of a monolingual one: below 0, the multilingual model leans to English
+(Papadimitriou et al. 2023, Multilingual BERT has an accent).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.metrics.intervals import bootstrap, paired_randomisation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.metrics.intervals import Interval
+    from encoder_engine.prediction.mask_filler import MaskFiller
+
+    Values = npt.NDArray[np.float64]
+
+__all__ = [
+    "Accent",
+    "ConstructionPair",
+    "Preference",
+    "compare_preferences",
+    "measure_preferences",
+    "read_constructions",
+    "summarise_preferences",
+]
+
+# Pairs whose copies are in memory together.
+WINDOW_PAIRS = 128
+
+
+class ConstructionPair(NamedTuple):
+    """A sentence in a language's own construction, and one of English-like structure."""
+
+    own: str
+    english_like: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preference:
+    """Holds the preference of a model over the pairs; intervals are 95% bootstraps over pairs.
+
+    ``difference``: the mean pseudo-log-likelihood of the own minus the English-like sentence, nats.
+    ``per_token``: the same of mean log probabilities of tokens, which lengths do not move.
+    ``own_share``: percent of the pairs whose own sentence is more likely; equal ones count half.
+    """
+
+    difference: Interval
+    per_token: Interval
+    own_share: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accent:
+    """The preference of a multilingual model minus that of a monolingual one, over the same pairs.
+
+    ``p_value``: that the mean differences are equal, by paired randomisation.
+    """
+
+    difference: Interval
+    per_token: Interval
+    p_value: float
+
+
+def read_constructions(
+    files: Sequence[str], *, own: str = "own", english_like: str = "english_like"
+) -> list[ConstructionPair]:
+    """Read the two columns of .jsonl, .tsv, .csv and other tables.
+
+    Raises :class:`RowError` for a row whose sentences are equal or blank, and :class:`InputError`
+    where there is no row.
+    """
+    pairs = []
+    for record in chain.from_iterable(map(read_table, files)):
+        pair = ConstructionPair(record.text(own), record.text(english_like))
+        for column, text in zip((own, english_like), pair, strict=True):
+            if not text.strip():
+                record.refuse(f"{column} is blank; drop the row or fill it in")
+        if pair.own == pair.english_like:
+            record.refuse(f"{own} and {english_like} are equal: neither can be preferred")
+        pairs.append(pair)
+    if not pairs:
+        raise InputError(f"{', '.join(files)} has no row; give pairs of sentences")
+    return pairs
+
+
+def measure_preferences(
+    filler: MaskFiller, pairs: Sequence[ConstructionPair], *, within_words: bool = True
+) -> Values:
+    """Return the log-likelihood of own minus English-like sentences, float64 [n, 2].
+
+    The first column holds differences of sums over tokens, the second of their means. See
+    :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token.
+    """
+    found: list[tuple[float, float]] = []
+    for start in range(0, len(pairs), WINDOW_PAIRS):
+        window = pairs[start : start + WINDOW_PAIRS]
+        scores = filler.score([text for pair in window for text in pair], within_words=within_words)
+        for number, (own, english) in enumerate(zip(scores[::2], scores[1::2], strict=True)):
+            if not len(own.tokens) or not len(english.tokens):
+                row = start + number
+                raise InputError(f"pair {row} has a sentence without a token; drop it", row=row)
+            sums = own.log_likelihood, english.log_likelihood
+            means = sums[0] / len(own.tokens), sums[1] / len(english.tokens)
+            found.append((sums[0] - sums[1], means[0] - means[1]))
+    return np.array(found, np.float64).reshape(-1, 2)
+
+
+def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int = 0) -> Preference:
+    """Return the means of :func:`measure_preferences`, with intervals."""
+    preferred = 50.0 * (1.0 + np.sign(differences[:, 0]))
+    whole, each, share = (
+        _interval(values, samples, seed) for values in (*differences.T, preferred)
+    )
+    return Preference(difference=whole, per_token=each, own_share=share)
+
+
+def compare_preferences(
+    multilingual: Values, monolingual: Values, *, samples: int = 1000, seed: int = 0
+) -> Accent:
+    """Return the accent of :func:`measure_preferences` of two models over the same pairs."""
+    if multilingual.shape != monolingual.shape:
+        raise InputError(
+            f"{len(multilingual)} and {len(monolingual)} pairs were measured; give the same pairs"
+        )
+    whole, each = (_interval(values, samples, seed) for values in (multilingual - monolingual).T)
+    p_value = paired_randomisation(multilingual[:, 0], monolingual[:, 0], seed=seed)
+    return Accent(difference=whole, per_token=each, p_value=p_value)
+
+
+def _interval(values: Values, samples: int, seed: int) -> Interval:
+    return bootstrap(
+        lambda rows: float(values[rows].mean()), len(values), samples=samples, seed=seed
+    )

@@ -1,0 +1,198 @@
+"""Retrieval by an embedder as it is: translations, and labelled candidates of queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.metrics.intervals import bootstrap
+from encoder_engine.metrics.ranking import RankingScores, rank_by_score, ranking_scores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.metrics.intervals import Interval
+
+    Floats = npt.NDArray[np.float32]
+    Encode = Callable[[list[str]], npt.NDArray[np.floating]]
+
+__all__ = [
+    "Candidates",
+    "TranslationScores",
+    "margin_scores",
+    "read_candidates",
+    "read_translations",
+    "score_candidates",
+    "score_translations",
+]
+
+# Neighbours of the margin (Artetxe & Schwenk 2019).
+NEIGHBOURS = 4
+# Rows whose similarities with all others are in memory at once.
+BLOCK = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationScores:
+    """Percent of the texts whose nearest text on the other side is their translation (P@1).
+
+    ``forward``: from the first column to the second; ``backward``: the other way; by the cosine,
+    and by the ratio margin. Intervals are 95% bootstraps over pairs.
+    """
+
+    num_pairs: int
+    forward: Interval
+    backward: Interval
+    margin_forward: Interval
+    margin_backward: Interval
+
+
+class Candidates(NamedTuple):
+    """A query, its documents, and their relevance, a number of at least 0 each."""
+
+    query: str
+    documents: list[str]
+    relevance: list[float]
+
+
+def read_translations(
+    files: Sequence[str],
+    columns: tuple[str, str],
+    *,
+    group: str | None = None,
+    header: Sequence[str] = (),
+    most: int | None = None,
+) -> dict[str, list[tuple[str, str]]]:
+    """Return pairs of translations by the value of the column ``group``, else by ``""``.
+
+    header: the columns of files without one; quotation marks are then plain characters.
+    most: the first pairs of each group that are kept; None: all.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    tables = (read_table(file, header=header, quoting=not header) for file in files)
+    for record in chain.from_iterable(tables):
+        pairs = found.setdefault("" if group is None else record.name_of(group), [])
+        if most is None or len(pairs) < most:
+            pairs.append((record.text(columns[0]), record.text(columns[1])))
+    if not found:
+        raise InputError(f"{', '.join(files)} has no row; give pairs of translations")
+    return found
+
+
+def score_translations(
+    encode: Encode, pairs: Sequence[tuple[str, str]], *, samples: int = 1000
+) -> TranslationScores:
+    """Look for each text's translation among all texts of the other side.
+
+    encode: returns a vector of each text, [n, D]. A nearest text that equals the translation is
+    right, wherever it stands.
+    """
+    sides = [_unit(encode([pair[side] for pair in pairs])) for side in (0, 1)]
+    texts = [[pair[side] for pair in pairs] for side in (0, 1)]
+    right = []
+    for margin in (False, True):
+        found = _nearest(sides[0], sides[1], margin), _nearest(sides[1], sides[0], margin)
+        for rows, others in zip(found, (texts[1], texts[0]), strict=True):
+            right.append(
+                np.array([others[n] == others[row] for row, n in enumerate(rows.tolist())])
+            )
+    forward, backward, margin_forward, margin_backward = (
+        bootstrap(partial(_percent, found), len(found), samples=samples) for found in right
+    )
+    return TranslationScores(
+        num_pairs=len(pairs),
+        forward=forward,
+        backward=backward,
+        margin_forward=margin_forward,
+        margin_backward=margin_backward,
+    )
+
+
+def _percent(right: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> float:
+    return 100.0 * float(right[rows].mean())
+
+
+def margin_scores(cosines: Floats, queries: Floats, documents: Floats) -> Floats:
+    """Return cosines [q, n] over the mean of both sides' mean cosine with their neighbours.
+
+    ``queries`` [q], ``documents`` [n]: mean cosines with the nearest texts of the other side. A
+    mean that is not positive, of texts without a like, is taken as the least positive number.
+    """
+    least = np.finfo(np.float32).tiny
+    means = np.maximum((queries[:, None] + documents) / 2, least)
+    return np.asarray(cosines / means, np.float32)
+
+
+def _nearest(from_: Floats, to: Floats, margin: bool) -> npt.NDArray[np.int64]:
+    means = (_neighbour_means(from_, to), _neighbour_means(to, from_)) if margin else None
+    found = []
+    for start in range(0, len(from_), BLOCK):
+        scores = from_[start : start + BLOCK] @ to.T
+        if means is not None:
+            scores = margin_scores(scores, means[0][start : start + BLOCK], means[1])
+        found.append(scores.argmax(1))
+    return np.concatenate(found)
+
+
+def _neighbour_means(from_: Floats, to: Floats) -> Floats:
+    most = min(NEIGHBOURS, len(to))
+    found = [
+        np.partition(from_[start : start + BLOCK] @ to.T, -most, axis=1)[:, -most:].mean(1)
+        for start in range(0, len(from_), BLOCK)
+    ]
+    return np.concatenate(found)
+
+
+def read_candidates(
+    files: Sequence[str], *, query: str, document: str, label: str
+) -> list[Candidates]:
+    """Read rows of a query, a document and its relevance; rows of one query are one ranking."""
+    found: dict[str, Candidates] = {}
+    for record in chain.from_iterable(map(read_table, files)):
+        text = record.text(query)
+        one = found.setdefault(text, Candidates(text, [], []))
+        one.documents.append(record.text(document))
+        relevance = record.number_of(label)
+        if relevance < 0:
+            record.refuse(f"{label} must be a relevance of at least 0, got {relevance:g}")
+        one.relevance.append(relevance)
+    if not found:
+        raise InputError(f"{', '.join(files)} has no row; give queries with documents")
+    return list(found.values())
+
+
+def score_candidates(
+    encode_queries: Encode, encode_documents: Encode, queries: Sequence[Candidates]
+) -> tuple[RankingScores, RankingScores]:
+    """Rank each query's documents by their cosine with it; see :func:`ranking_scores`.
+
+    Returns the scores of all queries, and those of the queries that also have an irrelevant
+    document: rankings of relevant documents alone cannot be wrong. Raises :class:`InputError` where
+    no query has both.
+    """
+    query_vectors = _unit(encode_queries([one.query for one in queries]))
+    vectors = _unit(encode_documents([text for one in queries for text in one.documents]))
+    ends = np.cumsum([0, *(len(one.documents) for one in queries)]).tolist()
+    ranked = [
+        rank_by_score(one.relevance, vectors[start:stop] @ vector)
+        for one, vector, start, stop in zip(
+            queries, query_vectors, ends[:-1], ends[1:], strict=True
+        )
+    ]
+    return ranking_scores(ranked), ranking_scores(
+        gains if (gains == 0).any() else np.zeros_like(gains) for gains in ranked
+    )
+
+
+def _unit(vectors: npt.NDArray[np.floating]) -> Floats:
+    wide = np.asarray(vectors, np.float32)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.asarray(wide / np.where(norms > 0, norms, 1.0), np.float32)

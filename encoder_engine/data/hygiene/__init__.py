@@ -1,0 +1,1 @@
+"""Cleans texts: duplicates, personal data, languages, and the record of what was dropped."""

@@ -1,0 +1,181 @@
+"""Cleans a stream of texts: languages, personal data, then exact, near and semantic duplicates.
+
+The first of duplicates is kept. Counts say what was dropped and why; no text is logged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from encoder_engine.data.hygiene.minhash import NearDuplicates
+from encoder_engine.data.hygiene.personal import mask_personal
+from encoder_engine.data.hygiene.semantic import SemanticDuplicates
+from encoder_engine.data.hygiene.shingles import normal_digest
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from encoder_engine.data.hygiene.languages import Language
+
+    Encode = Callable[[list[str]], npt.NDArray[np.floating]]
+    Label = Callable[[str], Language]
+
+__all__ = ["CleanCounts", "CleanSettings", "Cleaned", "Cleaner"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanSettings:
+    """The steps of cleaning.
+
+    exact: drop texts whose normal form was there before.
+    near: the Jaccard similarity of near duplicates; None: they stay.
+    shingle_size: words of a shingle.
+    semantic: the cosine of semantic duplicates; None: they stay.
+    personal: ``mask`` puts the kind in place of each match, ``drop`` drops the text, ``keep`` does
+    not look.
+    languages: texts of others are dropped; none: all stay.
+    least_characters: shorter texts are dropped.
+    seed: of the hash functions.
+    """
+
+    exact: bool = True
+    near: float | None = 0.8
+    shingle_size: int = 5
+    semantic: float | None = None
+    personal: Literal["mask", "drop", "keep"] = "mask"
+    languages: tuple[str, ...] = ()
+    least_characters: int = 1
+    seed: int = 0
+
+
+@dataclass(kw_only=True)
+class CleanCounts:
+    """Numbers of texts.
+
+    ``dropped``: by reason. ``personal``: matches by kind; ``with_personal``: texts with one.
+    ``languages``: kept texts by language, where they are labelled.
+    """
+
+    read: int = 0
+    kept: int = 0
+    characters: int = 0
+    with_personal: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    personal: Counter[str] = field(default_factory=Counter)
+    languages: Counter[str] = field(default_factory=Counter)
+
+    def values(self) -> dict[str, Any]:
+        """Return the counts for JSON, most frequent first."""
+        return {
+            name: dict(value.most_common()) if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+
+
+class Cleaned(NamedTuple):
+    """The outcome of cleaning a text.
+
+    ``text``: as it is kept; None: it was dropped. ``reason``: why.
+    ``original``: the row, from 0, of the text that it duplicates.
+    """
+
+    text: str | None
+    language: str | None = None
+    reason: str | None = None
+    original: int | None = None
+
+
+class Cleaner:
+    """Cleans texts in order; memory grows with the kept texts' shingles, digests and vectors.
+
+    encode: returns vectors of texts, for semantic duplicates. label: returns the language of a
+    text. Raises :class:`InputError` where a setting needs one that is missing.
+    """
+
+    def __init__(
+        self,
+        settings: CleanSettings,
+        *,
+        encode: Encode | None = None,
+        label: Label | None = None,
+    ) -> None:
+        if settings.semantic is not None and encode is None:
+            raise InputError("semantic duplicates need a model that embeds texts")
+        if settings.languages and label is None:
+            raise InputError("choosing languages needs a labeller of languages")
+        self.settings, self.counts = settings, CleanCounts()
+        self._encode, self._label = encode, label
+        self._seen: dict[bytes, int] = {}
+        self._near = self._semantic = None
+        if settings.near is not None:
+            size = settings.shingle_size
+            self._near = NearDuplicates(settings.near, size=size, seed=settings.seed)
+        if settings.semantic is not None:
+            self._semantic = SemanticDuplicates(settings.semantic)
+        # The row of each text that reached the near and the semantic step.
+        self._near_rows: list[int] = []
+        self._semantic_rows: list[int] = []
+
+    def clean(self, texts: Sequence[str]) -> list[Cleaned]:
+        """Return what becomes of the next texts. All results do not depend on the windows."""
+        first = self.counts.read
+        found = [self._alone(text, first + number) for number, text in enumerate(texts)]
+        for index, rows, reason in (
+            (self._near, self._near_rows, "near duplicate"),
+            (self._semantic, self._semantic_rows, "semantic duplicate"),
+        ):
+            left = [number for number, one in enumerate(found) if one.text is not None]
+            if index is None or not left:
+                continue
+            kept = [str(found[number].text) for number in left]
+            rows += [first + number for number in left]
+            places = index.add(kept) if isinstance(index, NearDuplicates) else self._meant(kept)
+            for number, place in zip(left, places, strict=True):
+                if place is not None:
+                    language = found[number].language
+                    found[number] = Cleaned(None, language, reason, rows[place])
+        self._count(found)
+        return found
+
+    def _meant(self, texts: list[str]) -> list[int | None]:
+        assert self._encode is not None
+        assert self._semantic is not None
+        return self._semantic.add(self._encode(texts))
+
+    def _alone(self, text: str, row: int) -> Cleaned:
+        """Return what becomes of a text before near duplicates are looked for."""
+        settings = self.settings
+        if len(text.strip()) < settings.least_characters:
+            return Cleaned(None, None, "short")
+        language = None if self._label is None else self._label(text).code
+        if settings.languages and language not in settings.languages:
+            return Cleaned(None, language, "language")
+        if settings.personal != "keep":
+            text, kinds = mask_personal(text)
+            self.counts.personal.update(kinds)
+            self.counts.with_personal += bool(kinds)
+            if kinds and settings.personal == "drop":
+                return Cleaned(None, language, "personal")
+        if settings.exact:
+            original = self._seen.setdefault(normal_digest(text), row)
+            if original != row:
+                return Cleaned(None, language, "exact duplicate", original)
+        return Cleaned(text, language)
+
+    def _count(self, found: Sequence[Cleaned]) -> None:
+        counts = self.counts
+        counts.read += len(found)
+        for one in found:
+            if one.text is None:
+                counts.dropped[str(one.reason)] += 1
+                continue
+            counts.kept += 1
+            counts.characters += len(one.text)
+            if one.language is not None:
+                counts.languages[one.language] += 1

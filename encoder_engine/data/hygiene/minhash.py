@@ -1,0 +1,147 @@
+"""Finds near duplicates by MinHash and banded hashing (Broder 1997; Indyk & Motwani 1998).
+
+How it works: the signature of a text holds, for each of k hash functions, the least hash of its
+shingles; two texts share a place with the probability of their Jaccard similarity. Signatures are
+cut into b bands of r numbers. Texts that share a band are compared by their shingles themselves, so
+that nothing below the threshold is called a duplicate. Texts come in order: one is a duplicate if
+it is near a text that was kept, and else it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from encoder_engine.data.hygiene.shingles import Shingles, jaccard, stacked
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.data.hygiene.shingles import Hashes
+
+__all__ = ["Bands", "NearDuplicates", "choose_bands", "signatures"]
+
+NUM_HASHES = 128
+# Shares of pairs at the threshold that may be missed.
+MOST_MISSED = 0.05
+
+
+class Bands(NamedTuple):
+    """``number`` bands of ``rows`` numbers of a signature each."""
+
+    number: int
+    rows: int
+
+    def found_share(self, similarity: float) -> float:
+        """Return the probability that texts of a Jaccard similarity share a band."""
+        return float(1.0 - (1.0 - similarity**self.rows) ** self.number)
+
+
+def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
+    """Return the bands of most rows that miss at most 5% of the pairs at the threshold.
+
+    More rows mean fewer comparisons of texts that are not near. Raises :class:`InputError` for a
+    threshold outside 0 to 1.
+    """
+    if not 0.0 < threshold <= 1.0:
+        raise InputError(
+            f"the threshold of near duplicates must be above 0 and up to 1, got {threshold}"
+        )
+    for rows in range(num_hashes, 0, -1):
+        bands = Bands(num_hashes // rows, rows)
+        if 1.0 - bands.found_share(threshold) <= MOST_MISSED:
+            return bands
+    return Bands(num_hashes, 1)
+
+
+def signatures(sets: Sequence[Hashes], factors: Hashes, terms: Hashes) -> npt.NDArray[np.uint32]:
+    """Return the signatures of sets that are not empty, uint32 [n, k].
+
+    factors, terms: uint64 [k], odd factors: each hash function is the upper half of ``a x + b``
+    modulo 2^64 (Dietzfelbinger et al. 1997).
+    """
+    found = np.empty((len(sets), len(factors)), np.uint32)
+    if not len(sets):
+        return found
+    shingles, starts = stacked(sets)
+    for column, (factor, term) in enumerate(zip(factors, terms, strict=True)):
+        hashed = ((shingles * factor + term) >> np.uint64(32)).astype(np.uint32)
+        found[:, column] = np.minimum.reduceat(hashed, starts)
+    return found
+
+
+class NearDuplicates:
+    """Remembers the texts that were kept, and finds those that are near one of them.
+
+    threshold: the Jaccard similarity of shingles from which texts are near.
+    size: words of a shingle.
+    seed: of the hash functions.
+
+    Memory holds the shingles of kept texts, 8 bytes for each word, and their bands.
+    """
+
+    def __init__(self, threshold: float = 0.8, *, size: int = 5, seed: int = 0) -> None:
+        self.threshold = threshold
+        self.bands = choose_bands(threshold)
+        self.num_compared = 0
+        self._shingles = Shingles(size)
+        generator = np.random.default_rng(seed)
+        drawn = generator.integers(0, 2**64, (3, NUM_HASHES), dtype=np.uint64)
+        self._factors, self._terms = drawn[0] | np.uint64(1), drawn[1]
+        self._mixing = drawn[2] | np.uint64(1)
+        self._kept: dict[int, Hashes] = {}
+        self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
+        self._num_seen = 0
+
+    def add(self, texts: Sequence[str]) -> list[int | None]:
+        """Return for each text the first kept text that it is near, by place from 0, or None.
+
+        Places count all texts of all calls; texts without a word are never near.
+        """
+        sets = [self._shingles.of(text) for text in texts]
+        filled = [number for number, one in enumerate(sets) if len(one)]
+        keys = self._band_keys([sets[number] for number in filled])
+        found: list[int | None] = [None] * len(texts)
+        for number, row in zip(filled, keys.tolist(), strict=True):
+            found[number] = self._find(sets[number], row)
+            if found[number] is None:
+                place = self._num_seen + number
+                self._kept[place] = sets[number]
+                for bucket, key in zip(self._buckets, row, strict=True):
+                    bucket.setdefault(key, []).append(place)
+        self._num_seen += len(texts)
+        return found
+
+    def _band_keys(self, sets: Sequence[Hashes]) -> Hashes:
+        """Return a number for each band of each set, uint64 [n, b]: equal for equal bands."""
+        number, rows = self.bands
+        signed = signatures(sets, self._factors, self._terms)[:, : number * rows]
+        mixed = signed.astype(np.uint64) * self._mixing[: number * rows]
+        mixed ^= mixed >> np.uint64(29)
+        keys: Hashes = (
+            (mixed * self._factors[: number * rows])
+            .reshape(len(sets), number, rows)
+            .sum(2, dtype=np.uint64)
+        )
+        return keys
+
+    def _find(self, shingles: Hashes, keys: Sequence[int]) -> int | None:
+        near = {
+            place
+            for bucket, key in zip(self._buckets, keys, strict=True)
+            for place in bucket.get(key, ())
+        }
+        for place in sorted(near):
+            other = self._kept[place]
+            least, most = sorted((len(shingles), len(other)))
+            # The similarity is at most the ratio of the sizes.
+            if least < self.threshold * most:
+                continue
+            self.num_compared += 1
+            if jaccard(shingles, other) >= self.threshold:
+                return place
+        return None

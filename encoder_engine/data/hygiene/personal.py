@@ -1,0 +1,106 @@
+"""Hooks for personal data: patterns that are masked or counted, by kind.
+
+Patterns find what has a form: addresses, numbers with check digits. Names and stories have none:
+what is not found may still be personal. No match is stored or logged, only counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["HOOKS", "Hook", "find_personal", "mask_personal"]
+
+
+class Hook(NamedTuple):
+    """A kind of personal data: its name, its pattern, and a check of what the pattern finds."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    check: Callable[[str], bool]
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def _luhn(found: str) -> bool:
+    """Return whether digits end in Luhn's check digit, as those of payment cards do."""
+    digits = [int(c) for c in found if c.isdecimal()]
+    doubled = [d if n % 2 == 0 else d * 2 - 9 * (d > 4) for n, d in enumerate(reversed(digits))]
+    return 13 <= len(digits) <= 19 and sum(doubled) % 10 == 0 and len(set(digits)) > 1
+
+
+def _iban(found: str) -> bool:
+    """Return whether the remainder of ISO 13616 is 1."""
+    plain = "".join(found.split()).upper()
+    turned = "".join(str(int(c, 36)) for c in plain[4:] + plain[:4])
+    return int(turned) % 97 == 1
+
+
+def _octets(found: str) -> bool:
+    return all(int(part) < 256 for part in found.split("."))
+
+
+def _phone(found: str) -> bool:
+    """Return whether there are as many digits as E.164 allows."""
+    return 8 <= sum(c.isdecimal() for c in found) <= 15
+
+
+# In this order: what one finds, the next does not see.
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "email",
+        re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}\b"),
+        _always,
+    ),
+    Hook("iban", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"), _iban),
+    Hook(
+        "card",
+        re.compile(
+            r"(?<![\w.,/-])[3-6](?:\d{3}([ -]?)(?:\d{4}\1){2}\d{4}|\d{3}([ -]?)\d{6}\2\d{5})"
+            r"(?![\w/-])"
+        ),
+        _luhn,
+    ),
+    Hook("ip", re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])"), _octets),
+    Hook(
+        "ssn",
+        re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
+        _always,
+    ),
+    Hook(
+        "phone",
+        # International; (415) 555-2671 and 415-555-2671; 030 1234567.
+        re.compile(
+            r"(?<![\w.,:/-])(?:(?:\+|00)[1-9]\d{0,2}(?:[ .-]?\(?\d{1,5}\)?){2,6}"
+            r"|(?:\(\d{3}\) ?|\d{3}([ .-]))\d{3}[ .-]\d{4}"
+            r"|\(?0\d{2,4}\)?[ /-]\d{4,8})(?![\w/:-]|[.,]\d)"
+        ),
+        _phone,
+    ),
+)
+
+
+def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
+    """Return a text with each match as its kind in angle brackets, such as <email>, and counts."""
+    counts: Counter[str] = Counter()
+    for hook in hooks:
+
+        def replaced(match: re.Match[str], hook: Hook = hook) -> str:
+            if not hook.check(match.group()):
+                return match.group()
+            counts[hook.kind] += 1
+            return f"<{hook.kind}>"
+
+        text = hook.pattern.sub(replaced, text)
+    return text, counts
+
+
+def find_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> Counter[str]:
+    """Count the matches of each kind."""
+    return mask_personal(text, hooks)[1]

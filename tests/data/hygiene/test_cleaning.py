@@ -1,0 +1,139 @@
+"""Cleaning: steps in order, counts that add up, personal data by pattern, the verbs, the cards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
+from encoder_engine.data.hygiene.languages import LanguageLabeller
+from encoder_engine.data.hygiene.personal import mask_personal
+from encoder_engine.errors import InputError
+from encoder_engine.pages.cards import datasheet
+from tests.cli.conftest import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+__all__ = ["run"]
+
+LONG = "the quick brown fox jumps over the lazy dog while the cat sleeps on the warm mat at home"
+SECRET = "maria@example.org"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("write to a.b+c@mail.example.org.", "write to <email>."),
+        ("call +49 30 123456 or (415) 555-2671", "call <phone> or <phone>"),
+        ("030 1234567", "<phone>"),
+        ("4111 1111 1111 1111, 378282246310005", "<card>, <card>"),
+        # A wrong check digit.
+        ("4111 1111 1111 1112", "4111 1111 1111 1112"),
+        ("DE89 3704 0044 0532 0130 00", "<iban>"),
+        ("GB83WEST12345698765432", "GB83WEST12345698765432"),
+        ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
+        ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
+        ("on 2021-07-25 20:43 it was 1,234,567 of 978-3-16-148410-0", None),
+        ("3.14159265358979 /text/01/05250300.xhp", None),
+    ],
+)
+def test_personal_data_is_masked_by_kind(text: str, expected: str | None) -> None:
+    masked, counts = mask_personal(text)
+    assert masked == (text if expected is None else expected)
+    assert counts.total() == masked.count("<")
+
+
+def texts() -> list[str]:
+    return [LONG, LONG.upper(), f"{LONG} now", "short", f"mail {SECRET}", "  ", "another text"]
+
+
+def test_each_text_is_dropped_once_and_counted() -> None:
+    cleaner = Cleaner(CleanSettings(least_characters=3))
+    found = cleaner.clean(texts())
+    assert [one.reason for one in found] == [
+        *(None, "exact duplicate", "near duplicate"),
+        *(None, None, "short", None),
+    ]
+    assert [one.original for one in found[1:3]] == [0, 0]
+    assert found[4].text == "mail <email>"
+    counts = cleaner.counts
+    assert counts.read == counts.kept + counts.dropped.total() == 7
+    assert counts.personal == Counter(email=1)
+    assert counts.characters == sum(len(one.text) for one in found if one.text)
+
+
+def test_windows_change_nothing() -> None:
+    rows = [f"{text} {n % 5}" for n, text in enumerate(texts() * 6)]
+    whole = Cleaner(CleanSettings()).clean(rows)
+    cleaner = Cleaner(CleanSettings())
+    assert [one for n in range(0, len(rows), 5) for one in cleaner.clean(rows[n : n + 5])] == whole
+
+
+def test_meaning_is_compared_after_words() -> None:
+    vectors = {"a cat": [1.0, 0.0], "one cat": [0.99, 0.05], "a dog": [0.0, 1.0]}
+    cleaner = Cleaner(
+        CleanSettings(semantic=0.95), encode=lambda given: np.array([vectors[t] for t in given])
+    )
+    found = cleaner.clean(["a cat", "A  cat", "one cat", "a dog"])
+    assert [one.reason for one in found] == [None, "exact duplicate", "semantic duplicate", None]
+    assert found[2].original == 0
+    with pytest.raises(InputError, match="a model that embeds"):
+        Cleaner(CleanSettings(semantic=0.9))
+    with pytest.raises(InputError, match="labeller"):
+        Cleaner(CleanSettings(languages=("en",)))
+
+
+def test_languages_are_labelled_and_chosen() -> None:
+    pytest.importorskip("py3langid", reason="py3langid (extra clean) is not installed")
+    label = LanguageLabeller().label
+    rows = ["this is a sentence of english words", "dies ist ein Satz aus deutschen Wörtern"]
+    cleaner = Cleaner(CleanSettings(languages=("de",)), label=label)
+    assert [one.language for one in cleaner.clean(rows)] == ["en", "de"]
+    assert cleaner.counts.dropped == Counter(language=1)
+    assert cleaner.counts.languages == Counter(de=1)
+    with pytest.raises(InputError, match="no language 'xx'"):
+        LanguageLabeller(["xx"])
+
+
+@pytest.mark.slow
+def test_the_verbs_clean_and_describe_without_a_text(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    rows = [{"body": text, "number": n} for n, text in enumerate(texts())]
+    source.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    output, dropped = tmp_path / "out.jsonl", tmp_path / "dropped.jsonl"
+    result = run("clean", source, "-o", output, "--column", "body", "--dropped", dropped)
+    assert result.code == 0, result.errors
+    kept = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["number"] for row in kept] == [0, 3, 4, 6]
+    reasons = [json.loads(line) for line in dropped.read_text().splitlines()]
+    assert reasons[0] == {"row": 1, "reason": "exact duplicate", "original": 0}
+    manifest = tmp_path / "out.jsonl.manifest.json"
+    page = run("card", manifest).output
+    for record in (result.output, result.errors, manifest.read_text(), dropped.read_text(), page):
+        assert SECRET not in record
+        assert "fox" not in record
+        assert str(tmp_path) not in record.replace(f"texts in {output}", "")
+    assert "## Harms" in page
+    assert "| exact duplicate | 1 |" in page
+    assert run("clean", source, "-o", output, "--column", "body").code == 1
+    assert run("clean", source, "-o", source, "--column", "body", "--overwrite").code == 1
+    assert run("card", tmp_path).code == 1
+    assert run("clean", source, "-o", tmp_path / "a.jsonl", "--cosine", "0.9").code == 2
+    tokens = tmp_path / "tokens"
+    prepared = run("prepare", output, "-o", tokens, "--vocab-size", "100", "--column", "body")
+    assert prepared.code == 0, prepared.errors
+    assert "| documents | 4 |" in run("card", tokens).output
+
+
+def test_cards_hold_no_markup_of_their_values() -> None:
+    page = datasheet("<b>|x", {"Sources": {"a|b": "<script>"}, "Languages": {}})
+    assert "<script>" not in page.replace("\\<script\\>", "")
+    assert r"| a\|b | \<script\> |" in page
+    assert "*not recorded: answer here*" in page

@@ -1,0 +1,138 @@
+"""Duplicates: as by a naive double loop, planted ones found, and independent of windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_engine.data.hygiene.minhash import NearDuplicates, choose_bands, signatures
+from encoder_engine.data.hygiene.semantic import SemanticDuplicates
+from encoder_engine.data.hygiene.shingles import Shingles, jaccard, normal_digest, normal_form
+from encoder_engine.errors import InputError
+
+WORDS = [f"w{n}" for n in range(400)]
+
+
+def planted(num_texts: int, seed: int) -> tuple[list[str], list[int]]:
+    """Return texts, half of them edited copies of earlier ones, and each copy's row."""
+    generator = np.random.default_rng(seed)
+    texts: list[list[str]] = []
+    copies = []
+    for row in range(num_texts):
+        if row % 2 and row > 20:
+            words = list(texts[int(generator.integers(row // 2)) * 2])
+            for _ in range(int(generator.integers(0, 4))):
+                words[int(generator.integers(len(words)))] = str(generator.choice(WORDS))
+            copies.append(row)
+        else:
+            words = generator.choice(WORDS, size=int(generator.integers(30, 120))).tolist()
+        texts.append(words)
+    return [" ".join(words) for words in texts], copies
+
+
+def by_double_loop(texts: list[str], threshold: float) -> list[int | None]:
+    """Compare every text with every kept one, by sets of strings."""
+    kept: list[tuple[int, set[tuple[str, ...]]]] = []
+    found: list[int | None] = []
+    for row, text in enumerate(texts):
+        words = text.casefold().split()
+        shingles = {tuple(words[n : n + 5]) for n in range(max(1, len(words) - 4))}
+        near = (
+            other
+            for other, theirs in kept
+            if len(shingles & theirs) / len(shingles | theirs) >= threshold
+        )
+        original = next(near, None)
+        found.append(original)
+        if original is None:
+            kept.append((row, shingles))
+    return found
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
+def test_near_duplicates_are_those_of_a_double_loop(threshold: float) -> None:
+    texts, _ = planted(300, seed=0)
+    expected = by_double_loop(texts, threshold)
+    found = NearDuplicates(threshold).add(texts)
+    # Nothing below the threshold is called near: shingles decide, not signatures.
+    precise = [row for row, one in enumerate(found) if one is not None]
+    shingles = Shingles(5)
+    for row in precise:
+        original = found[row]
+        assert original is not None
+        assert jaccard(shingles.of(texts[row]), shingles.of(texts[original])) >= threshold
+    # At most 5% of the pairs that lie at the threshold are missed, fewer above it.
+    missed = [row for row, one in enumerate(expected) if one is not None and found[row] is None]
+    num_near = sum(one is not None for one in expected)
+    assert num_near > 40
+    assert len(missed) <= 0.05 * num_near
+    agreed = [a == b for a, b in zip(found, expected, strict=True)]
+    assert np.mean(agreed) >= 0.95
+
+
+def test_the_result_does_not_depend_on_windows() -> None:
+    texts, _ = planted(120, seed=1)
+    whole, cut = NearDuplicates(0.6), NearDuplicates(0.6)
+    expected = whole.add(texts)
+    assert [one for n in range(0, 120, 7) for one in cut.add(texts[n : n + 7])] == expected
+    vectors = np.random.default_rng(0).normal(size=(120, 3))
+    first, second = SemanticDuplicates(0.98), SemanticDuplicates(0.98)
+    parts = [one for n in range(0, 120, 7) for one in second.add(vectors[n : n + 7])]
+    assert first.add(vectors) == parts
+
+
+def test_exact_copies_are_found_whatever_their_length() -> None:
+    texts = ["one", "two words", "One.", "", "...", "", "\u65e5\u672c\u8a9e", "\u65e5\u672c\u8a9e"]
+    assert NearDuplicates(0.8).add(texts) == [None, None, 0, None, None, None, None, 6]
+
+
+def test_signatures_estimate_the_jaccard_similarity() -> None:
+    generator = np.random.default_rng(0)
+    base = generator.integers(0, 2**63, 400, dtype=np.uint64)
+    one, other = np.unique(base[:300]), np.unique(base[100:])
+    factors = generator.integers(0, 2**64, 1024, dtype=np.uint64) | np.uint64(1)
+    terms = generator.integers(0, 2**64, 1024, dtype=np.uint64)
+    signed = signatures([one, other], factors, terms)
+    naive = [
+        min(int(f) * int(x) + int(t) & (2**64 - 1) for x in one) >> 32
+        for f, t in zip(factors[:8], terms[:8], strict=True)
+    ]
+    assert signed[0, :8].tolist() == naive
+    share = float((signed[0] == signed[1]).mean())
+    # 200 of 400: a binomial share, within four standard deviations.
+    assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(1024)
+
+
+def test_bands_miss_at_most_five_percent_at_the_threshold() -> None:
+    for threshold in (0.3, 0.5, 0.8, 0.95, 1.0):
+        bands = choose_bands(threshold)
+        assert bands.number * bands.rows <= 128
+        assert bands.found_share(threshold) >= 0.95
+    for bad in (0.0, 1.1):
+        with pytest.raises(InputError, match="above 0 and up to 1"):
+            choose_bands(bad)
+
+
+def test_semantic_duplicates_are_those_of_a_double_loop() -> None:
+    vectors = np.random.default_rng(3).normal(size=(200, 4))
+    vectors[17] = 0.0
+    kept: list[int] = []
+    expected: list[int | None] = []
+    for row, vector in enumerate(vectors):
+        norms = np.linalg.norm(vectors[kept], axis=1) * np.linalg.norm(vector)
+        cosines = vectors[kept] @ vector / np.where(norms > 0, norms, 1.0)
+        if len(kept) and cosines.max() >= 0.95:
+            expected.append(kept[int(cosines.argmax())])
+        else:
+            expected.append(None)
+            kept.append(row)
+    assert SemanticDuplicates(0.95).add(vectors) == expected
+    assert expected.count(None) < 200
+    with pytest.raises(InputError, match="cosine"):
+        SemanticDuplicates(0.0)
+
+
+def test_normal_forms_share_case_width_and_space() -> None:
+    assert normal_form(" \uff26ull\u3000 WIDTH\n") == "full width"
+    assert normal_digest("A  b") == normal_digest("a b")
+    assert normal_digest("a b") != normal_digest("ab")
