@@ -18,9 +18,9 @@ from torch import Tensor
 from ..common.launch import on_device
 from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
+from .grad_positions import position_gradients, score_gradients
 from .grad_query import _attention_grad_query_kernel
 from .grad_short import _attention_grad_short_kernel
-from .positions import position_gradients, score_gradients
 
 if TYPE_CHECKING:
     from .blocks import Blocks

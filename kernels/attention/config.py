@@ -199,7 +199,8 @@ def _ampere_query(head_dim: int, extras: Extras) -> Launch:
 
 def _ampere_key(head_dim: int, extras: Extras) -> Launch:
     if head_dim <= 64:
-        return Launch(16 if extras.listed or (extras.bias and extras.dropout) else 32, 64, 4, 2)
+        narrow = extras.listed or extras.positions or (extras.bias and extras.dropout)
+        return Launch(16 if narrow else 32, 64, 4, 2)
     if head_dim <= 128:
         return Launch(16 if extras.dropout or extras.bias else 32, 64, 8, 1)
     return Launch(32, 32, 8, 1)

@@ -88,6 +88,10 @@ def write_labelled(folder: Path) -> None:
     pairs = [{"query": text.split()[0], "positive": text} for text in texts]
     write_lines(folder / "pairs.jsonl", list(pairs))
     write_lines(folder / "documents.jsonl", [{"text": text} for text in dict.fromkeys(texts)])
+    own = [{"own": text, "english_like": " ".join(text.split()[::-1])} for text in texts[:4]]
+    write_lines(folder / "constructions.jsonl", list(own))
+    both = [{"text": text, "english": text.upper()} for text in dict.fromkeys(texts)]
+    write_lines(folder / "translations.jsonl", list(both))
     questions = [
         {
             "id": str(place),

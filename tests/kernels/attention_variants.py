@@ -203,11 +203,11 @@ def _attention_delta(head_dims: tuple[int, ...] = (32, 64, 128)) -> list[Variant
 
 def _sum_by_number() -> list[Variant]:
     """Return the kernels of DeBERTa's gradients: of rows by query, and of rows by key."""
-    from encoder_engine.kernels.attention import positions
+    from encoder_engine.kernels.attention import grad_positions
 
     return [
         Variant(
-            module="attention.positions",
+            module="attention.grad_positions",
             kernel="_sum_by_number_kernel",
             name=f"attention sum by number of {of}",
             constants={
@@ -217,9 +217,9 @@ def _sum_by_number() -> list[Variant]:
                 "SIGN": sign,
                 "SUBSET": False,
                 "BLOCK_ROWS": 128 if sign > 0 else 64,
-                "BLOCK_NUMBERS": positions.BLOCK_NUMBERS,
+                "BLOCK_NUMBERS": grad_positions.BLOCK_NUMBERS,
             },
-            num_warps=positions.NUM_WARPS,
+            num_warps=grad_positions.NUM_WARPS,
         )
         for of, sign in (("queries", 1), ("keys", -1))
     ]

@@ -131,7 +131,7 @@ def test_sparse_search_equals_the_matrix_product() -> None:
         order = [row for row in np.argsort(-scores[number], kind="stable") if scores[number, row]]
         assert [row for row, _ in hits] == order[:5]
         np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=1e-5)
-    with pytest.raises(ShapeError, match="over 20 and over 21"):
+    with pytest.raises(ShapeError, match="over vocabularies of 20 and 21"):
         documents.search(sparse([{0: 1.0}], 21), 3)
 
 

@@ -299,7 +299,7 @@ def test_ids_of_two_types_in_two_shards_are_refused_in_tables(
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "id": 7}\n{"text": "b", "id": "x"}\n', encoding="utf-8")
-    with pytest.raises(InputError, match="begin as int"):
+    with pytest.raises(InputError, match="the first id is of type int"):
         tiny.encode_dataset(
             path, tmp_path / "out/", id_column="id", shard_rows=1, shard_format="arrow"
         )
