@@ -103,7 +103,7 @@ class Sequences:
     @property
     def max_seqlen(self) -> int:
         """Length of the longest sequence; 0 for an empty batch."""
-        return int(self.lengths.max(initial=0))
+        return self._remember("max_seqlen", lambda: int(self.lengths.max(initial=0)))
 
     @property
     def num_tokens(self) -> int:

@@ -62,7 +62,7 @@ def attention_backward(
 ) -> Gradients:
     """Launch the kernels."""
     query, key, value = call[:3]
-    if len(blocks.query_tiles) == 0:
+    if blocks.query_tiles.shape[0] == 0:
         optional = (call.bias_HR, call.position_key_NHD, call.position_query_NHD)
         learned = (query.new_empty(0) if x is None else x for x in optional)
         return Gradients._make(torch.zeros_like(x).contiguous() for x in (*call[:3], *learned))
@@ -76,9 +76,9 @@ def attention_backward(
     inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
-    sums = _bias_sums(call, len(blocks.query_tiles), launches.query.block_keys)
+    sums = _bias_sums(call, blocks.query_tiles.shape[0], launches.query.block_keys)
     terms, kept = blocks.terms(call), score_gradients(call, blocks)
-    _attention_grad_query_kernel[(len(blocks.query_tiles) * query.shape[1],)](
+    _attention_grad_query_kernel[(blocks.query_tiles.shape[0] * query.shape[1],)](
         *inputs,
         grads[0],
         sums,
@@ -91,15 +91,15 @@ def attention_backward(
         _longest(kept.by_query),
         *numbers,
         **constants,
-        HAS_GLOBALS=len(blocks.global_places) > 0,
+        HAS_GLOBALS=blocks.global_places.shape[0] > 0,
         **launches.query.options(),
     )
     # Rows beyond the window see global keys too: their gradients are computed again, over all rows.
-    listed_sums = _listed_bias_sums(call, len(blocks.global_places))
+    listed_sums = _listed_bias_sums(call, blocks.global_places.shape[0])
     beyond = {"WINDOW": -1, "BEYOND": constants["WINDOW"]}
     all_keys, global_keys = (blocks.key_tiles, {"BEYOND": -1}), (blocks.global_tiles, beyond)
-    for tiles, more in (all_keys, global_keys) if len(blocks.global_tiles) else (all_keys,):
-        _attention_grad_key_value_kernel[(len(tiles) * key.shape[1],)](
+    for tiles, more in (all_keys, global_keys) if blocks.global_tiles.shape[0] else (all_keys,):
+        _attention_grad_key_value_kernel[(tiles.shape[0] * key.shape[1],)](
             *inputs,
             *grads[1:],
             listed_sums,
@@ -134,7 +134,7 @@ def _launch_short(
     constants = blocks.constants(call)
     for absent in ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES"):
         assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
-    _attention_grad_short_kernel[(len(blocks.key_tiles) * call.key_TKD.shape[1],)](
+    _attention_grad_short_kernel[(blocks.key_tiles.shape[0] * call.key_TKD.shape[1],)](
         *call[:3],
         *given,
         *grads,
@@ -142,7 +142,7 @@ def _launch_short(
         blocks.key_tiles,
         call.slopes_H,
         call.seed,
-        len(call.query_MHD),
+        call.query_MHD.shape[0],
         call.scale,
         call.dropout,
         **constants,

@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
         return Extras(
             dropout=call.seed is not None,
             bias=call.bias_HR is not None or call.entries_R is not None,
-            listed=len(self.places) > 0 or len(self.global_places) > 0,
+            listed=self.places.shape[0] > 0 or self.global_places.shape[0] > 0,
             positions=call.entries_R is not None,
         )
 
@@ -54,7 +54,7 @@ class Blocks(NamedTuple):
             "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
             "WINDOW": -1 if call.window is None else call.window,
             "CAUSAL": call.causal,
-            "SUBSET": len(self.places) > 0,
+            "SUBSET": self.places.shape[0] > 0,
             "HAS_SLOPES": call.slopes_H is not None,
             "HAS_BIAS": call.bias_HR is not None,
             **position_constants(call),
@@ -69,4 +69,4 @@ class Blocks(NamedTuple):
     def numbers(self, call: Call) -> tuple[Any, ...]:
         """Return the last arguments of a kernel."""
         reach = 0 if call.bias_HR is None else call.bias_HR.shape[1] // 2
-        return (len(call.query_MHD), reach, call.scale, call.dropout)
+        return (call.query_MHD.shape[0], reach, call.scale, call.dropout)

@@ -8,6 +8,7 @@ left operand's block, queries or in the gradient of key and value keys, has as m
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from ..common.pinned import pinned
@@ -85,18 +86,27 @@ def choose_launches(
     hopper: bool = True,
 ) -> Launches:
     """Choose the launch shape of each kernel; ``hopper``: the GPU has wgmma and 227 KiB shared."""
+    launches = _table(head_dim, itemsize, extras, longest, hopper)
+    return Launches(
+        forward=pinned("attention_forward", launches.forward),
+        query=pinned("attention_query", launches.query),
+        key=pinned("attention_key", launches.key),
+        short=pinned("attention_short", launches.short),
+    )
+
+
+# A call asks twice, and its layers ask the same.
+@cache
+def _table(
+    head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
+) -> Launches:
     if itemsize == 4:
         launches = _float32(head_dim, extras)
     elif hopper:
         launches = _hopper(head_dim, extras, longest)
     else:
         launches = _ampere(head_dim, extras)
-    return Launches(
-        forward=pinned("attention_forward", launches.forward),
-        query=pinned("attention_query", launches.query),
-        key=pinned("attention_key", launches.key),
-        short=pinned("attention_short", _short(head_dim, itemsize, extras, longest, hopper)),
-    )
+    return launches._replace(short=_short(head_dim, itemsize, extras, longest, hopper))
 
 
 def _short(

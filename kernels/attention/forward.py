@@ -256,12 +256,13 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
     num_queries, num_heads, _ = query.shape
     output = torch.empty_like(query, memory_format=torch.contiguous_format)
     lse = torch.empty(num_heads, num_queries, dtype=torch.float32, device=query.device)
-    if len(blocks.forward_tiles) == 0:
+    num_tiles = blocks.forward_tiles.shape[0]
+    if num_tiles == 0:
         return output, lse
     if launch.specialized and can_specialize(call, blocks):
         attention_forward_specialized(call, blocks, launch, output, lse)
         return output, lse
-    _attention_forward_kernel[(len(blocks.forward_tiles) * num_heads,)](
+    _attention_forward_kernel[(num_tiles * num_heads,)](
         *call[:3],
         *descriptors(call, launch),
         output,
@@ -275,7 +276,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
         *blocks.terms(call),
         *blocks.numbers(call),
         **blocks.constants(call),
-        HAS_GLOBALS=len(blocks.global_places) > 0,
+        HAS_GLOBALS=blocks.global_places.shape[0] > 0,
         BLOCK_TAIL=launch.block_tail,
         **launch.options(),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import triton
 
 from ..common.launch import is_hopper
 from ..common.layout import contiguous, rows_apart
@@ -120,7 +119,8 @@ def _longest(sequences: Layout, terms: Terms) -> Longest:
         return Longest()
     queries = sequences if terms.query_rows is None else terms.query_rows.within
     # Powers of two, so that a graph that was traced with the lengths at hand serves other batches.
-    return Longest(*(triton.next_power_of_2(max(x.max_seqlen, 1)) for x in (queries, sequences)))
+    most = [1 << max(x.max_seqlen - 1, 0).bit_length() for x in (queries, sequences)]
+    return Longest(queries=most[0], keys=most[1])
 
 
 def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:
