@@ -39,10 +39,11 @@ class JoinedRows:
 
 
 def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> JoinedRows:
-    """Take token ids as they are, int32 [n] for each text.
+    """Make rows of token ids, int32 [n] for each text, without changing them.
 
-    Raises :class:`InputError` for no ids and for one outside the vocabulary, and
-    :class:`SequenceLengthError` for more than the model takes: cut ones would lack their end.
+    Raises :class:`InputError` for a text without ids and for an id outside the vocabulary, and
+    :class:`SequenceLengthError` for more ids than the model takes: cutting would drop the last
+    special token.
     """
     for number, ids in enumerate(rows):
         if not len(ids):
@@ -69,7 +70,7 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
-    """Concatenate the rows ``start`` to ``stop`` of each part; a whole single part is returned."""
+    """Concatenate rows ``start`` to ``stop`` of parts; a single whole part is returned as it is."""
     first, start, stop = parts[0]
     if len(parts) == 1 and (start, stop) == (0, len(first)):
         return first

@@ -96,7 +96,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
         Corpus.open(tmp_path, verify=False)
     np.save(tokens, np.zeros(5, np.uint16))
-    with pytest.raises(CorpusError, match="not what the manifest says"):
+    with pytest.raises(CorpusError, match="does not match the manifest"):
         Corpus.open(tmp_path, verify=False)
     tokens.unlink()
     with pytest.raises(CorpusError, match="is missing"):
