@@ -24,6 +24,10 @@ def test_combinations_are_all_and_commas_in_brackets_do_not_separate() -> None:
     assert read_sweep(["a.b=1,2", "c=[1, 2],[3]"]) == [
         {"a.b": first, "c": second} for first in "12" for second in ("[1, 2]", "[3]")
     ]
+    assert read_sweep(["a=[[1,2],[3,4]],{x: [5,6], y: 7}"]) == [
+        {"a": "[[1,2],[3,4]]"},
+        {"a": "{x: [5,6], y: 7}"},
+    ]
     for bad in (["a"], ["=1"], ["a=1,"], ["a="], ["a=1", "a=2"], ["a=1,1"]):
         with pytest.raises(ConfigError):
             read_sweep(bad)

@@ -105,7 +105,10 @@ def kind_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, DrainingError):
         return "draining", str(error)
     if isinstance(error, SequenceLengthError):
-        return "too_long", f"{place}it has more tokens than the model takes; allow truncation"
+        return (
+            "too_long",
+            f"{place}it has more tokens than the model takes; shorten it, or allow truncation",
+        )
     if isinstance(error, UnknownNameError):
         return "model", "there is no model of that name; GET /v1/models lists them"
     if isinstance(error, UnsupportedFeatureError):
