@@ -58,7 +58,7 @@ def client(tiny: Embedder) -> Iterator[httpx.Client]:
         ("/decode", {"ids": [-1]}, 422, ">= 0"),
         ("/decode", {"ids": [10**30]}, 422, "ids"),
         ("/decode", {"ids": [2_000_000_000]}, 422, ""),
-        ("/decode", {"ids": [[5, 6], 7]}, 422, "send them apart"),
+        ("/decode", {"ids": [[5, 6], 7]}, 422, "send them separately"),
         ("/tokenize", {"inputs": "ab " * 5000}, 422, "the answer would have"),
         ("/decode", {"ids": [5] * 20_000}, 422, "the answer would have"),
         ("/rerank", {"query": "a", "texts": ['"documents"']}, 424, "no task 'rank'"),
