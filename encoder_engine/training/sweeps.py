@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["SweepCell", "read_sweep", "run_sweep", "summarise_seeds", "sweep_table"]
 
 SEEDS, SWEEP = "seeds.json", "sweep.json"
+# The longest name of a file on most file systems.
+NAME_BYTES = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,8 @@ def run_sweep(
 
     ``run``: takes settings ``key=value``, the number of the seed from 0, and the run's folder;
     returns the run's scores.
-    Raises :class:`ConfigError` if two combinations would get the same folder name.
+    Raises :class:`ConfigError` if two combinations would get the same folder name, or one a name
+    that is too long for a file system.
     """
     names = [_folder_name(settings) for settings in combinations]
     if len(set(names)) < len(names):
@@ -74,6 +77,12 @@ def run_sweep(
         raise ConfigError(
             f"two combinations of the sweep would share the folder {twice}, because their values "
             "differ only in punctuation; run them as two sweeps with different outputs"
+        )
+    longest = max((len(name.encode()) for name in names), default=0)
+    if longest > NAME_BYTES:
+        raise ConfigError(
+            f"a folder of the sweep would have a name of {longest} bytes, from its settings; the "
+            f"limit is {NAME_BYTES}: shorten the values, or sweep fewer keys at a time"
         )
     cells = []
     for name, settings in zip(names, combinations, strict=True):

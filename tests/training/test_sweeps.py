@@ -58,6 +58,8 @@ def test_means_and_intervals_are_over_the_seeds_of_a_combination(tmp_path: Path)
     assert recorded["rows"][1]["settings"] == {"k": "b"}
     with pytest.raises(ConfigError, match="would share the folder"):
         run_sweep(tmp_path, read_sweep(["k=a/b,a:b"]), 1, run)
+    with pytest.raises(ConfigError, match="a name of 302 bytes"):
+        run_sweep(tmp_path, read_sweep([f"k={'a' * 300}"]), 1, run)
 
 
 @pytest.mark.slow
