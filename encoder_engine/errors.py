@@ -33,7 +33,7 @@
     |-- ServiceError (RuntimeError)         a service did not compute a request
     |   |-- OverloadedError                 too much waits; .retry_after has seconds
     |   |-- DeadlineError (TimeoutError)    its time was over
-    |   `-- DrainingError                   the service ends
+    |   `-- DrainingError                   the service is shutting down
     |-- DeviceMemoryError (MemoryError)     one text alone exceeds the memory; .row names it
     |-- MissingDependencyError (ImportError)  an optional library is needed; says how to get it
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
@@ -283,7 +283,7 @@ class DeadlineError(ServiceError, TimeoutError):
 
 
 class DrainingError(ServiceError):
-    """The service ends, and takes no further requests."""
+    """The service is shutting down and takes no further requests."""
 
 
 class DeviceMemoryError(EncoderEngineError, MemoryError):

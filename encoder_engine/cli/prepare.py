@@ -55,7 +55,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 @click.option("--salient", is_flag=True, help="Mark names and dates, to mask them as spans.")
 @click.option(
     "--salient-column",
-    help="Mark the spans of this column instead: pairs of a text's characters, [[0, 5], ...].",
+    help="Mark the spans of this column instead: ranges of characters, [[0, 5], ...].",
 )
 @click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
 @click.option(
@@ -71,8 +71,8 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
 
-    A text is a document: a line of .txt, a row of other files. With --books, files of .txt are
-    books: lines become paragraphs, and the licence of Project Gutenberg is left out. The same
+    A text is a document: a line of .txt, a row of other files. With --books, .txt files are
+    books: lines are joined to paragraphs, and Project Gutenberg's licence is left out. The same
     command resumes an interrupted run, and ends in the same bytes. The tokenizer is saved in
     OUTPUT/tokenizer.
     """
@@ -152,14 +152,14 @@ def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
-    """Refuse books that are no plain text."""
+    """Refuse books that are not plain text."""
     if options["books"] is None:
         return
     if options["salient_column"] is not None:
         raise click.UsageError("books have no columns; leave --salient-column out")
     others = [name for rows in corpora.values() for name, kind in rows.sources if kind != "txt"]
     if others:
-        raise click.UsageError(f"--books reads .txt files, {others[0]} is none")
+        raise click.UsageError(f"--books reads .txt files, but {others[0]} is not one")
 
 
 def _records(rows: Inputs) -> Iterator[Record]:
@@ -170,7 +170,7 @@ def _records(rows: Inputs) -> Iterator[Record]:
 
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans of a column; refuse values that are no ranges of the text."""
+    """Return the spans of a column; refuse values that are not ranges within the text."""
     spans = record.get(column)
     found = []
     for place, span in enumerate(spans if hasattr(spans, "__len__") else [spans]):
@@ -248,7 +248,7 @@ class _Texts:
 
     def __iter__(self) -> Iterator[str]:
         for text in _plain_texts(self._rows, self._options):
-            # A book's paragraphs, of which a trainer reads one at a time.
+            # A book is long: the trainer reads it one paragraph at a time.
             yield from text.split("\n") if self._options["books"] is not None else [text]
 
 

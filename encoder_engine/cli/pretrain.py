@@ -43,7 +43,11 @@ if TYPE_CHECKING:
     metavar="KEY=A,B",
     help="Train one model for each value; several keys: for each combination.",
 )
-@click.option("--seeds", type=click.IntRange(min=2), help="Train so many models, with intervals.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2),
+    help="Train this many models with different seeds; print 95% t intervals.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
@@ -54,7 +58,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert and
     retromae. The same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all
     processes train one model together. With --sweep or --seeds, OUTPUT gets a folder for each run,
-    and the table of their held-out scores, with 95% t intervals over seeds.
+    and a table of held-out scores is printed, with 95% t intervals over seeds.
     """
     from encoder_engine.dependencies import require_torch
 

@@ -1,4 +1,4 @@
-"""``encoder-engine serve``: models behind HTTP, as OpenAI, TEI and Cohere are called."""
+"""``encoder-engine serve``: serves models by the HTTP APIs of OpenAI, TEI and Cohere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MIB = 2**20
 @click.option("--unix-socket", help="Listen at this path instead.")
 @click.option(
     "--api-key-file", type=click.Path(exists=True, dir_okay=False),
-    help="Lines of name:key; without it everyone may ask.",
+    help="Lines of name:key; without it no key is needed.",
 )  # fmt: skip
 @click.option(
     "--allowed-host", "allowed_hosts", multiple=True,
@@ -54,10 +54,14 @@ MIB = 2**20
 )  # fmt: skip
 @click.option(
     "--accept-token-ids", is_flag=True,
-    help="Take ids of the model's own tokenizer instead of texts; another one's are wrong.",
+    help="Take token ids of the model's own tokenizer instead of texts.",
 )  # fmt: skip
 @click.option(
-    "--batch-ms", type=float, default=20.0, show_default=True, help="Milliseconds of a batch."
+    "--batch-ms",
+    type=float,
+    default=20.0,
+    show_default=True,
+    help="The time that a batch may take, in ms.",
 )
 @click.option(
     "--lanes", type=click.IntRange(min=1), default=1, show_default=True,
@@ -92,8 +96,8 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
     GET / is a page to try them; /openapi.json lists the routes. Every option may be given by the
     environment, as ENCODER_ENGINE_PORT; several values are separated by spaces. SIGTERM ends the
-    server when it has answered. The exit status is 0 then, 1 where it did not start or a request
-    was not computed within the drain timeout, 2 for wrong options.
+    server after it has answered the accepted requests. Exit status: 0: all were answered; 1: the
+    server did not start, or a request was not computed within the drain timeout; 2: wrong options.
     """
     from encoder_engine.errors import MissingDependencyError
 
@@ -167,7 +171,7 @@ def _read_keys(path: str | None) -> Keys | None:
 
 
 def _configure_log() -> None:
-    """Write the service's log to standard error, and no other library's beneath a warning."""
+    """Write the service's log to standard error, and of uvicorn's only errors."""
     import logging
 
     handler = logging.StreamHandler()

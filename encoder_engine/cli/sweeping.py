@@ -1,4 +1,4 @@
-"""The sweep that pretrain and finetune share: runs, and prints the table of their scores."""
+"""Runs a sweep for pretrain and finetune, and prints the table of its scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_and_print(
     *,
     digits: int,
 ) -> None:
-    """Run every combination of ``--sweep`` with every seed, and print a table or lines of JSON.
+    """Run each combination of ``--sweep`` with each seed; print a table, or lines of JSON.
 
     Raises :class:`ConfigError` under torchrun.
     """
@@ -29,7 +29,9 @@ def run_and_print(
     from encoder_engine.training.sweeps import read_sweep, run_sweep, sweep_table
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError("a sweep runs in one process; start single runs under torchrun")
+        raise ConfigError(
+            "a sweep runs in one process; leave torchrun out, or start each run by its own command"
+        )
     cells = run_sweep(Path(output), read_sweep(options["sweep"]), options["seeds"] or 1, run)
     if options["as_json"]:
         for cell in cells:

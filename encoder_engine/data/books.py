@@ -1,4 +1,4 @@
-"""Books as plain text: paragraphs without hard line breaks, chapters, and licences left out.
+"""Reads books as plain text: joins lines to paragraphs, finds chapters, leaves licences out.
 
 For corpora such as BookCorpus (Zhu et al. 2015), whose documents are long and in order.
 """
@@ -36,7 +36,7 @@ _HEADING = re.compile(
 def without_licence(lines: Iterable[str]) -> list[str]:
     """Return a book's lines between the markers of Project Gutenberg; all lines without markers.
 
-    Of several start markers the last before the end counts: older files have two.
+    Of several start markers the last one counts, because older files have two.
     """
     kept: list[str] = []
     for line in lines:
@@ -64,10 +64,10 @@ def paragraphs_of(lines: Iterable[str]) -> Iterator[str]:
 
 
 def chapters_of(paragraphs: Iterable[str]) -> Iterator[list[str]]:
-    """Yield runs of paragraphs, each beginning with a heading but perhaps the first.
+    """Yield chapters, as lists of paragraphs; each but the first begins with a heading.
 
     A heading is a paragraph such as ``CHAPTER IV`` or ``Chapter 4. The Storm``. Headings that
-    follow each other directly, as in a table of contents, begin one chapter.
+    follow each other directly, as in a table of contents, begin one chapter together.
     """
     chapter: list[str] = []
     has_text = False

@@ -131,7 +131,7 @@ class Pairs:
         return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
-        """Draw a border between two sentences; a single sentence is split at any token."""
+        """Draw the split between two sentences; a single sentence is split at any token."""
         shard = self.corpus.shards[self.runs.shards[number]]
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
         low, high = np.searchsorted(shard.sentences, (start + 1, stop))

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["ROW_FILES", "write_rows"]
 
 ROW_FILES = (".jsonl", ".parquet")
-# Rows of one row group: memory stays constant.
+# Rows that are written together, which bounds memory.
 _GROUP_ROWS = 4096
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool = False) -> int:
-    """Write rows of the same columns, and return their number.
+    """Write rows that have the same columns, and return their number.
 
-    Raises :class:`OutputError` for another suffix, an existing file without ``overwrite``, and
-    where there is no row.
+    Raises :class:`OutputError` for another suffix, for an existing file without ``overwrite``, and
+    if there is no row.
     """
     if path.suffix not in ROW_FILES:
         raise OutputError(f"{path} must end in {' or '.join(ROW_FILES)}")
@@ -37,7 +37,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool
             write = _write_parquet if path.suffix == ".parquet" else _write_jsonl
             number = write(pending, _groups(rows))
         if not number:
-            raise OutputError(f"the inputs give no row for {path}")
+            raise OutputError(f"the inputs give no row; {path} was not written")
         with writing(path):
             pending.publish()
     finally:

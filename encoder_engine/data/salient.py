@@ -1,8 +1,8 @@
-"""Salient spans of a text: names and dates, which REALM masks (Guu et al. 2020).
+"""Finds salient spans of a text: names and dates, which REALM masks (Guu et al. 2020).
 
-The tagger is of rules. A name is a run of capitalised words, with small words such as ``of`` and
-initials inside; a single capitalised word that begins a sentence is none. A date is a year, or a
-day, month and year in any usual order. Spans from a better tagger may be given instead.
+The tagger works by rules. A name is a run of capitalised words, with small words such as ``of`` and
+initials inside; a single capitalised word at the start of a sentence is not a name. A date is a
+year, or a day, month and year in any usual order. Spans from a better tagger may be given instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DATE = re.compile(
 _CAPITAL = r"(?:[A-Z\u00c0-\u00de][\w'\u2019-]*[^\W_]|[A-Z]\.|[A-Z])"
 _INNER = r"(?:of|the|de|la|del|von|van|der|and|&)"
 _NAME = re.compile(rf"{_CAPITAL}(?:\s+(?:{_INNER}\s+){{0,2}}{_CAPITAL})*")
-# Words that are capitalised wherever they begin a clause, and no names.
+# Words that are capitalised at the start of a clause, and are not names.
 _NO_NAMES = frozenset(
     re.findall(
         r"\S+",
@@ -81,7 +81,10 @@ def merge_spans(spans: list[Span]) -> list[Span]:
 
 
 def locate(text: str, sentences: list[str], spans: list[Span]) -> list[list[Span]]:
-    """Return a text's spans within each of its sentences, which it holds in order."""
+    """Return the spans of each sentence, as ranges of the sentence's characters.
+
+    ``spans``: ranges of the text's characters. ``sentences``: occur in the text in this order.
+    """
     found: list[list[Span]] = []
     after = 0
     for sentence in sentences:
@@ -99,7 +102,7 @@ def locate(text: str, sentences: list[str], spans: list[Span]) -> list[list[Span
 def mark_tokens(offsets: npt.NDArray[np.integer[Any]], spans: list[Span]) -> npt.NDArray[np.uint8]:
     """Mark the tokens of spans, uint8 [T]: 1 for the first of a span, 2 for its others.
 
-    ``offsets`` [T, 2]: the characters of each token. A token that two spans share is the first's.
+    ``offsets`` [T, 2]: the characters of each token. A token in two spans belongs to the first.
     """
     marks = np.zeros(len(offsets), np.uint8)
     for start, end in spans:

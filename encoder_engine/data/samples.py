@@ -1,7 +1,7 @@
 """Cuts a corpus into training sequences, and reads batches of them.
 
-A sequence is a run of tokens within a shard, kept as two offsets: cutting reads the borders of
-sentences and documents alone. Tokens are read, and framed by [CLS] and [SEP], batch by batch.
+A sequence is a run of tokens within a shard, kept as two offsets: cutting reads only the offsets
+of sentences and documents. Tokens are read, and framed by [CLS] and [SEP], batch by batch.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class Samples:
 
 
 def after_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Mark the tokens directly after special ones, bool [T]: the rest of a cut word is a word."""
+    """Mark the tokens directly after special ones, so that the rest of a cut word counts as a word.
+
+    Takes and returns bool [T].
+    """
     return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
 
 

@@ -7,7 +7,7 @@ A corpus is a folder. A shard is four ``.npy`` files, or five:
 - ``NNNNN.sentences`` int64 [S + 1]: offsets of the sentences among the tokens;
 - ``NNNNN.documents`` int64 [D + 1]: offsets of the documents among the sentences;
 - ``NNNNN.languages`` uint16 [D];
-- ``NNNNN.salient`` uint8 [T], where salient spans were marked: 1 for a span's first token, 2 for
+- ``NNNNN.salient`` uint8 [T], if salient spans are marked: 1 for a span's first token, 2 for
   its others, else 0.
 
 ``words.npy`` bool [V] marks the tokens that begin a word; ``tokenizer/`` holds the tokenizer.
@@ -150,13 +150,13 @@ def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
         return None
     if not all(marked):
         raise CorpusError(
-            f"document {marked.index(False)} has no salient spans, others have; mark all or none"
+            f"document {marked.index(False)} has no salience marks, others have; mark all or none"
         )
     parts = [np.zeros(0, np.uint8)]
     for place, document in enumerate(documents):
         assert document.salient is not None
         if [*map(len, document.salient)] != [*map(len, document.sentences)]:
-            raise CorpusError(f"document {place} must have one mark of salience a token")
+            raise CorpusError(f"document {place} needs exactly one salience mark for each token")
         parts += document.salient
     return np.concatenate(parts)
 
@@ -228,8 +228,8 @@ class Shard:
         self.salient: npt.NDArray[np.uint8] | None = loaded.get(SALIENT)
         if self.salient is not None and self.salient.shape != self.tokens.shape:
             raise CorpusError(
-                f"shard {entry.name} in {directory} marks {len(self.salient)} tokens as salient or "
-                f"not, and has {len(self.tokens)}; prepare the corpus again"
+                f"shard {entry.name} in {directory} has {len(self.salient)} salience marks for "
+                f"{len(self.tokens)} tokens; prepare the corpus again"
             )
         kind = np.uint16 if vocabulary.size <= 2**16 else np.uint32
         found = (
@@ -244,8 +244,8 @@ class Shard:
         )
         if found != expected:
             raise CorpusError(
-                f"shard {entry.name} in {directory} is not what the manifest says: {found} against "
-                f"{expected}; prepare the corpus again"
+                f"shard {entry.name} in {directory} does not match the manifest: found {found}, "
+                f"expected {expected}; prepare the corpus again"
             )
 
     @cached_property
@@ -262,9 +262,9 @@ class Shard:
             if bounds[0] != 0 or len(falling):
                 place = int(falling[0]) if len(falling) else 0
                 raise CorpusError(
-                    f"shard {name}: the borders of {part} must rise from 0, and {place} is at "
-                    f"{bounds[place]}, {place + 1} at {bounds[min(place + 1, len(bounds) - 1)]}; "
-                    "prepare the corpus again"
+                    f"shard {name}: the offsets of {part} must ascend from 0; offset {place} is "
+                    f"{bounds[place]}, the next {bounds[min(place + 1, len(bounds) - 1)]}; prepare "
+                    "the corpus again"
                 )
         highest = int(self.tokens.max(initial=0))
         if highest >= vocabulary.size:
@@ -274,8 +274,8 @@ class Shard:
             )
         if self.salient is not None and int(self.salient.max(initial=0)) > 2:
             raise CorpusError(
-                f"shard {name} has the mark {self.salient.max()} of salience; marks are 0, 1 and "
-                "2: prepare the corpus again"
+                f"shard {name} has the salience mark {self.salient.max()}, expected 0, 1 or 2; "
+                "prepare the corpus again"
             )
         if int(self.languages.max(initial=0)) >= max(num_languages, 1):
             raise CorpusError(
@@ -292,7 +292,10 @@ def _map(path: Path) -> npt.NDArray[Any]:
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path} is not a whole .npy file ({error}); copy it again") from error
     if array.ndim != 1 or (array.dtype == np.int64 and len(array) == 0):
-        raise CorpusError(f"{path} holds {array.dtype} {list(array.shape)}, which no corpus has")
+        raise CorpusError(
+            f"{path} holds {array.dtype} {list(array.shape)}, expected an array of the corpus "
+            "format"
+        )
     return array
 
 

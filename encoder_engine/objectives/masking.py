@@ -57,7 +57,8 @@ class Masking:
     expected share exact. ``"salient"`` first draws from the spans that the corpus marks, names and
     dates (Guu et al. 2020), each equally probable, and spends the rest of the share as ``"span"``.
     ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
-    ``random_share``: the share replaced by random tokens; the rest stays. A span is decided as one.
+    ``random_share``: the share replaced by random tokens; the rest stays. All tokens of a span are
+    replaced in the same way.
     ``token_counts``: random tokens are drawn in proportion to these counts; None: uniformly from
     ``vocab_size``.
 

@@ -59,7 +59,7 @@ class Objective(Protocol):
 
     @property
     def needs_pooled(self) -> bool:
-        """Return whether it reads the pooler's output."""
+        """Return whether the loss reads the pooler's output."""
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:

@@ -2,10 +2,10 @@
 
 How it works: the encoder reads the masked text, as for MLM; its first row is the text's vector h. A
 decoder of one layer has two streams of the text before masking. The queries are
-``h + p_0, .., h + p_N``: they hold nothing of the tokens but h. The keys and values are
-``h, e_1, .., e_N``, the embedded tokens. Row i sees h, and each other token with probability
-``1 - mask_probability``, drawn for each row anew (enhanced decoding); never itself. It predicts
-token i. What the few visible tokens do not tell, h has to.
+``h + p_0, .., h + p_N``, with positions p: they know the tokens only through h. The keys and values
+are ``h, e_1, .., e_N``, the embedded tokens. Row i sees h, and each other token with probability
+``1 - mask_probability``, drawn anew for each row (enhanced decoding), but never itself. Row i
+predicts token i. What the visible tokens do not show, h must carry.
 
 Dimensions: T tokens, B sequences, P predicted tokens, D width, L longest sequence, H heads.
 """
@@ -41,14 +41,15 @@ __all__ = ["EnhancedDecoder", "RetroMAE", "visible_tokens"]
 
 @dataclass(frozen=True, kw_only=True)
 class RetroMAE:
-    """The reconstruction of every token by the decoder: cross-entropy of all but special tokens.
+    """Cross-entropy of the decoder's reconstruction, over all tokens but special ones.
 
-    Follows :class:`MLM`, which masks the encoder's input; the paper masks 15 to 30 %.
-    ``mask_probability``: the share of the tokens that a row of the decoder does not see; the paper
-    has 0.5 to 0.7.
-    Adds the targets ``retromae_first`` [B], the rows of the sentence vectors, ``retromae_ids`` and
-    ``retromae_types`` [T], ``retromae_offsets`` [B + 1], ``retromae_keys`` [B] of the draws, and
-    ``retromae_rows`` [P].
+    Comes after :class:`MLM`, which masks the encoder's input (15 to 30 % in the paper).
+    ``mask_probability``: the share of tokens that a row of the decoder does not see (0.5 to 0.7 in
+    the paper).
+    Adds the targets ``retromae_first`` [B], the rows of the sentence vectors; the text before
+    masking: ``retromae_ids`` and ``retromae_types`` [T], ``retromae_offsets`` [B + 1];
+    ``retromae_keys`` [B], which the visible tokens are drawn by; and ``retromae_rows`` [P], the
+    predicted tokens.
     """
 
     mask_probability: float = 0.5
@@ -64,7 +65,7 @@ class RetroMAE:
             )
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Add the text before masking, and the keys by which its tokens are drawn."""
+        """Add the text before masking, and the keys that the visible tokens are drawn by."""
         clean = corrupted.clean
         full = clean.lengths > 0
         types = clean.token_type_ids
@@ -115,8 +116,9 @@ class RetroMAE:
 class EnhancedDecoder(nn.Module):
     """One post-norm transformer layer whose queries and keys are different streams.
 
-    The output weight is the token embeddings, with a bias. Raises :class:`ConfigError` for an
-    encoder without a table of positions, or with embeddings of another width.
+    The output projection is the token embeddings, with a bias of its own. Raises
+    :class:`ConfigError` for an encoder without position embeddings, and for token embeddings of
+    another width.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -125,8 +127,8 @@ class EnhancedDecoder(nn.Module):
         width, tables = spec.width, encoder.embedding
         if tables.positions is None:
             raise ConfigError(
-                f"{spec.model_type} has no table of positions, of which the decoder's queries are "
-                "made; choose a family with learned positions, such as bert or roberta"
+                f"{spec.model_type} has no position embeddings, which the decoder's queries need; "
+                "choose a family with learned positions, such as bert or roberta"
             )
         if tables.tokens.weight.shape[1] != width:
             raise ConfigError(
@@ -174,7 +176,7 @@ class EnhancedDecoder(nn.Module):
     def _attend(
         self, queries_TD: Tensor, both_TD: Tensor, sequences: Sequences, visible_BLL: Tensor
     ) -> Tensor:
-        # Every row has a mask of its own, which no packed attention takes: rows are padded here.
+        # Packed attention takes no mask of each row, so sequences are padded here.
         shape_BLH = (len(sequences), sequences.max_seqlen, self.num_heads)
         q_BHLK, k_BHLK, v_BHLK = (
             pad(part, sequences).view(*shape_BLH, -1).transpose(1, 2)
@@ -183,7 +185,7 @@ class EnhancedDecoder(nn.Module):
         places_L = torch.arange(q_BHLK.shape[2], device=q_BHLK.device)
         filled_BL = places_L < sequences.cu_seqlens.diff()[:, None]
         seen_BLL = visible_BLL & filled_BL[:, None]
-        # The fused backward passes of a GPU add in no fixed order.
+        # The fused backward passes of a GPU add in no fixed order: determinism needs MATH.
         exactly = torch.are_deterministic_algorithms_enabled()
         with sdpa_kernel(SDPBackend.MATH) if exactly else nullcontext():
             mixed_BHLK = F.scaled_dot_product_attention(
@@ -216,7 +218,7 @@ def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
 
 
 def _signed(word: int) -> int:
-    """Return the int64 with the bits of a uint64, which PyTorch hardly computes with."""
+    """Return the int64 with the bits of a uint64: PyTorch lacks most uint64 operations."""
     return word - (1 << 64) if word >> 63 else word
 
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Admission"]
 
-# Seconds of work that may wait, where max_queue_tokens is not given.
+# The longest queue, in seconds of computing, where max_queue_tokens is not given.
 QUEUE_SECONDS = 10.0
 
 
 class Admission:
-    """Counts the calls of a service, their texts and their answers, and refuses what is too much.
+    """Counts the calls of a service, their texts and answers, and refuses those beyond the limits.
 
-    num_calls: calls that were admitted and not answered.
+    num_calls: admitted calls that are not answered yet.
     num_bytes: the bytes of their texts.
-    answer_bytes: the bytes of their answers, computed or to come.
+    answer_bytes: the bytes of answers that are being computed or sent.
     empty: set while there is no call.
     """
 
@@ -41,19 +41,21 @@ class Admission:
     def call(self, num_bytes: int) -> Iterator[None]:
         """Count a call and the bytes of its texts until the end of the block.
 
-        Raises :class:`DrainingError` where the service ends, :class:`OverloadedError` where too
-        many bytes wait, and :class:`InputError` for more bytes than may ever wait.
+        Raises :class:`DrainingError` while the service is shutting down, :class:`OverloadedError`
+        where too many bytes are queued, and :class:`InputError` for more than the limit alone.
         """
         most = self._options.max_queue_bytes
         if self.closed:
             self._signals.rejected["draining"] += 1
-            raise DrainingError("the service ends; send the request to another one")
+            raise DrainingError("the service is shutting down; send the request to another one")
         if num_bytes > most:
             raise InputError(
-                f"the request's texts have {num_bytes} bytes, the most are {most}; split it"
+                f"the request's texts have {num_bytes} bytes; the limit is {most}: split it"
             )
         if self.num_bytes + num_bytes > most:
-            raise self.overloaded(f"{self.num_bytes} bytes of texts wait, the most are {most}")
+            raise self.overloaded(
+                f"{self.num_bytes} bytes of texts are queued; the limit is {most}"
+            )
         self.num_calls += 1
         self.num_bytes += num_bytes
         self.empty.clear()
@@ -69,17 +71,18 @@ class Admission:
     def answer(self, num_bytes: int) -> Iterator[None]:
         """Count the bytes of an answer until the end of the block.
 
-        Raises :class:`InputError` for an answer that is too large alone, and
-        :class:`OverloadedError` beside the others.
+        Raises :class:`InputError` for an answer that exceeds the limit alone, and
+        :class:`OverloadedError` for one that exceeds it together with the others.
         """
         most = self._options.max_answer_bytes
         if num_bytes > most:
             raise InputError(
-                f"the answer would have {num_bytes} bytes, the most are {most}; send fewer texts"
+                f"the answer would have {num_bytes} bytes; the limit is {most}: send fewer texts"
             )
         if self.answer_bytes + num_bytes > most:
             raise self.overloaded(
-                f"answers of {self.answer_bytes} bytes are due, the most are {most}"
+                f"answers of {self.answer_bytes} bytes are being computed or sent; the limit is "
+                f"{most}"
             )
         with self.hold_answer(num_bytes):
             yield
@@ -94,24 +97,25 @@ class Admission:
             self.answer_bytes -= num_bytes
 
     def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
-        """Refuse texts that would wait too long; those that meet no others are taken.
+        """Refuse a request that would wait too long; an idle service accepts every request.
 
-        seconds: the time that the request has.
+        seconds: the time left until the request's deadline.
         """
         scheduler = self._dispatcher.scheduler
         if not scheduler.num_texts:
             return
         most = self._options.max_queue_tokens
         if most is not None and scheduler.num_tokens + num_tokens > most:
-            raise self.overloaded(f"{scheduler.num_tokens} tokens wait, the most are {most}")
+            raise self.overloaded(f"{scheduler.num_tokens} tokens are queued; the limit is {most}")
         wait = self._dispatcher.wait_seconds()
         if most is None and wait > QUEUE_SECONDS:
             raise self.overloaded(
-                f"texts for {wait:.1f} seconds wait, the most are {QUEUE_SECONDS:g}"
+                f"the queue needs about {wait:.1f} s; the limit is {QUEUE_SECONDS:g} s"
             )
         if wait + self._dispatcher.seconds(model, cost) > seconds:
             raise self.overloaded(
-                f"texts for {wait:.1f} seconds wait, and the request has {seconds:g}"
+                f"the queue needs about {wait:.1f} s, but the request's deadline is in {seconds:g} "
+                "s"
             )
 
     def overloaded(self, reason: str) -> OverloadedError:

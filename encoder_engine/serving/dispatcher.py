@@ -1,4 +1,4 @@
-"""Hands batches of the texts that wait to idle lanes, and their results to the requests.
+"""Hands batches of waiting texts to idle lanes, and their results to the requests.
 
 How it works: an idle lane starts without waiting; what queues while it computes is its next batch.
 A batch is as large as ``batch_ms`` allows at the speed that was measured.
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher"]
 
 LINGER_SHARE = 0.05
-# A service is ill after so many failed batches in a row, or after a batch this much longer than
-# expected, and at least so many seconds.
+# A service has stalled after MOST_FAILURES failed batches in a row, or when a batch takes more than
+# STALL_FACTOR times the expected time, and more than STALL_SECONDS.
 MOST_FAILURES, STALL_FACTOR, STALL_SECONDS = 5, 20.0, 30.0
 
 
 class Dispatcher:
-    """The lanes of a service, and what waits for them; used by the event loop's thread alone.
+    """The lanes of a service and their queue; used only in the event loop's thread.
 
-    scheduler: the texts that wait.
+    scheduler: the waiting texts.
     rates: the speed of each model.
     """
 
@@ -57,7 +57,7 @@ class Dispatcher:
 
     @property
     def started(self) -> bool:
-        """Whether there are lanes."""
+        """Whether the lanes run."""
         return bool(self._lanes)
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class Dispatcher:
         self._num_failures = 0
 
     def close(self) -> None:
-        """End each lane after its batch; what waits is not computed."""
+        """End each lane after its batch; waiting texts are not computed."""
         for lane in self._lanes:
             lane.close()
         self._lanes, self._idle = [], []
@@ -77,7 +77,7 @@ class Dispatcher:
             self._linger = None
 
     def add(self, request: Request) -> None:
-        """Let the texts of a request wait for a batch, or start it."""
+        """Queue the texts of a request, and start a batch if a lane is idle."""
         self.scheduler.add(request)
         self._dispatch(arrived=True)
 
@@ -86,15 +86,15 @@ class Dispatcher:
         return self.rates[model].seconds(cost) / max(len(self._lanes), 1)
 
     def wait_seconds(self) -> float:
-        """Return the time that what waits takes, each model's texts at its own speed."""
+        """Return the time that the waiting texts take, each model's at its own speed."""
         return sum(
             self.seconds(key.model, cost)
             for key, cost in self.scheduler.costs.items()
             if isinstance(key, Key)
         )
 
-    def illness(self) -> str | None:
-        """Return why no progress is made; None: it is, or there is nothing to do."""
+    def stall_reason(self) -> str | None:
+        """Return why no progress is made; None: batches finish, or there is nothing to do."""
         if not self._lanes:
             return "the service has not started"
         if self._num_failures >= MOST_FAILURES:

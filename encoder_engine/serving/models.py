@@ -1,4 +1,4 @@
-"""A model of a service: its tasks, its facts, and the sizes of its requests."""
+"""A served model: its tasks, settings, and the cost of requests."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class ServedModel:
         return Prepared(steps.prepare(list(texts), resolved), resolved)
 
     def _resolve(self, task: Task, options: CallOptions) -> Any:
-        """Resolve options once for all requests that have the same."""
+        """Resolve options once for all requests with the same options."""
         found = self._resolved.get((task, options))
         if found is None:
             if len(self._resolved) >= MOST_OPTIONS:
@@ -150,7 +150,7 @@ class ServedModel:
         return self._steps[task].compute(window, options)
 
     def answer_bytes(self, task: Task, rows: WindowRows) -> int:
-        """Return the bytes of the results of rows; of sparse vectors at most these."""
+        """Return the bytes of the results of rows; for sparse vectors an estimate."""
         if task == "sparse":
             return SPARSE_BYTES * len(rows)
         if task in ("rank", "classify"):
@@ -159,7 +159,7 @@ class ServedModel:
         return 4 * width * (int(np.sum(rows.lengths)) if task == "tokens" else len(rows))
 
     def costs(self, rows: WindowRows) -> list[float]:
-        """Return the cost of each row: tokens, and more for the products of attention."""
+        """Return the cost of each row: its tokens, and a quadratic term for attention."""
         lengths = np.asarray(rows.lengths, dtype=np.float64)
         if isinstance(self.engine, StaticEngine):
             # A text without a token costs something too.

@@ -1,4 +1,4 @@
-"""Tells systemd that the server is ready, lives, and ends: the protocol of sd_notify(3)."""
+"""Notifies systemd of readiness, liveness and shutdown (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Notifier:
         return cls(variables.get("NOTIFY_SOCKET"), seconds)
 
     def ready(self, lives: Callable[[], bool]) -> None:
-        """Say that requests are taken; from now on feed the watchdog while ``lives`` says so."""
+        """Report readiness; from now on feed the watchdog while ``lives()`` is true."""
         self._send("READY=1")
         if self._watchdog_seconds:
             self._feeding = asyncio.ensure_future(self._feed(self._watchdog_seconds / 3, lives))
 
     def stopping(self) -> None:
-        """Say that the server ends."""
+        """Report that the server is shutting down."""
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Feed the watchdog no longer."""
+        """Stop feeding the watchdog."""
         if self._feeding is not None:
             self._feeding.cancel()
 

@@ -16,19 +16,20 @@ MIB = 2**20
 class ServingOptions:
     """The settings of a :class:`~encoder_engine.serving.service.Service`.
 
-    batch_ms: the time that a batch may take, in milliseconds; a lone text behind a large request
-        waits for one batch.
+    batch_ms: the time that a batch may take, in milliseconds; a lone text beside a large request
+        waits at most for one batch.
     lanes: threads that compute, each with an equal share of the model's threads.
     max_texts: the most texts of a request.
-    max_queue_tokens: the most tokens that wait; None: as many as 10 seconds compute.
-    max_queue_bytes: the most bytes of texts that wait.
+    max_queue_tokens: the most tokens in the queue; None: as many as are computed in 10 seconds.
+    max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.
-    timeout: seconds until a request that has no other deadline is given up.
-    accept_token_ids: requests may hold token ids instead of texts, those of the model's own
-        tokenizer with its special tokens: another one's give plausible, wrong vectors.
+    timeout: seconds after which a request is given up, if it states no deadline of its own.
+    accept_token_ids: requests may hold token ids instead of texts. They must come from the model's
+        own tokenizer, with its special tokens: ids of another one give plausible, wrong vectors.
     truncation: ``"cut"`` shortens texts beyond a model's limit, ``"refuse"`` refuses them.
-    drain_delay: seconds from the end's announcement to the refusal of new connections.
-    drain_timeout: seconds in which a service that ends computes what it accepted.
+    drain_delay: seconds during which a server that is shutting down reports that it is not ready,
+        and still accepts connections.
+    drain_timeout: seconds for computing the accepted requests during shutdown.
 
     Raises :class:`InputError` for values out of range.
     """

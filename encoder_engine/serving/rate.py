@@ -1,4 +1,4 @@
-"""Estimates how much a lane computes a second, from the batches that it has computed."""
+"""Estimates the cost per second of a lane from its past batches."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ __all__ = ["Rate"]
 # The share of a new batch in the estimate: the last 10 batches are two thirds of it.
 SHARE = 0.1
 # A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate. A smaller batch
-# counts by its cost, because it is slower a token and would make long queues look slower still.
+# counts by its cost: it is slower per token, and would make a long queue look slower than it is.
 FIRST_COST = 400.0
-# Seconds that a batch takes before its first text: they are no part of the rate.
+# The shortest time that is counted for a batch: the rate stays finite.
 LEAST_SECONDS = 1e-5
 
 
@@ -30,7 +30,7 @@ class Rate:
         return self._cost / self._seconds if self.known else 0.0
 
     def observe(self, cost: float, seconds: float) -> None:
-        """Take a computed batch into the estimate."""
+        """Add a computed batch to the estimate."""
         share = SHARE * min(1.0, cost / FIRST_COST) if self.known else 1.0
         self._cost += share * (cost - self._cost)
         self._seconds += share * (max(seconds, LEAST_SECONDS) - self._seconds)

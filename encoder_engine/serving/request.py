@@ -26,10 +26,10 @@ class Answer(NamedTuple):
     results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
         vectors, float32 [n, D] of tokens.
     num_tokens: tokens that were computed, special ones and prompts included.
-    truncated: the numbers of the texts that lost tokens.
-    seconds: the time in the queue, and of tokenizing and computing.
+    truncated: the indices of the texts that were cut.
+    seconds: the time of each stage: tokenize, queue, compute.
     num_characters: characters of the texts.
-    num_bytes: of the results.
+    num_bytes: bytes of the results.
     """
 
     results: Any
@@ -65,11 +65,11 @@ class Request(Waiting):
 
     @property
     def stage(self) -> str:
-        """The stage that the request is in: queue, compute."""
+        """The stage of the request: queue or compute."""
         return "queue" if self.started_at is None else "compute"
 
     def answer(self, tokenize_seconds: float) -> Answer:
-        """Put the results of all batches together."""
+        """Join the results of all batches."""
         assert isinstance(self.key, Key)
         self.results.sort(key=lambda pair: pair[0])
         parts = [result for _, result in self.results]

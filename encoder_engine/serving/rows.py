@@ -39,22 +39,24 @@ class JoinedRows:
 
 
 def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> JoinedRows:
-    """Take token ids as they are, int32 [n] for each text.
+    """Make rows of token ids, int32 [n] for each text, without changing them.
 
-    Raises :class:`InputError` for no ids and for one outside the vocabulary, and
-    :class:`SequenceLengthError` for more than the model takes: cut ones would lack their end.
+    Raises :class:`InputError` for a text without ids and for an id outside the vocabulary, and
+    :class:`SequenceLengthError` for more ids than the model takes: cutting would drop the last
+    special token.
     """
+    # Without row=: HTTP answers state the message of such an error, which quotes no text.
     for number, ids in enumerate(rows):
         if not len(ids):
-            raise InputError(f"text {number} has no token ids", row=number)
+            raise InputError(f"text {number} has no token ids; send at least one")
         if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
             raise InputError(
-                f"text {number} has a token id outside 0..{vocab_size - 1}: another tokenizer's",
-                row=number,
+                f"text {number} has a token id outside 0..{vocab_size - 1}; send ids of the "
+                "model's own tokenizer"
             )
         if max_length is not None and len(ids) > max_length:
             raise SequenceLengthError(
-                f"text {number} has {len(ids)} token ids, the model takes {max_length}", row=number
+                f"text {number} has {len(ids)} token ids; the limit is {max_length}", row=number
             )
     ends = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(ids) for ids in rows], out=ends[1:])
@@ -69,7 +71,7 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
-    """Concatenate the rows ``start`` to ``stop`` of each part; a whole single part is returned."""
+    """Concatenate rows ``start`` to ``stop`` of parts; a single whole part is returned as it is."""
     first, start, stop = parts[0]
     if len(parts) == 1 and (start, stop) == (0, len(first)):
         return first

@@ -1,4 +1,4 @@
-"""Forms batches of the texts that wait, fairly: deficit round robin over flows.
+"""Forms batches of the waiting texts, fairly: deficit round robin over flows.
 
 How it works (Shreedhar and Varghese 1995): every client and priority is a flow with a queue of
 requests. A batch holds texts of one key: one model, one task, one set of options. Flows are visited
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Part", "Scheduler", "Waiting"]
 
-# Quanta of a batch: the flows that share one where all have much to do.
+# Quanta in a batch: the number of flows that share one if all have enough texts.
 FLOWS_A_BATCH = 4
 
 
@@ -34,7 +34,7 @@ class Waiting:
     key: what texts of one batch have in common.
     costs: the cost of each text, in the units of the batches' budget.
     num_tokens: the tokens of each text.
-    priority: 0 to 9, the most urgent first.
+    priority: 0 (most urgent) to 9.
     """
 
     flow: Hashable
@@ -105,7 +105,7 @@ class _Room:
 
 
 class Scheduler:
-    """The requests that wait, by flow."""
+    """The waiting requests, by flow."""
 
     def __init__(self) -> None:
         self._flows: dict[Hashable, _Flow] = {}
@@ -114,20 +114,20 @@ class Scheduler:
         self._weights: Counter[float] = Counter()
         self.num_texts = 0
         self.num_tokens = 0
-        # The cost that waits and its texts, by key.
+        # The waiting cost and number of texts, by key.
         self._costs: dict[Hashable, tuple[float, int]] = {}
 
     @property
     def costs(self) -> dict[Hashable, float]:
-        """The cost that waits, by key."""
+        """The waiting cost, by key."""
         return {key: cost for key, (cost, _) in self._costs.items()}
 
     def __len__(self) -> int:
-        """Count the requests with texts that wait."""
+        """Count the requests with waiting texts."""
         return sum(len(flow.requests) for flow in self._flows.values())
 
     def add(self, request: Waiting) -> None:
-        """Append a request to its flow; one without texts is left out."""
+        """Append a request to its flow; a request without texts is ignored."""
         if not request.num_waiting:
             return
         name = (request.flow, request.priority)
@@ -237,7 +237,7 @@ class Scheduler:
                     return True
                 flow.deficit = max(flow.deficit - cost, 0.0)
             flow.requests.remove(request)
-        # An empty flow saves nothing up.
+        # An empty flow keeps no deficit.
         flow.deficit = 0.0
         return False
 

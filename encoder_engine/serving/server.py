@@ -227,7 +227,7 @@ class _Process(_Uvicorn):
         gc.freeze()
         if self.ready is not None:
             self.ready(_address(self.servers[0].sockets[0].getsockname()))
-        self.notifier.ready(lambda: self._service.illness() is None)
+        self.notifier.ready(lambda: self._service.stall_reason() is None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell systemd, and drain; the watchdog is fed meanwhile."""

@@ -1,7 +1,7 @@
 """Embeds, scores and classifies the texts of many callers together, in batches they share.
 
 How it works: a coroutine tokenizes its texts, and either enters the queue with all of them or is
-refused at once (``admission.py``). Lanes compute what waits, in batches of all callers
+refused at once (``admission.py``). Lanes compute the queue, in batches of all callers
 (``dispatcher.py``). Results are those of a direct call, byte for byte on a CPU in float32, whatever
 shares the batch. A request that is cancelled or late leaves the queue.
 """
@@ -45,7 +45,7 @@ POOL_THREADS = 2
 # Texts of the warm-up: a lone one, a small batch, full ones, of which the last are measured.
 WARM_TEXT = "a text of some words, as they are sent to be embedded, about twenty three tokens long"
 WARM_COUNTS = (1, 16, 64, 64)
-# Seconds for answers of requests that the end of the service fails.
+# Seconds to send the errors of the requests that the shutdown fails.
 FAIL_SECONDS = 5.0
 
 
@@ -57,7 +57,7 @@ class Service:
     call :meth:`start` and :meth:`stop`. Raises :class:`UnsupportedFeatureError` for a model that
     cannot be served.
 
-    drained: whether it ended, and every request that it took was answered.
+    drained: whether the service stopped with every accepted request answered.
     """
 
     def __init__(self, models: Mapping[str, Any], options: ServingOptions | None = None) -> None:
@@ -88,7 +88,7 @@ class Service:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the lanes, and compute some texts by every model; counts begin after them."""
+        """Start the lanes, and compute some texts by every model; metrics count from then on."""
         self._ending = self._abandoned = self.drained = self.admission.closed = False
         self._stopping = None
         self._no_patience.clear()
@@ -119,13 +119,13 @@ class Service:
                 break
 
     def announce_end(self) -> None:
-        """Say that the service is not ready; what arrives meanwhile is still computed."""
+        """Report the service as not ready; requests that still arrive are computed."""
         self._ending = True
 
     async def stop(self) -> None:
-        """Refuse new requests, and compute what waits.
+        """Refuse new requests, and compute the waiting ones.
 
-        What is left after ``drain_timeout`` seconds gets a :class:`DrainingError`, and
+        A request that is left after ``drain_timeout`` seconds gets a :class:`DrainingError`, and
         :attr:`drained` stays False.
         """
         if self._stopping is None:
@@ -133,7 +133,7 @@ class Service:
         await asyncio.shield(self._stopping)
 
     def abandon(self) -> None:
-        """Let :meth:`stop` wait no longer."""
+        """Make :meth:`stop` return without waiting further."""
         self._no_patience.set()
 
     async def _stop(self) -> None:
@@ -157,7 +157,7 @@ class Service:
         self._close()
 
     def _abandon(self) -> None:
-        """Fail the requests that are left; those that are being tokenized fail after that."""
+        """Fail the requests that are left; one that is being tokenized fails after that."""
         self._abandoned = True
         for request in list(self._requests):
             self.dispatcher.scheduler.remove(request)
@@ -174,16 +174,16 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether new requests should come here."""
-        return not self._ending and self.illness() is None
+        return not self._ending and self.stall_reason() is None
 
     @property
     def draining(self) -> bool:
-        """Whether the service ends."""
+        """Whether the service is shutting down."""
         return self._ending
 
-    def illness(self) -> str | None:
+    def stall_reason(self) -> str | None:
         """Return why the service makes no progress; None: it does, or has nothing to do."""
-        return self.dispatcher.illness()
+        return self.dispatcher.stall_reason()
 
     def find(self, name: str | None, task: Task | None = None) -> ServedModel:
         """Return a model; None: the first that has the task, else the first.
@@ -212,14 +212,14 @@ class Service:
         """Embed texts: ``results`` are float32 [N, D], as :meth:`Embedder.encode` returns them.
 
         options: prompt, normalisation, dimensions.
-        priority: 0 to 9, the most urgent first; a larger one gets less of each batch.
+        priority: 0 (most urgent) to 9; a larger one gets a smaller part of each batch.
         timeout: seconds; None: the service's.
-        client: whose requests share one queue; callers take turns.
+        client: requests with the same value share one queue; the queues take turns.
 
         Raises :class:`UnknownNameError` for another model, :class:`UnsupportedFeatureError` for a
-        model that embeds nothing, :class:`OverloadedError` where too much waits,
-        :class:`DeadlineError` after the timeout, :class:`DrainingError` where the service ends, and
-        what the model's own method raises.
+        model that does not embed, :class:`OverloadedError` for a full queue,
+        :class:`DeadlineError` after the timeout, :class:`DrainingError` while the service is
+        shutting down, and what the model's own method raises.
         """
         return await self._call("embed", texts, model, options, priority, timeout, client)
 
@@ -252,10 +252,11 @@ class Service:
         answer_bytes: int = 0,
         timeout: float | None = None,
     ) -> Result:
-        """Run what needs no lane, such as a tokenizer, in a thread that is not the event loop's.
+        """Run work that needs no lane, such as a tokenizer's, outside the event loop's thread.
 
-        num_bytes: of what the work reads. answer_bytes: of its result, at most.
-        Raises as :meth:`embed` does where too much waits, and what ``work`` raises.
+        num_bytes: the size of the work's input.
+        answer_bytes: an upper bound on the size of its result.
+        Raises what :meth:`embed` raises for a full queue, and what ``work`` raises.
         """
         seconds = self.options.timeout if timeout is None else timeout
         with self.admission.call(num_bytes), self.admission.answer(answer_bytes):
@@ -282,7 +283,7 @@ class Service:
         num_bytes = sum(size_of(text) for text in texts)
         start, request = time.monotonic(), None
         with self.admission.call(num_bytes):
-            # What waits may be too much already: a refusal then costs no tokenizing.
+            # The queue may be full already: a refusal then costs no tokenizing.
             self.admission.check_wait(served.name, 0.0, 0, seconds)
             try:
                 async with self._deadline(seconds):
@@ -303,7 +304,7 @@ class Service:
 
     @asynccontextmanager
     async def _deadline(self, seconds: float) -> AsyncIterator[None]:
-        """Raise :class:`DeadlineError` after so many seconds, for no other timeout."""
+        """Raise :class:`DeadlineError` after so many seconds; other timeouts pass through."""
         timer = asyncio.timeout(seconds)
         try:
             async with timer:
@@ -326,7 +327,7 @@ class Service:
             raise InputError("the request has no text; send at least one")
         if len(texts) > self.options.max_texts:
             raise InputError(
-                f"the request has {len(texts)} texts, the most are {self.options.max_texts}; "
+                f"the request has {len(texts)} texts; the limit is {self.options.max_texts}: "
                 "split it"
             )
 
@@ -377,7 +378,7 @@ class Service:
         )
 
     async def _compute(self, served: ServedModel, request: Request) -> None:
-        """Wait for the results of a request; where this ends early, what waits is dropped."""
+        """Wait for the results of a request; if this ends early, its waiting texts are dropped."""
         rows, signals = request.prepared.rows, self.signals
         signals.texts[served.name] += len(rows)
         signals.tokens += sum(request.num_tokens)
@@ -393,4 +394,4 @@ class Service:
 
 
 def _ended() -> DrainingError:
-    return DrainingError("the service ended before the request was computed; repeat it")
+    return DrainingError("the service shut down before the request was computed; send it again")

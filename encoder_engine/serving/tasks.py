@@ -1,9 +1,9 @@
-"""Splits a model's methods in two for a service: tokenize on admission, compute in batches.
+"""Splits a model's methods into two steps: tokenize on admission, compute in batches.
 
 Each task of a model is a pair of functions: ``prepare`` tokenizes the texts of a request and fixes
-their options, ``compute`` embeds or scores rows of any requests with equal options. Both are those
-of the model's own methods, so a served text has the bytes of a direct call. An option without a
-meaning for a task is refused.
+their options, ``compute`` embeds or scores rows of any requests with equal options. Both are parts
+of the model's own methods, so a served text gets the same bytes as a direct call. An option that a
+task does not use is refused.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
-    """The options of a request; each model reads those of its task.
+    """The options of a request; each task reads some, and refuses the others.
 
     prompt_name: the name of a prompt of the model; None: that of ``input_type``, or the default.
     input_type: ``"query"`` or ``"document"``.
     normalize: vectors have length 1; None: the model's setting.
     dimensions: the leading features to keep; None: the model's setting.
-    refuses_long: a text longer than the model's limit is an error; None: the service's setting.
+    refuses_long: a text longer than the model's limit is an error, else it is cut; None: the
+        service's setting.
     raw_scores: scores are logits.
     """
 
@@ -125,25 +126,27 @@ def steps_of(model: Any) -> dict[Task, Steps]:
 
 
 def _refuse(options: CallOptions, names: tuple[str, ...], kind: str) -> None:
-    """Raise :class:`InputError` for an option that has no meaning for a kind of results."""
+    """Raise :class:`InputError` for a given option that this kind of result does not use."""
     for name in names:
         if getattr(options, name) not in (None, False):
             raise InputError(f"{name} has no meaning for {kind}; leave it out")
 
 
 def check_prompt(prompts: Mapping[str, str], name: str) -> None:
-    """Raise :class:`InputError` for an unknown prompt, whose name it does not quote: maybe a text.
+    """Raise :class:`InputError` for an unknown prompt.
 
-    TEI's clients read the names of the prompts from between the brackets.
+    The message does not repeat the name, which may be a text. TEI's clients read the known names
+    from between the brackets.
     """
     if name not in prompts:
         raise InputError(f"no prompt has this name. Available prompts: [{', '.join(prompts)}]")
 
 
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
-    """Choose the prompt that a request names, by name or by ``input_type``, where there is one.
+    """Return the prompt named by ``prompt_name`` or ``input_type``, or the default.
 
-    Raises :class:`InputError` for an unknown name.
+    Raises :class:`InputError` for an unknown name; the message does not repeat the name, which may
+    be a text.
     """
     name = options.prompt_name
     if name is not None:
@@ -213,7 +216,7 @@ def _each(found: Any) -> list[Any]:
 
 
 def _hybrid_steps(model: HybridEmbedder) -> dict[Task, Steps]:
-    """Return the tasks of a model with three outputs, of which each computes its own."""
+    """Return the tasks of a model with three outputs; a task computes only its own output."""
     embedder = model.embedder
 
     def other_options(options: CallOptions) -> Any:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedThreads", "available_threads", "shared_threads"]
 
-# The processor time of a container, as cgroups of version 2 and 1 state it.
+# The CPU quota of a container, in cgroups of version 2 and 1.
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 OLD_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 OLD_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
 def available_threads() -> int:
-    """Return the cores that this process may use, at most those that its container pays for.
+    """Return the cores that this process may use, within the container's quota.
 
-    More threads than the quota are all stopped together for the rest of each 100 ms.
+    With more threads than the quota, the kernel stops all of them for the rest of each 100 ms.
     """
     quota = _quota()
     cores = check_threads(None)

@@ -1,7 +1,7 @@
-"""Runs over several settings and seeds: means, intervals, and one table of them.
+"""Trains models over combinations of settings and seeds, and tabulates their scores.
 
 A sweep's folder holds a folder for each combination of settings, in it one for each seed, and
-``sweep.json``. Every run resumes by itself, so the same call resumes a sweep.
+``sweep.json``. Every run is resumable, so the same call resumes a sweep.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["SweepCell", "read_sweep", "run_sweep", "summarise_seeds", "sweep_table"]
 
 SEEDS, SWEEP = "seeds.json", "sweep.json"
-# A comma outside of brackets and braces.
-_COMMA = re.compile(r",(?![^\[]*\])(?![^{]*\})")
+# The longest name of a file on most file systems.
+NAME_BYTES = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,11 @@ def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
     values: dict[str, list[str]] = {}
     for text in given:
         key, equals, listed = text.partition("=")
-        parts = [part.strip() for part in _COMMA.split(listed)]
+        parts = [part.strip() for part in _split(listed)]
         if not key or not equals or not all(parts):
-            raise ConfigError(f"{text!r} is no sweep; write KEY=A,B, such as run.steps=100,200")
+            raise ConfigError(f"--sweep {text!r}: expected KEY=A,B, such as run.steps=100,200")
         if key in values or len(set(parts)) < len(parts):
-            raise ConfigError(f"{text!r} names a key or a value for the second time")
+            raise ConfigError(f"--sweep {text!r} repeats a key or a value; name each once")
         values[key] = parts
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
@@ -68,14 +68,21 @@ def run_sweep(
 
     ``run``: takes settings ``key=value``, the number of the seed from 0, and the run's folder;
     returns the run's scores.
-    Raises :class:`ConfigError` where the folders of two combinations would have one name.
+    Raises :class:`ConfigError` if two combinations would get the same folder name, or one a name
+    that is too long for a file system.
     """
     names = [_folder_name(settings) for settings in combinations]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(
-            f"two combinations of the sweep would share the folder {twice}; their values differ in "
-            "punctuation alone: run them in two folders"
+            f"two combinations of the sweep would share the folder {twice}, because their values "
+            "differ only in punctuation; run them as two sweeps with different outputs"
+        )
+    longest = max((len(name.encode()) for name in names), default=0)
+    if longest > NAME_BYTES:
+        raise ConfigError(
+            f"a folder of the sweep would have a name of {longest} bytes, from its settings; the "
+            f"limit is {NAME_BYTES}: shorten the values, or sweep fewer keys at a time"
         )
     cells = []
     for name, settings in zip(names, combinations, strict=True):
@@ -131,6 +138,18 @@ def sweep_table(cells: Sequence[SweepCell], digits: int = 3) -> list[list[str]]:
             row.append(shown)
         table.append(row)
     return table
+
+
+def _split(listed: str) -> list[str]:
+    """Split a text at the commas outside of brackets and braces."""
+    parts, depth = [""], 0
+    for character in listed:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _folder_name(settings: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Scores of a search for documents that are known to belong to queries.
+"""Scores a search by the documents that are known to answer the queries.
 
 Dimensions: Q queries, D features, N stored rows.
 """
@@ -25,15 +25,16 @@ __all__ = ["retrieval_loss", "score_hits"]
 def score_hits(
     found: Sequence[Sequence[Hit]], known: Sequence[Collection[int]], depths: Sequence[int]
 ) -> dict[str, float]:
-    """Return ``recall@k`` of each depth, and ``mrr``, the mean reciprocal rank, in percent.
+    """Return ``recall@k`` for each depth k, and ``mrr``, the mean reciprocal rank, in percent.
 
-    ``found``: each query's hits, best first, as many as the largest depth; ``known``: its rows.
+    ``found``: each query's hits, best first, as many as the largest depth.
+    ``known``: the rows that answer each query.
     Recall is the mean share of a query's known rows among the first k. A query without a known row
     among its hits has the reciprocal rank 0. Raises :class:`InputError` for a query without a known
-    row, and where there is no query.
+    row, and if there is no query.
     """
     if not found or not all(known):
-        raise InputError("every query needs a known row, and there must be a query")
+        raise InputError("expected at least one query, and a known row for each")
     ranks = [
         [rank for rank, hit in enumerate(hits, start=1) if hit.row in rows]
         for hits, rows in zip(found, known, strict=True)
@@ -59,9 +60,9 @@ def retrieval_loss(
 ) -> float:
     """Return the mean of ``-log softmax(scale * q . d)`` of known rows over all rows of a store.
 
-    It is the loss of in-batch negatives, with every stored document as a negative; of a query's
-    several known rows each is a term, and the others leave its denominator. Computed in float64,
-    block by block.
+    It is the loss of in-batch negatives with every stored document as a negative. Each known row of
+    a query is a term of the mean, and the query's other known rows leave the denominator. Computed
+    in float64, block by block.
     """
     highest = np.full(len(queries_QD), -np.inf)
     sums = np.zeros(len(queries_QD))
@@ -76,7 +77,7 @@ def retrieval_loss(
                     right[query][row] = float(logits_QN[query, row - first_row])
                     logits_QN[query, row - first_row] = -np.inf
         risen = np.maximum(highest, logits_QN.max(1))
-        # Where all rows so far are known ones, the sum stays 0.
+        # While all rows so far are known ones, the sum stays 0.
         shift = np.where(np.isfinite(risen), risen, 0.0)
         sums = sums * np.exp(np.minimum(highest - shift, 0.0))
         sums += np.exp(logits_QN - shift[:, None]).sum(1)

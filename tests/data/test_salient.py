@@ -111,7 +111,7 @@ def test_a_corpus_without_marks_is_refused_and_marks_must_fit(tmp_path: Path) ->
     entry = write_shard(tmp_path, 0, [Document([ids])], VOCABULARY)
     assert "salient" not in entry.sha256
     marked = Document([ids], 0, [np.zeros(4, np.uint8)])
-    with pytest.raises(CorpusError, match="document 1 has no salient spans"):
+    with pytest.raises(CorpusError, match="document 1 has no salience marks"):
         write_shard(tmp_path, 0, [marked, Document([ids])], VOCABULARY)
-    with pytest.raises(CorpusError, match="document 0 must have one mark"):
+    with pytest.raises(CorpusError, match="document 0 needs exactly one salience mark"):
         write_shard(tmp_path, 0, [Document([ids], 0, [np.zeros(3, np.uint8)])], VOCABULARY)

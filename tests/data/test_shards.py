@@ -96,7 +96,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
         Corpus.open(tmp_path, verify=False)
     np.save(tokens, np.zeros(5, np.uint16))
-    with pytest.raises(CorpusError, match="not what the manifest says"):
+    with pytest.raises(CorpusError, match="does not match the manifest"):
         Corpus.open(tmp_path, verify=False)
     tokens.unlink()
     with pytest.raises(CorpusError, match="is missing"):
@@ -118,10 +118,10 @@ def rewrite(directory: Path, part: str, place: int, value: int) -> None:
     ("part", "place", "value", "told"),
     [
         ("tokens", 3, SIZE, f"has token {SIZE}, the vocabulary {SIZE}"),
-        ("sentences", 2, 0, "borders of sentences must rise"),
-        ("sentences", 1, -5, "borders of sentences must rise"),
-        ("documents", 1, 2**40, "borders of documents must rise"),
-        ("documents", 0, 1, "borders of documents must rise"),
+        ("sentences", 2, 0, "offsets of sentences must ascend"),
+        ("sentences", 1, -5, "offsets of sentences must ascend"),
+        ("documents", 1, 2**40, "offsets of documents must ascend"),
+        ("documents", 0, 1, "offsets of documents must ascend"),
         ("languages", 0, 2, "has language 2, the manifest names 2"),
     ],
 )

@@ -202,5 +202,5 @@ def test_what_the_decoder_cannot_do_is_refused() -> None:
         "global_attn_every_n_layers": 1,
         "local_attention": 8,
     }
-    with pytest.raises(ConfigError, match="no table of positions"):
+    with pytest.raises(ConfigError, match="no position embeddings"):
         EnhancedDecoder(Encoder(spec_from_config(rotary), config=rotary))

@@ -61,7 +61,7 @@ def test_failed_batches_say_nothing_about_the_speed(
                 with pytest.raises(RuntimeError):
                     await service.embed(["the text"] * 20)
             assert service.dispatcher.rates["tiny"].per_second == before
-            assert service.illness() == "the last 5 batches failed"
+            assert service.stall_reason() == "the last 5 batches failed"
 
     asyncio.run(run())
 
@@ -197,7 +197,7 @@ def test_bytes_of_texts_are_those_in_memory(tiny: Embedder) -> None:
     async def run() -> None:
         async with Service({"tiny": tiny}, ServingOptions(max_queue_bytes=5000)) as service:
             await service.embed(["a" * 2000])
-            with pytest.raises(InputError, match="the most are 5000"):
+            with pytest.raises(InputError, match="the limit is 5000"):
                 await service.embed(["\U0001f600" * 2000])
 
     asyncio.run(run())

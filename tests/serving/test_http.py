@@ -85,7 +85,7 @@ def test_tei_s_routes_answer(client: httpx.Client, embedder: Embedder) -> None:
         ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400, "dimensions"),
         ("/v1/embeddings", {"input": "a " * 600, "truncate": False}, 400, "context_length"),
         ("/v1/rerank", {"query": "a", "documents": ["b"]}, 400, "no task 'rank'"),
-        ("/embed", {"inputs": ["a"] * 51}, 422, "51 texts, the most are 50"),
+        ("/embed", {"inputs": ["a"] * 51}, 422, "51 texts; the limit is 50"),
         ("/embed", {"inputs": "a", "dimensions": 999}, 422, "1..384"),
         ("/embed_sparse", {"inputs": "a"}, 424, "no task 'sparse'"),
         ("/embed", {"inputs": "a" * 30_000}, 413, "larger than 20000 bytes"),

@@ -58,7 +58,7 @@ def client(tiny: Embedder) -> Iterator[httpx.Client]:
         ("/decode", {"ids": [-1]}, 422, ">= 0"),
         ("/decode", {"ids": [10**30]}, 422, "ids"),
         ("/decode", {"ids": [2_000_000_000]}, 422, ""),
-        ("/decode", {"ids": [[5, 6], 7]}, 422, "send them apart"),
+        ("/decode", {"ids": [[5, 6], 7]}, 422, "send them separately"),
         ("/tokenize", {"inputs": "ab " * 5000}, 422, "the answer would have"),
         ("/decode", {"ids": [5] * 20_000}, 422, "the answer would have"),
         ("/rerank", {"query": "a", "texts": ['"documents"']}, 424, "no task 'rank'"),
@@ -96,6 +96,7 @@ def test_token_ids_are_taken_where_the_server_accepts_them(tiny: Embedder) -> No
         wrongs: list[Any] = [[[]], [[5, 1_000_000]], [[-1]], ["a", 5], [[5], 5], [], [[1.5]]]
         for wrong in wrongs:
             assert ask(wrong).status_code == 400, wrong
+        assert "text 0 has a token id outside 0.." in ask([[5, 1_000_000]]).text
         assert "context_length_exceeded" in ask([[5] * 40]).text
         assert "prompt" in ask(ids, prompt_name="query").text
 

@@ -112,7 +112,7 @@ def test_what_cannot_be_served_is_refused_with_its_reason(embedder: Embedder) ->
                 await service.sparse(["a"])
             with pytest.raises(InputError, match="no text"):
                 await service.embed([])
-            with pytest.raises(InputError, match="4 texts, the most are 3"):
+            with pytest.raises(InputError, match="4 texts; the limit is 3"):
                 await service.embed(["a"] * 4)
             with pytest.raises(SequenceLengthError):
                 await service.embed(["a " * 600], options=CallOptions(refuses_long=True))

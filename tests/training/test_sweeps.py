@@ -24,6 +24,10 @@ def test_combinations_are_all_and_commas_in_brackets_do_not_separate() -> None:
     assert read_sweep(["a.b=1,2", "c=[1, 2],[3]"]) == [
         {"a.b": first, "c": second} for first in "12" for second in ("[1, 2]", "[3]")
     ]
+    assert read_sweep(["a=[[1,2],[3,4]],{x: [5,6], y: 7}"]) == [
+        {"a": "[[1,2],[3,4]]"},
+        {"a": "{x: [5,6], y: 7}"},
+    ]
     for bad in (["a"], ["=1"], ["a=1,"], ["a="], ["a=1", "a=2"], ["a=1,1"]):
         with pytest.raises(ConfigError):
             read_sweep(bad)
@@ -54,6 +58,8 @@ def test_means_and_intervals_are_over_the_seeds_of_a_combination(tmp_path: Path)
     assert recorded["rows"][1]["settings"] == {"k": "b"}
     with pytest.raises(ConfigError, match="would share the folder"):
         run_sweep(tmp_path, read_sweep(["k=a/b,a:b"]), 1, run)
+    with pytest.raises(ConfigError, match="a name of 302 bytes"):
+        run_sweep(tmp_path, read_sweep([f"k={'a' * 300}"]), 1, run)
 
 
 @pytest.mark.slow

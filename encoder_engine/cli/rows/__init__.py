@@ -1,1 +1,1 @@
-"""Verbs that write training rows made of plain texts."""
+"""Verbs that make training rows from plain texts."""

@@ -1,4 +1,4 @@
-"""The options and the reading that verbs of training rows share."""
+"""The options, inputs and summary that these verbs share."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ def row_options(command: Command) -> Command:
         debug_option,
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
         click.option("--overwrite", is_flag=True, help="Replace the output if it exists."),
-        click.option("--epoch", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option(
+            "--epoch",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Another epoch makes other draws.",
+        ),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
-        click.option("--input-format", type=click.Choice(FORMATS), help="Of the inputs."),
+        click.option(
+            "--input-format", type=click.Choice(FORMATS), help="Whatever the inputs' names."
+        ),
         click.option("--column", help="The column of the texts.  [default: text]"),
         click.option(
             "--output",

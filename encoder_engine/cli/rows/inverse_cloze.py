@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, max=1),
     default=0.1,
     show_default=True,
-    help="The share of pairs whose sentence stays in its context.",
+    help="The share of pairs whose sentence also stays in the passage.",
 )
 @click.option(
     "--max-length",
     type=click.IntRange(min=2),
     default=200,
     show_default=True,
-    help="Words of a passage; longer texts become several passages.",
+    help="The most words of a passage; longer texts become several passages.",
 )
 def inverse_cloze(inputs: tuple[str, ...], **options: Any) -> None:
     """Write pairs of a sentence of INPUT... (query) and the passage around it (positive).
 
-    A text is cut into passages of whole sentences, and each passage of two sentences or more gives
-    one pair. `encoder-engine finetune embedding --train` reads the file as it is. Another --epoch
-    draws other sentences.
+    A text is cut into passages of whole sentences. Each passage of two sentences or more gives one
+    pair. `encoder-engine finetune embedding --train` reads the file. Another --epoch draws other
+    sentences.
     """
     from encoder_engine.data.row_files import write_rows
 

@@ -1,4 +1,4 @@
-"""``encoder-engine noise``: writes noised texts and their targets, as T5 and BART learn from."""
+"""``encoder-engine noise``: writes noised texts and their targets, to pretrain like T5 and BART."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = (
     "sentence-permutation",
     "document-rotation",
 )
-# T5's vocabulary has as many.
+# As many as in T5's vocabulary.
 NUM_SENTINELS = 100
 
 
@@ -32,35 +32,35 @@ NUM_SENTINELS = 100
     multiple=True,
     default=("span-corruption",),
     show_default=True,
-    help="The noise; all but the first may be repeated together.",
+    help="The noise; repeatable, except with span-corruption.",
 )
 @click.option(
     "--share",
     type=click.FloatRange(min=0, max=1),
-    help="Of the tokens.  [default: 0.15 for span-corruption, else 0.3]",
+    help="The share of tokens.  [default: 0.15 for span-corruption, else 0.3]",
 )
 @click.option(
     "--mean-length",
     type=click.FloatRange(min=0, min_open=True),
     default=3.0,
     show_default=True,
-    help="Of the spans of span-corruption and text-infilling.",
+    help="Mean length of a span, for span-corruption and text-infilling.",
 )
 @click.option(
     "--max-length",
     type=click.IntRange(min=2),
     default=512,
     show_default=True,
-    help="Words or tokens of a row; longer texts become several rows.",
+    help="The most words or tokens of a row; longer texts become several rows.",
 )
-@click.option("--tokenizer", "-t", help="Write token ids of this model directory or hub id.")
-@click.option("--mask", default="<mask>", show_default=True, help="Without --tokenizer.")
+@click.option("--tokenizer", "-t", help="Write token ids by this model directory or hub id.")
+@click.option("--mask", default="<mask>", show_default=True, help="The mask of words.")
 def noise(inputs: tuple[str, ...], **options: Any) -> None:
-    """Write noised texts of INPUT... as rows of two columns, whole sentences a row.
+    """Write noised texts of INPUT... and their targets, as rows of whole sentences.
 
-    Without --tokenizer, words are noised: the columns input and target hold texts. With it, tokens
-    are: input_ids and labels hold ids, with the tokenizer's special tokens. Rows are a pure
-    function of the texts, the options, the seed and the epoch.
+    Without --tokenizer, words are noised, and the columns input and target hold texts. With
+    --tokenizer, tokens are noised, and the columns input_ids and labels hold ids, with the
+    tokenizer's special tokens. Rows depend only on the texts, the options, the seed and the epoch.
     """
     from encoder_engine.data.row_files import write_rows
 
@@ -105,8 +105,8 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
     mask_id = tokenizer.mask_token_id
     if mask_id is None and {"token-masking", "text-infilling"} & set(options["kinds"]):
         raise ConfigError(
-            f"{options['tokenizer']} has no mask token, which masking and infilling write; name a "
-            "tokenizer that has one, or another --kind"
+            f"{options['tokenizer']} has no mask token, which token-masking and text-infilling "
+            "need; name a tokenizer that has one, or another --kind"
         )
     noise_of: Noise[int] = Noise(
         kinds=options["kinds"],
@@ -119,8 +119,8 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
     longest = options["max_length"] - len(before) - len(after)
     if longest < 1:
         raise ConfigError(
-            f"--max-length is {options['max_length']}, special tokens take "
-            f"{len(before) + len(after)}: no token would be left"
+            f"--max-length is {options['max_length']} and special tokens take "
+            f"{len(before) + len(after)}: no room is left for text; raise it"
         )
     index = 0
     for text in texts:

@@ -1,4 +1,4 @@
-"""Pairs of a question and an answer, and the rows of a store that hold the answers."""
+"""Reads question-answer pairs, and finds the rows of a store that hold the answers."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def known_rows(
 def embed_queries(
     stored: StoredVectors, queries: Sequence[str], options: dict[str, Any]
 ) -> npt.NDArray[np.float32]:
-    """Return the vectors of questions by the model and the options of a store, [Q, D].
+    """Embed questions with the model and the options of a store, float32 [Q, D].
 
-    Warns where scores would depend on the lengths of the vectors.
+    Warns if scores depend on vector lengths and the model was not trained for dot products.
     """
     embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
     recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]

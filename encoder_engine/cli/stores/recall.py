@@ -1,4 +1,4 @@
-"""``encoder-engine recall``: how often a search finds the documents that belong to questions."""
+"""``encoder-engine recall``: measures how often a search finds the answers of questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, 
     multiple=True,
     default=(1, 10, 100),
     show_default=True,
-    help="A number of first results; repeatable.",
+    help="Count answers among this many first results; repeatable.",
 )
 @click.option("--index", help="An index of STORE made by encoder-engine index.")
 @click.option("--quantized", help="A copy of STORE made by encoder-engine quantize.")
@@ -34,14 +34,14 @@ from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, 
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="With --quantized: candidates of each result.",
+    help="With --quantized: candidates for each result.",
 )
 @click.option(
     "--scale",
     type=click.FloatRange(min=0, min_open=True),
     default=20.0,
     show_default=True,
-    help="Of the loss, as in finetune embedding.",
+    help="The factor of similarities in the loss, as in finetune embedding.",
 )
 @click.option("--prompt", help="A text put before every question.")
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
@@ -51,11 +51,11 @@ from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, 
 def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:
     """Search STORE for the questions of PAIRS, and count the answers among the first results.
 
-    STORE is a folder that embed wrote of the documents, whose texts are read again; an answer is
-    found in it by its text. Prints recall@k, the mean reciprocal rank within the largest k, and the
-    retrieval loss: the cross-entropy of the answers among all documents. The search is exact, or
-    approximate with --index or --quantized. Questions without an answer in STORE are counted, and
-    not scored.
+    STORE is a folder of documents that embed wrote. Their texts are read again from the files that
+    were embedded; an answer is found by its text. Prints recall@k, the mean reciprocal rank
+    within the largest k, and the retrieval loss: the cross-entropy of the answers among all
+    documents. The search is exact, or approximate with --index or --quantized. Questions without an
+    answer in STORE are counted, but not scored.
     """
     from encoder_engine.errors import InputError
     from encoder_engine.vectors.recall import retrieval_loss, score_hits
@@ -70,8 +70,8 @@ def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:
     answered = {query: rows for query, rows in known.items() if rows}
     if not answered:
         raise InputError(
-            f"no answer of the {count(len(answers))} questions is a text of {store}; name the "
-            "column of the answers by --positive-column, or embed the documents themselves"
+            f"none of the answers to {count(len(answers))} questions is a text of {store}; name "
+            "the column of the answers by --positive-column, or embed the answers' documents"
         )
     vectors = embed_queries(stored, list(answered), options)
     found = search_stored(stored, vectors, depths[-1], options)

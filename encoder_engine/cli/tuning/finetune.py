@@ -38,7 +38,11 @@ if TYPE_CHECKING:
     metavar="KEY=A,B",
     help="Train one model for each value; several keys: for each combination.",
 )
-@click.option("--seeds", type=click.IntRange(min=2), help="Train so many models, with intervals.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2),
+    help="Train this many models with different seeds; print 95% t intervals.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")

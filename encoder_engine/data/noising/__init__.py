@@ -1,1 +1,1 @@
-"""Noised texts of sequence-to-sequence pretraining, and pairs cut from documents."""
+"""Noised texts for sequence-to-sequence pretraining, and query-document pairs from plain text."""

@@ -1,7 +1,7 @@
-"""BART's five noises (Lewis et al. 2020), whose target is always the text before them.
+"""BART's five noises (Lewis et al. 2020); the target is always the text before noising.
 
-Every function is a pure function of its arguments: (``seed``, ``epoch``, ``row``) name the row, and
-give every noise of the row draws of its own.
+Every function is pure: its draws are a function of (``seed``, ``epoch``, ``row``), and differ from
+those of the other noises of the same row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mask_tokens(
 
 
 def delete_tokens(tokens: Sequence[Token], key: RowKey, *, share: float = 0.3) -> list[Token]:
-    """Leave out each token with probability ``share``: nothing tells where."""
+    """Delete each token with probability ``share``; nothing marks the place."""
     chosen = _choose(len(tokens), key, "token deletion", share)
     return [token for token, is_chosen in zip(tokens, chosen, strict=True) if not is_chosen]
 
@@ -64,8 +64,9 @@ def infill_text(
 ) -> list[Token]:
     """Replace spans of tokens by one ``mask`` each; a span of length 0 inserts one.
 
-    Lengths are drawn from a Poisson distribution of mean ``mean_length`` until ``share`` of the
-    tokens is spent; the last span is kept with the probability that makes the expected share exact.
+    Lengths are drawn from a Poisson distribution of mean ``mean_length`` until the spans hold
+    ``share`` of the tokens. A last span that would exceed the share is kept with the probability
+    that makes the expected share exact.
     All arrangements of the spans are equally probable.
     """
     _check_share(share)
@@ -75,10 +76,10 @@ def infill_text(
     lengths = _span_lengths(len(tokens), share, mean_length, generator)
     if not len(lengths):
         return list(tokens)
-    # A row of kept tokens and spans, in which every arrangement is equally probable.
+    # Choose the places of the spans in the row of kept tokens and spans, uniformly.
     num_kept = len(tokens) - int(lengths.sum())
     places = np.sort(generator.choice(num_kept + len(lengths), len(lengths), replace=False))
-    # Before the span at place p there are p things, of which k are spans.
+    # Before the k-th span, at place p, there are k spans and p - k kept tokens.
     before = places - np.arange(len(lengths))
     starts = before + np.cumsum(lengths) - lengths
     noised: list[Token] = []
@@ -90,13 +91,13 @@ def infill_text(
 
 
 def permute_sentences(sentences: Sequence[Sentence], key: RowKey) -> list[Sentence]:
-    """Put the sentences of a document into a random order, every order equally probable."""
+    """Shuffle the sentences of a document; every order is equally probable."""
     order = row_generator(*key, "sentence permutation").permutation(len(sentences))
     return [sentences[place] for place in order]
 
 
 def rotate_document(tokens: Sequence[Token], key: RowKey) -> list[Token]:
-    """Begin the document with a token drawn uniformly; what stands before it follows at the end."""
+    """Begin the document with a token drawn uniformly; the tokens before it move to the end."""
     if not tokens:
         return []
     first = int(row_generator(*key, "document rotation").integers(len(tokens)))
@@ -109,7 +110,7 @@ def _check_share(share: float) -> None:
 
 
 def _choose(number: int, key: RowKey, purpose: str, share: float) -> npt.NDArray[np.bool_]:
-    """Choose each of a number of tokens with a probability, bool [number]."""
+    """Choose each token with probability ``share``, bool [number]."""
     _check_share(share)
     chosen: npt.NDArray[np.bool_] = row_generator(*key, purpose).random(number) < share
     return chosen
@@ -118,7 +119,7 @@ def _choose(number: int, key: RowKey, purpose: str, share: float) -> npt.NDArray
 def _span_lengths(
     num_tokens: int, share: float, mean_length: float, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw the lengths of spans until their share of the tokens is spent, int64 [S]."""
+    """Draw lengths until the spans hold their share of the tokens, int64 [S]."""
     left = share * num_tokens
     lengths: list[int] = []
     while left > 0.0:

@@ -16,7 +16,7 @@ __all__ = ["ClozePair", "inverse_cloze"]
 
 
 class ClozePair(NamedTuple):
-    """The place of the query among the passage's sentences, and those of the document."""
+    """The index of the query among the passage's sentences, and the indices of the document's."""
 
     query: int
     document: list[int]
@@ -25,12 +25,12 @@ class ClozePair(NamedTuple):
 def inverse_cloze(
     sentences: Sequence[object], key: RowKey, *, keep: float = 0.1
 ) -> ClozePair | None:
-    """Draw a sentence of a passage as the query; the passage without it is the document.
+    """Draw a sentence of a passage as the query; the other sentences are the document.
 
     ``keep``: the probability that the sentence stays in the document, so that a model also learns
     to match words (ORQA: 0.1).
-    Returns None for a passage of fewer than two sentences: nothing would be left.
-    Raises :class:`ConfigError` where ``keep`` is no probability.
+    Returns None for a passage of fewer than two sentences, whose document would be empty.
+    Raises :class:`ConfigError` for a ``keep`` outside 0 to 1.
     """
     if not 0.0 <= keep <= 1.0:
         raise ConfigError(f"keep must be from 0 to 1, got {keep}")

@@ -1,4 +1,4 @@
-"""One choice of noises applied to passages: T5's span corruption, or any of BART's together."""
+"""Applies chosen noises to passages: T5's span corruption, or any combination of BART's."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ Token = TypeVar("Token", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Noise(Generic[Token]):
-    """Noises of a passage.
+    """Noises a passage; called with its sentences.
 
-    ``kinds``: ``span-corruption`` alone (T5), or any of the others (BART), which are applied in the
-    order: sentences permuted, tokens deleted, masked, infilled, document rotated.
-    ``mask``: the token of masking and infilling. ``sentinels``: those of span corruption.
-    ``share``: of the tokens; None: 0.15 for span corruption (Raffel et al. 2020), 0.3 for the
-    others (Lewis et al. 2020).
-    ``mean_length``: of spans.
+    ``kinds``: ``span-corruption`` alone (T5), or any of the others (BART), which are applied in
+    this order: sentences permuted, tokens deleted, masked, infilled, document rotated.
+    ``mask``: the token that masking and infilling write.
+    ``sentinels``: the tokens that span corruption writes.
+    ``share``: the share of tokens that a noise changes; None: 0.15 for span corruption (Raffel et
+    al. 2020), 0.3 for the others (Lewis et al. 2020).
+    ``mean_length``: the mean length of the spans of span corruption and infilling.
 
-    Raises :class:`ConfigError` for kinds that do not go together.
+    Raises :class:`ConfigError` for kinds that cannot be combined.
     """
 
     kinds: tuple[NoiseKind, ...]
@@ -59,16 +60,17 @@ class Noise(Generic[Token]):
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown or not self.kinds or len(set(self.kinds)) < len(self.kinds):
             raise ConfigError(
-                f"kinds must be different ones of {', '.join(KINDS)}, got {list(self.kinds)}"
+                f"kinds must be one or more of {', '.join(KINDS)}, each once; got "
+                f"{list(self.kinds)}"
             )
         if "span-corruption" in self.kinds and len(self.kinds) > 1:
             raise ConfigError(
-                "span-corruption makes its own target and goes with no other noise; name it alone, "
-                "or text-infilling with the others"
+                "span-corruption has a target of its own and cannot be combined; name it alone, or "
+                "use text-infilling with the others"
             )
 
     def __call__(self, sentences: Sequence[list[Token]], key: RowKey) -> Noised[Token]:
-        """Noise a passage; without span corruption the target is the passage."""
+        """Noise a passage; the target is the passage itself, except for span corruption."""
         target = list(chain.from_iterable(sentences))
         if self.kinds == ("span-corruption",):
             share = 0.15 if self.share is None else self.share

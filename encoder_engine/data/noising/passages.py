@@ -1,4 +1,4 @@
-"""Documents cut into passages of whole sentences, in words or in tokens of a vocabulary."""
+"""Cuts documents into passages of whole sentences, in words or in tokens of a vocabulary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 
 def cut_passages(sentences: Sequence[list[Token]], longest: int) -> Iterator[list[list[Token]]]:
-    """Yield runs of consecutive sentences of at most ``longest`` tokens together.
+    """Yield passages: consecutive sentences with at most ``longest`` tokens in total.
 
     A sentence longer than that is cut. Empty sentences are left out.
     """
@@ -46,8 +46,8 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
         found.append(number)
     if not found:
         raise ConfigError(
-            "the tokenizer has no token <extra_id_0>, so no sentinels; choose a tokenizer of T5, "
-            "or add the tokens by prepare --add-tokens"
+            "the tokenizer has no sentinels (<extra_id_0>, ...); choose a tokenizer of T5, or add "
+            "them to a WordPiece vocabulary by prepare --add-tokens"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""T5's span corruption (Raffel et al. 2020): spans of a text become sentinels, and the target.
+"""T5's span corruption (Raffel et al. 2020): sentinels replace spans, which become the target.
 
 ``Thank you <X> me to your party <Y> week .`` -> ``<X> for inviting <Y> last <Z>``.
 """
@@ -36,15 +36,15 @@ class Noised(Generic[Token]):
 class SpanCorruption(Generic[Token]):
     """Replaces spans of tokens by sentinels, and makes the spans the target.
 
-    ``sentinels``: ``<extra_id_0>``, ``<extra_id_1>``, ..., as strings or ids, in the order in which
-    they are used. The target ends with the first one that the input does not use.
+    ``sentinels``: ``<extra_id_0>``, ``<extra_id_1>``, ..., as strings or ids, in the order of use.
+    The target ends with the first sentinel that the input does not use.
     ``share``: the share of tokens in spans, rounded to a whole number for each row.
-    ``mean_length``: the mean length of a span: a row has its tokens in spans / ``mean_length``,
-    rounded, and at least one span.
+    ``mean_length``: the mean length of a span. A row with n tokens in spans has
+    n / ``mean_length`` spans, rounded, and at least one.
 
-    Lengths are drawn uniformly from all ways to cut the tokens in spans into so many spans, as T5
-    does; so are the places, with at least one token between two spans. (T5's code begins every row
-    with a token that is kept, and ends it with a span.)
+    Lengths are drawn uniformly from all ways to divide these tokens among the spans, as in T5. The
+    places are drawn uniformly from all that leave a token between two spans. (T5's code always
+    begins a row with a kept token, and ends it with a span.)
 
     Raises :class:`ConfigError` for values out of range.
     """
@@ -66,9 +66,8 @@ class SpanCorruption(Generic[Token]):
     ) -> Noised[Token]:
         """Corrupt a row: a pure function of seed, epoch and index.
 
-        A row of one token has no span, since nothing of it could be kept. Raises
-        :class:`BatchError` for a row that needs more sentinels than there are, and for one that
-        holds a sentinel.
+        A row of one token gets no span, because one token must be kept. Raises :class:`BatchError`
+        for a row that needs more sentinels than there are, and for one that holds a sentinel.
         """
         self._check(tokens, index)
         generator = row_generator(seed, epoch, index, "span corruption")
@@ -76,7 +75,7 @@ class SpanCorruption(Generic[Token]):
         if len(starts) >= len(self.sentinels):
             raise BatchError(
                 f"row {index} has {len(tokens)} tokens and needs {len(starts) + 1} sentinels, got "
-                f"{len(self.sentinels)}; cut it shorter, or give more sentinels",
+                f"{len(self.sentinels)}; shorten the row, or give more sentinels",
                 row=index,
             )
         inputs: list[Token] = []
@@ -100,14 +99,14 @@ class SpanCorruption(Generic[Token]):
     def _spans(
         self, num_tokens: int, generator: np.random.Generator
     ) -> tuple[list[int], list[int]]:
-        """Draw first tokens and lengths of the spans, ascending."""
+        """Draw the first token and the length of each span, in order."""
         if num_tokens < 2:
             return [], []
         num_noise = min(max(round(num_tokens * self.share), 1), num_tokens - 1)
         num_kept = num_tokens - num_noise
         num_spans = min(max(round(num_noise / self.mean_length), 1), num_noise, num_kept + 1)
         lengths = random_parts(num_noise, num_spans, generator)
-        # A span begins after 0 .. num_kept kept tokens, two spans after different numbers of them.
+        # Each span follows 0 .. num_kept kept tokens, and no two spans the same number of them.
         before = np.sort(generator.choice(num_kept + 1, num_spans, replace=False))
         starts = before + np.cumsum(lengths) - lengths
         return starts.tolist(), lengths.tolist()
@@ -116,7 +115,7 @@ class SpanCorruption(Generic[Token]):
 def random_parts(
     total: int, num_parts: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw one of the ways to write a number as a sum of positive parts, int64 [num_parts]."""
+    """Draw positive parts of a sum, all ways equally probable, int64 [num_parts]."""
     cuts = np.sort(generator.choice(total - 1, num_parts - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [total]])).astype(np.int64)
 
@@ -124,7 +123,7 @@ def random_parts(
 def restore_spans(noised: Noised[Token], sentinels: Sequence[Token]) -> list[Token]:
     """Put the spans of the target back into the input: the inverse of :class:`SpanCorruption`.
 
-    Raises :class:`BatchError` where input and target do not name the same sentinels in order.
+    Raises :class:`BatchError` unless input and target have the same sentinels in the same order.
     """
     marks = set(sentinels)
     spans: dict[Token, list[Token]] = {}
@@ -137,8 +136,8 @@ def restore_spans(noised: Noised[Token], sentinels: Sequence[Token]) -> list[Tok
     used = [token for token in noised.inputs if token in marks]
     if list(spans)[:-1] != used or last:
         raise BatchError(
-            f"the input has the sentinels {used}, the target {list(spans)}: the target needs them "
-            "in the same order, and one more at its end"
+            f"the input has the sentinels {used}, the target {list(spans)}; expected the same ones "
+            "in the same order, and one more at the end of the target"
         )
     restored: list[Token] = []
     for token in noised.inputs:

@@ -39,7 +39,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextIds:
-    """Numbers of the texts, equal for equal texts: int64 [B] of queries, [C] of documents."""
+    """Ids of the texts, equal for equal texts: int64 [B] of queries, [C] of documents."""
 
     queries_B: Tensor
     documents_C: Tensor
@@ -84,7 +84,7 @@ def in_batch_negatives(
     ``documents_CD``: the positives in the order of the queries, then negatives of any rows.
     ``owners_C``: the row that a document belongs to, int64; None: the rows in turn.
     ``scale``: of similarities; ``normalized``: they are cosines, else inner products.
-    ``directions``: whom each row is compared with; a list of several: ``joint`` puts all into one
+    ``directions``: which texts each row is compared with; if several: ``joint`` puts all into one
     denominator, else the mean of their losses is taken.
     ``ids``: known pairs leave the denominator: documents equal to the row's query or positive, and
     positives of an equal query.

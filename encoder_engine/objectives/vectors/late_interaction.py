@@ -3,9 +3,9 @@
 T tokens of B queries, S tokens of C documents, D features. Offsets are int64 [B + 1] and [C + 1] on
 the host: the first token of each text, then the number of tokens.
 
-How it works: similarities of a tile of queries with all documents are computed a chunk of documents
-after the other. Only the place of each maximum is kept, T x C numbers of the tile, from which the
-backward pass computes both gradients.
+How it works: similarities of a tile of queries with all documents are computed one chunk of
+documents at a time. Only the place of each maximum is kept, T x C numbers of the tile, from which
+the backward pass computes both gradients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Matryoshka (Kusupati et al. 2022): a loss of prefixes of the vectors, in one pass."""
+"""Matryoshka (Kusupati et al. 2022): one loss on several prefixes of the vectors, in one pass."""
 
 from __future__ import annotations
 

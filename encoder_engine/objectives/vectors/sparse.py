@@ -1,4 +1,4 @@
-"""Sparse vectors (SPLADE, Formal et al. 2021): their making, and the FLOPS penalty.
+"""SPLADE vectors from logits (Formal et al. 2021), and the FLOPS penalty.
 
 N texts, V vocabulary, T tokens.
 """

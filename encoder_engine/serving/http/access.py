@@ -38,7 +38,7 @@ class Entry:
 
 
 class AccessLog:
-    """Writes requests as lines, at most every :data:`FLUSH_SECONDS`.
+    """Writes requests as lines, flushed every :data:`FLUSH_SECONDS`.
 
     level: ``"errors"`` writes those with a status of 500 or more, ``"all"`` every one, ``"off"``
         none.
@@ -59,7 +59,7 @@ class AccessLog:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, entry: Entry) -> None:
-        """Log a request where its level is wanted."""
+        """Log a request, unless ``level`` leaves it out."""
         if self._level == "off" or (self._level == "errors" and entry.status < 500):
             return
         self._write(
@@ -76,7 +76,7 @@ class AccessLog:
         )
 
     def failure(self, request_id: bytes, error: Exception) -> None:
-        """Log the type of an error of a model; its message may quote a text."""
+        """Log the type of a model's error, without its message, which may quote a text."""
         self._write(
             {
                 "id": request_id.decode("latin-1"),
@@ -86,7 +86,7 @@ class AccessLog:
         )
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the buffered lines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

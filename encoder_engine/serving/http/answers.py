@@ -1,4 +1,4 @@
-"""The bodies of answers, as the OpenAPI description states them; ``replies.py`` writes them."""
+"""The types of response bodies, for the OpenAPI description; ``replies.py`` writes the bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ASGI application of a service.
 
-Paths are fixed, so a table finds the endpoint. A client that goes away cancels its request: what
-waits of it is never computed.
+Paths are fixed, so a table finds the endpoint. A client that disconnects cancels its request:
+its waiting texts are never computed.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def asgi_app(
 ) -> Any:
     """Return a service as an ASGI application, which starts and stops it.
 
-    keys: who may ask; None: everyone.
+    keys: the clients that may send requests; None: everyone.
     limits: sizes and times of bodies, and allowed hosts.
-    cors_origins: origins whose pages may ask.
+    cors_origins: origins whose pages may send requests.
     page: ``GET /`` is a page for browsers.
     """
     app = App(
@@ -364,9 +364,9 @@ async def _either_rerank(body: bytes, context: Context) -> Reply:
 
 
 async def _own_task(body: bytes, context: Context) -> Reply:
-    """Do the first task of the first model, as Hugging Face's clients request at ``/``.
+    """Run the first model's first task, as Hugging Face's clients expect at ``/``.
 
-    An embedder compares where ``inputs`` is an object with a sentence and others.
+    An embedder returns similarities if ``inputs`` is an object of a sentence and others.
     """
     endpoints: dict[str, Endpoint] = {
         "embed": tei.embed,
@@ -390,7 +390,7 @@ async def _ready(_: bytes, context: Context) -> Reply:
 
 
 async def _alive(_: bytes, context: Context) -> Reply:
-    status = 200 if context.service.illness() is None else 503
+    status = 200 if context.service.stall_reason() is None else 503
     return Reply(b"", media_type=b"text/plain", status=status)
 
 

@@ -1,4 +1,4 @@
-"""The facts of a request beside its body."""
+"""The context of a request: model, client, deadline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKENS_HINT = (
 
 
 class Context(NamedTuple):
-    """A request: the service, who sent it, and its deadline.
+    """The service of a request, its client, and its deadline.
 
     client: the name of its key, else its connection; clients take turns.
     timeout: seconds; None: the service's.
@@ -59,11 +59,14 @@ def decode(body: bytes, kind: type[Message]) -> Message:
         raise _invalid(str(error), kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else _reason(error)
-        raise RequestError("malformed", f"the body is no valid JSON: {reason}") from None
+        raise RequestError("malformed", f"the body is not valid JSON: {reason}") from None
 
 
 def _invalid(message: str, kind: type[Any]) -> RequestError:
-    """Return the error of a field; the name of an unknown field is the caller's and not told."""
+    """Return the error of a field, without the name of an unknown field: that is the caller's text.
+
+    The name is kept if it is a short identifier: a misspelt field.
+    """
     reason, _, place = message.partition(" - at `$")
     # The message of an unknown choice quotes it.
     reason = _CHOICE.sub("Unknown choice", reason)
@@ -74,7 +77,7 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
         near = difflib.get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         fields = f"; there are {', '.join(known)}" if known and not near else ""
-        # A name of letters like those of the known fields cannot be a text.
+        # A short identifier is a misspelt field, not a text.
         shown = f" {unknown!r}" if unknown.isidentifier() and len(unknown) <= 40 else ""
         return RequestError(
             "invalid", f"unknown field{shown}{hint}{fields}", param=param or shown[2:-1] or None
@@ -106,4 +109,4 @@ def check_count(count: int, context: Context, param: str) -> None:
     if count == 0:
         raise RequestError("empty", f"{param} is empty; send at least one text", param=param)
     if count > most:
-        raise RequestError("too_many", f"{count} texts, the most are {most}", param=param)
+        raise RequestError("too_many", f"{count} texts; the limit is {most}", param=param)

@@ -1,7 +1,7 @@
-"""The answers to requests that fail: a status and a body, in the words of the route's family.
+"""Maps errors to HTTP status and body, in the format of the route's API.
 
-No message holds the caller's text: errors of the engine may quote it, so they are told by their
-type and row.
+No message holds the caller's text. Errors of the engine may quote it, so the answer states only
+their type and row.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "failed": (500, "server_error", None, 424, "Backend"),
 }
 
-# What a request without a body may get; and what no route gives.
+# Errors of a request without a body; and errors that belong to no route.
 _WITHOUT_BODY = ("invalid", "key", "host")
 _NO_ROUTE = ("route", "method")
-# The protocol refuses headers before a route is known, in this form too.
+# The protocol refuses large headers before a route is known, with a body of the same form.
 TOO_MUCH_HEADERS = 431
 _CLOSING = ("body", "slow_body", "busy")
 
@@ -105,7 +105,10 @@ def kind_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, DrainingError):
         return "draining", str(error)
     if isinstance(error, SequenceLengthError):
-        return "too_long", f"{place}it has more tokens than the model takes; allow truncation"
+        return (
+            "too_long",
+            f"{place}it has more tokens than the model takes; shorten it, or allow truncation",
+        )
     if isinstance(error, UnknownNameError):
         return "model", "there is no model of that name; GET /v1/models lists them"
     if isinstance(error, UnsupportedFeatureError):
@@ -122,12 +125,12 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 
 def _plain(error: InputError) -> str:
-    """Return the message of an error about options; of one about a text only its type."""
+    """Return the message of an error about options; a fixed one for an error about a text."""
     return str(error) if error.row is None else "it cannot be used; see the rules of the model"
 
 
 def describe(error: Exception, face: Face) -> Fault:
-    """Return the answer to an error, as the routes of a face write it."""
+    """Return the answer to an error, in the format of the route's API."""
     kind, message = kind_of(error)
     status, type_, code, tei_status, tei_type = STATUSES[kind]
     param = getattr(error, "param", None)

@@ -1,7 +1,7 @@
 """The bodies of requests, as msgspec decodes and checks them.
 
-A field that a body does not have is refused, with the nearest one: a typing error is no option that
-is left out. Fields of the OpenAI API and of Cohere's that change no vector are taken and unread.
+An unknown field is refused, and the error names the nearest known one: a misspelt option would
+otherwise be ignored. Fields of OpenAI's and Cohere's APIs that do not change a vector are ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Embeddings(Struct, forbid_unknown_fields=True):
     truncate: bool | None = None
     priority: Priority = 0
     timeout_ms: Milliseconds | None = None
-    # Other services take these, and clients in front of several send them.
+    # Other services read it, and clients of several services send it.
     metadata: dict[str, Any] | None = None
 
 
@@ -85,7 +85,7 @@ class EmbedSparse(Struct, forbid_unknown_fields=True):
 
 
 class Parameters(Struct, forbid_unknown_fields=True):
-    """The parameters of Hugging Face's clients; each but null is refused."""
+    """The parameters of Hugging Face's clients; only null is accepted."""
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: Count | None = None

@@ -40,14 +40,16 @@ async def embeddings(body: bytes, context: Context) -> Reply:
 
 
 def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
-    """Read texts, or the token ids of one or several where the server accepts them."""
+    """Read texts, or the token ids of one text or several if the server accepts them."""
     if isinstance(value, str) or all(isinstance(one, str) for one in value):
         return texts_of(value, context, "input")
     if not context.service.options.accept_token_ids:
         raise RequestError("invalid", f"input must be texts{TOKENS_HINT}", param="input")
     rows = [value] if all(isinstance(one, int) for one in value) else value
     if not all(isinstance(row, list) for row in rows):
-        raise RequestError("invalid", "texts and token ids in one list", param="input")
+        raise RequestError(
+            "invalid", "texts and token ids in one list; send them separately", param="input"
+        )
     check_count(len(rows), context, "input")
     return [np.array(row, dtype=np.int32) for row in rows]
 

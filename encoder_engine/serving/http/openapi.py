@@ -42,7 +42,7 @@ _OWN = (
     messages.Predict,
     messages.Similarity,
 )
-# Answers that are no JSON.
+# Answers that are not JSON.
 _TEXTS = {"/metrics": ("text/plain",), "/": ("text/html", "text/plain")}
 _PROBES = ("/health", "/ping", "/health/ready", "/health/live")
 _HEADERS = (
@@ -72,8 +72,9 @@ def write_openapi(
 ) -> dict[str, Any]:
     """Return the description of routes, as OpenAPI 3.1.
 
-    routes: the words of a route's errors, by method and path.
-    open_paths: GET routes that need no key. keyed: the others need one.
+    routes: the format of a route's errors, by method and path.
+    open_paths: GET routes that need no key.
+    keyed: the other routes need a key.
     """
     schemas = _Schemas()
     paths: dict[str, Any] = {}

@@ -133,7 +133,7 @@ def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bo
         if len(inputs) != 2:
             raise RequestError(
                 "invalid",
-                f"a list of {len(inputs)} texts; a pair is [a, b], a batch [[a], [b]]",
+                f"a list of {len(inputs)} texts; send a pair as [a, b], a batch as [[a], [b]]",
                 param="inputs",
             )
         return [(str(inputs[0]), str(inputs[1]))], False
@@ -142,12 +142,14 @@ def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bo
         parts = [one] if isinstance(one, str) else one
         if len(parts) not in (1, 2):
             raise RequestError(
-                "invalid", f"{len(parts)} texts; a row is [a] or [a, b]", param=f"inputs[{row}]"
+                "invalid",
+                f"{len(parts)} texts in a row; expected [a] or [a, b]",
+                param=f"inputs[{row}]",
             )
         rows.append(parts[0] if len(parts) == 1 else (parts[0], parts[1]))
     if len({isinstance(row, str) for row in rows}) > 1:
         raise RequestError(
-            "invalid", "texts and pairs in one request; send them apart", param="inputs"
+            "invalid", "texts and pairs in one request; send them separately", param="inputs"
         )
     return rows, True
 

@@ -1,4 +1,4 @@
-"""The routes of TEI that need the tokenizer alone; they run beside the event loop."""
+"""The routes of TEI that need only the tokenizer; it runs outside the event loop's thread."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def decode_ids(body: bytes, context: Context) -> Reply:
     alone: list[Any] = [one for one in request.ids if isinstance(one, int)]
     rows: list[Any] = [one for one in request.ids if isinstance(one, list)]
     if alone and rows:
-        raise RequestError("invalid", "ids and lists of ids in one list; send them apart")
+        raise RequestError("invalid", "ids and lists of ids in one list; send them separately")
     rows = rows if rows or not alone else [alone]
     check_count(len(rows), context, "ids")
     skips = request.skip_special_tokens

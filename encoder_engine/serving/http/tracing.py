@@ -1,4 +1,4 @@
-"""Spans of requests, where OpenTelemetry's API is installed; a span holds no text of a caller.
+"""Records a span for each request if OpenTelemetry's API is installed; it holds no caller's text.
 
 A span continues the caller's trace (``traceparent``). It has the route, the status, the kind of an
 error and the request's id. Without a tracer provider, spans are not recorded:
@@ -21,7 +21,7 @@ _CARRIED = ("traceparent", "tracestate", "baggage")
 
 
 class Tracing:
-    """Begins and ends spans; does nothing where the API is not installed."""
+    """Begins and ends spans; does nothing if the API is not installed."""
 
     def __init__(self) -> None:
         self._trace: Any = None
@@ -31,7 +31,7 @@ class Tracing:
             self._tracer = self._trace.get_tracer("encoder_engine.serving")
 
     def begin(self, headers: Headers) -> Any:
-        """Begin the span of a request in its caller's trace; None where there is none."""
+        """Begin the span of a request in its caller's trace; None if the API is not installed."""
         if self._trace is None:
             return None
         carried = {
@@ -45,7 +45,7 @@ class Tracing:
         )
 
     def end(self, span: Any, entry: Entry) -> None:
-        """End a span by what was logged of its request."""
+        """End a span, with the attributes of its log entry."""
         if span is None:
             return
         if span.is_recording():

@@ -215,7 +215,7 @@ def test_ids_that_are_not_the_outputs_are_refused_and_left_as_they_are(
     (folder / "a.npy.0123abcd.partial").write_bytes(bytes(4096))
     before = state(folder)
     with pytest.raises(
-        OutputError, match=r"a\.ids\.txt .*would (be removed|remove (it|them)).*; move the file away"
+        OutputError, match=r"a\.ids\.txt .*would (be removed|remove (it|them)).*; move the"
     ):
         tiny.encode_dataset(source, folder / "a.npy", id_column=id_column, overwrite=True)
     assert state(folder) == before
