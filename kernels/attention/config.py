@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import torch
+
 from ..common.pinned import pinned
 
 
@@ -86,7 +88,9 @@ def choose_launches(
     hopper: bool = True,
 ) -> Launches:
     """Choose the launch shape of each kernel; ``hopper``: the GPU has wgmma and 227 KiB shared."""
-    launches = _table(head_dim, itemsize, extras, longest, hopper)
+    # A call asks twice, and its layers ask the same. Dynamo traces no cache.
+    table = _table if torch.compiler.is_compiling() else _known_table
+    launches = table(head_dim, itemsize, extras, longest, hopper)
     return Launches(
         forward=pinned("attention_forward", launches.forward),
         query=pinned("attention_query", launches.query),
@@ -95,8 +99,6 @@ def choose_launches(
     )
 
 
-# A call asks twice, and its layers ask the same.
-@cache
 def _table(
     head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
 ) -> Launches:
@@ -107,6 +109,9 @@ def _table(
     else:
         launches = _ampere(head_dim, extras)
     return launches._replace(short=_short(head_dim, itemsize, extras, longest, hopper))
+
+
+_known_table = cache(_table)
 
 
 def _short(
