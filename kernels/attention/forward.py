@@ -213,7 +213,7 @@ def _attention_forward_kernel(
     terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
-    first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
+    first, last, whole = key_range(rows, entries < count, length, BLOCK_KEYS, WINDOW, CAUSAL)
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
         query, (m_i, l_i, acc), key_pointer, value_pointer, descriptors, globals_pointer, rows,

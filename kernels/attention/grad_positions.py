@@ -38,14 +38,16 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
-    """Allocate them; zeros where a kernel leaves scores out that no query sees."""
+    """Allocate them; zeros where a kernel leaves places without a score."""
     if call.entries_R is None:
         return ScoreGradients(None, None)
-    longest = call.longest[1]
+    # Queries may lie beyond the last key: rows that attend and are not seen.
+    longest = max(call.longest)
     if not longest:
         # A graph does not know the lengths.
-        longest = int(blocks.cu_seqlens.diff().max())
-    partial = call.window is not None or call.causal or len(call.query_MHD) < len(call.key_TKD)
+        lengths = [x.diff() for x in (blocks.cu_seqlens, blocks.cu_queries) if x.shape[0]]
+        longest = int(torch.cat(lengths).max())
+    partial = call.window is not None or call.causal or blocks.places.shape[0] > 0
     allocate = torch.zeros if partial else torch.empty
 
     def rows(num_rows: int, vectors: Tensor | None) -> Tensor | None:
@@ -77,6 +79,7 @@ def _sum_by_number_kernel(
     NUM_ENTRIES: tl.constexpr,
     SIGN: tl.constexpr,  # distances are other - row: 1, or row - other: -1
     SUBSET: tl.constexpr,
+    WHOLE: tl.constexpr,  # the others may lie beyond the sequence, and are 0 where there is none
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NUMBERS: tl.constexpr,
 ):
@@ -88,15 +91,18 @@ def _sum_by_number_kernel(
     entries = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     rows = places_of(query_places_pointer, first, entries, count, length, SUBSET)
     exist = (entries < count)[:, None]
+    bound = length
+    if WHOLE:
+        bound = longest
     own = ((first + entries)[:, None] * NUM_HEADS + head).to(tl.int64)
     # Beyond the reach, on either side: all have the number of the last distance within.
     before = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     after = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
-    if length > ENTRIES_REACH + 1:
-        for at in tl.range(0, length, BLOCK_NUMBERS):
+    if longest > ENTRIES_REACH + 1:
+        for at in tl.range(0, bound, BLOCK_NUMBERS):
             others = at + tl.arange(0, BLOCK_NUMBERS)
             distance = SIGN * (others[None, :] - rows[:, None])
-            there = exist & (others < length)[None, :]
+            there = exist & (others < bound)[None, :]
             far = there & (tl.abs(distance) > ENTRIES_REACH)
             ds = tl.load(ds_pointer + own * longest + others[None, :], mask=far, other=0.0)
             ds = ds.to(tl.float32)
@@ -115,7 +121,7 @@ def _sum_by_number_kernel(
             listed = begin + step < end
             distance = tl.load(distances_pointer + begin + step, mask=listed, other=0)
             others = rows[:, None] + SIGN * distance[None, :]
-            there = exist & listed[None, :] & (others >= 0) & (others < length)
+            there = exist & listed[None, :] & (others >= 0) & (others < bound)
             ds = tl.load(ds_pointer + own * longest + others, mask=there, other=0.0)
             sums += ds.to(tl.float32)
         kind = grad_pointer.dtype.element_ty
@@ -185,7 +191,8 @@ def _sum_by_number(
         ENTRIES_REACH=constants["ENTRIES_REACH"],
         NUM_ENTRIES=num_entries,
         SIGN=sign,
-        SUBSET=sign > 0 and len(blocks.places) > 0,
+        SUBSET=sign > 0 and blocks.places.shape[0] > 0,
+        WHOLE=sign < 0 and blocks.places.shape[0] > 0,
         BLOCK_ROWS=block,
         BLOCK_NUMBERS=BLOCK_NUMBERS,
         num_warps=NUM_WARPS,

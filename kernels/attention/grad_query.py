@@ -79,7 +79,8 @@ def _add_query_gradient(
             # The kernel of key and value adds the distances to listed keys.
             _scale, _slope, _bias, reach, _positions = terms
             far = tl.cdiv(reach, BLOCK_KEYS)
-            add_by_distance(bias_sums_pointer, ds, rows, at, length, far, BLOCK_KEYS)
+            _places, exist = ds_rows
+            add_by_distance(bias_sums_pointer, ds, rows, exist, at, far, BLOCK_KEYS)
         ds_half = ds.to(key.dtype)
         if POSITIONS % 2:
             places, exist = ds_rows
@@ -191,7 +192,7 @@ def _attention_grad_query_kernel(
     terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
-    first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
+    first, last, whole = key_range(rows, entries < count, length, BLOCK_KEYS, WINDOW, CAUSAL)
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
         entries, columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS,

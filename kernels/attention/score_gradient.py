@@ -79,7 +79,7 @@ def store_by_distance(
 
 
 @triton.jit
-def add_by_distance(sums_pointer, ds, rows, at, length, far, BLOCK: tl.constexpr):
+def add_by_distance(sums_pointer, ds, rows, exist, at, far, BLOCK: tl.constexpr):
     """Add the score gradients [rows, BLOCK] of the keys from ``at`` on to the sums by distance.
 
     ``sums_pointer``: the program's own [2 far + 2, BLOCK]: the distances from
@@ -91,12 +91,11 @@ def add_by_distance(sums_pointer, ds, rows, at, length, far, BLOCK: tl.constexpr
     """
     columns = tl.arange(0, BLOCK)
     first = tl.cdiv(at, BLOCK)
-    length += first * BLOCK - at
     rows += first * BLOCK - at
     roll = columns[None, :] + (rows % BLOCK)[:, None]
     rolled = tl.gather(ds, roll % BLOCK, 1)
     lowest = tl.min(rows, axis=0) // BLOCK
-    highest = tl.max(tl.where(rows < length, rows, 0), axis=0) // BLOCK
+    highest = tl.max(tl.where(exist, rows[:, None], 0)) // BLOCK
     for block in tl.range(lowest, highest + 1):
         own = (rows // BLOCK == block)[:, None]
         for before in tl.static_range(2):

@@ -94,7 +94,9 @@ def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr)
 
 
 @triton.jit
-def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr):
+def key_range(
+    rows, exist, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr
+):
     """Return (first, last, whole): the keys that a block of rows sees, and where masks begin.
 
     Every row sees the keys first .. whole; whole .. last need a mask. With a window or a causal
@@ -104,7 +106,8 @@ def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUS
     last = length
     whole = length // BLOCK_KEYS * BLOCK_KEYS
     if WINDOW >= 0 or CAUSAL:
-        highest = tl.max(tl.where(rows < length, rows, 0), axis=0)
+        # A row that exists may lie beyond the last key: rows that attend and are not seen.
+        highest = tl.max(tl.where(exist, rows, 0), axis=0)
         if WINDOW >= 0:
             lowest = tl.min(rows, axis=0)
             first = _align(tl.maximum(0, lowest - WINDOW))

@@ -216,6 +216,7 @@ def _sum_by_number() -> list[Variant]:
                 "NUM_ENTRIES": 512,
                 "SIGN": sign,
                 "SUBSET": False,
+                "WHOLE": False,
                 "BLOCK_ROWS": 128 if sign > 0 else 64,
                 "BLOCK_NUMBERS": grad_positions.BLOCK_NUMBERS,
             },
