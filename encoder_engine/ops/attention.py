@@ -130,8 +130,8 @@ def attention(
     ``bias[clamp(d, -r, r) + r]``; has a gradient. ``table_NH[relative_position_buckets(..)].T``
     makes one of T5's or MPNet's buckets.
     ``disentangled``: vectors of distances, multiplied by query and key (DeBERTa; He et al. 2021)
-    under the same ``scale``; :func:`log_position_entries` maps distances to vectors. Their
-    gradients are summed by atomics on a GPU.
+    under the same ``scale``; :func:`log_position_entries` maps distances to vectors. On a
+    GPU, ``aten`` sums their gradients by atomics.
     ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
     ``global_rows``: with a ``window``, rows that see every token of their sequence and are seen by
     every token. For global rows with projections of their own (Longformer), call again with

@@ -97,8 +97,12 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.noise import Noise
-    from encoder_engine.data.noising.passages import cut_passages, frame_of, sentinel_ids
-    from encoder_engine.data.prepare import split_sentences
+    from encoder_engine.data.noising.passages import (
+        cut_passages,
+        encode_sentences,
+        frame_of,
+        sentinel_ids,
+    )
     from encoder_engine.errors import ConfigError
 
     tokenizer = load_tokenizer(options["tokenizer"])
@@ -124,10 +128,7 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
         )
     index = 0
     for text in texts:
-        encoded = tokenizer.encode_batch(
-            split_sentences(text), add_special_tokens=False, truncation=None
-        )
-        for passage in cut_passages(encoded.tolist(), longest):
+        for passage in cut_passages(encode_sentences(tokenizer, text), longest):
             noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
             yield {
                 "input_ids": [*before, *noised.inputs, *after],
