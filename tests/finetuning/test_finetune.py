@@ -208,10 +208,17 @@ def test_a_sweep_prints_the_table_of_its_combinations(
     assert main([*command, "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["settings"] for line in lines] == [{"batch.examples": n} for n in ("4", "8")]
+    found = []
     for line, number in zip(lines, (4, 8), strict=True):
-        report = tmp_path / f"sweep/batch.examples={number}/report.json"
-        assert json.loads(report.read_text())["scores"] == line["scores"]
+        folder = tmp_path / f"sweep/batch.examples={number}"
+        report = json.loads((folder / "report.json").read_text())
+        assert report["scores"] == line["scores"]
+        found += [folder] if report["degenerate"] else []
+    assert found
     assert main(command) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert shown.err.count("learned nothing") == len(found)
+    assert all(f"the model in {folder} learned nothing" in shown.err for folder in found)
+    header, *rows = shown.out.splitlines()
     assert header.startswith("batch.examples  ")
     assert len(rows) == 2

@@ -88,7 +88,7 @@ def finetune(task: str, output: str, **options: Any) -> None:
             facts = score_facts({name: found.mean for name, found in intervals.items()}, intervals)
             print_facts(f"Mean of {len(runs)} seeds, 95% t interval; selected on dev", facts)
             for folder in degenerate:
-                click.echo(f"warning: the model in {folder} learned nothing (degenerate)", err=True)
+                _warn_of_degenerate(folder)
         return
     tuner = FineTuner(recipe, Path(output))
     try:
@@ -122,9 +122,16 @@ def _sweep(
     def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
         recipe = read(settings)
         seeded = replace(recipe, run=replace(recipe.run, seed=recipe.run.seed + seed))
-        return FineTuner(seeded, folder).finetune(watch).scores
+        found = FineTuner(seeded, folder).finetune(watch)
+        if found.degenerate and not options["quiet"]:
+            _warn_of_degenerate(folder)
+        return found.scores
 
     run_and_print(run, output, options, digits=2)
+
+
+def _warn_of_degenerate(folder: Path | str) -> None:
+    click.echo(f"warning: the model in {folder} learned nothing (degenerate)", err=True)
 
 
 def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, str]:
