@@ -33,10 +33,15 @@ from encoder_engine.packing.draws import STEP, sequence_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.objectives.objective import CorruptedBatch
 
 __all__ = ["EnhancedDecoder", "RetroMAE", "visible_tokens"]
+
+# Pairs of rows and tokens that are drawn and attended to at once: those of 64 texts of 512 tokens.
+AREA = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +106,9 @@ class RetroMAE:
             sequences=sequences,
             token_type_ids=None if types_T is None else types_T.int(),
         )
-        visible_BLL = visible_tokens(
-            targets["retromae_keys"], sequences.max_seqlen, 1.0 - self.mask_probability
-        )
         vectors_BD = F.embedding(targets["retromae_first"], output.last_hidden_state)
-        hidden_TD = head(batch, vectors_BD, visible_BLL)
+        share = 1.0 - self.mask_probability
+        hidden_TD = head(batch, vectors_BD, targets["retromae_keys"], share)
         weight_VD = head.encoder.embedding.tokens.weight
         total = ops.masked_cross_entropy(
             *(hidden_TD, rows_P, ids_T[rows_P]), *(weight_VD, head.bias), reduction="sum"
@@ -153,11 +156,13 @@ class EnhancedDecoder(nn.Module):
             getattr(self, name).to(device=encoder.device, dtype=encoder.dtype)
         self.bias.data = self.bias.data.to(device=encoder.device, dtype=encoder.dtype)
 
-    def forward(self, batch: PackedBatch, vectors_BD: Tensor, visible_BLL: Tensor) -> Tensor:
+    def forward(
+        self, batch: PackedBatch, vectors_BD: Tensor, keys_B: Tensor, share: float
+    ) -> Tensor:
         """Return the decoded rows, [T, D].
 
-        ``batch``: the text before masking. ``vectors_BD``: the sentence vectors.
-        ``visible_BLL``: bool, the tokens that each row sees.
+        ``batch``: the text before masking, without empty sequences. ``vectors_BD``: the sentence
+        vectors. ``keys_B``, ``share``: by which :func:`visible_tokens` draws what each row sees.
         """
         sequences = batch.sequences
         first_B = sequences.cu_seqlens[:-1].long()
@@ -168,15 +173,59 @@ class EnhancedDecoder(nn.Module):
         queries_TD = positions_TD + vectors_BD[sequences.sequence_ids]
         context_TD = tables(batch).to(positions_TD.dtype).index_copy(0, first_B, vectors_BD)
         attended_TD = self.output(
-            self._attend(self.query(queries_TD), self.key_value(context_TD), sequences, visible_BLL)
+            self._attend(
+                *(self.query(queries_TD), self.key_value(context_TD), sequences, keys_B, share)
+            )
         )
         hidden_TD = _normalise(queries_TD + attended_TD, self.attention_norm)
         return _normalise(hidden_TD + self.down(self.up(hidden_TD, gelu="none")), self.norm)
 
     def _attend(
-        self, queries_TD: Tensor, both_TD: Tensor, sequences: Sequences, visible_BLL: Tensor
+        self,
+        queries_TD: Tensor,
+        both_TD: Tensor,
+        sequences: Sequences,
+        keys_B: Tensor,
+        share: float,
     ) -> Tensor:
-        # Packed attention takes no mask of each row, so sequences are padded here.
+        # Packed attention takes no mask of each row, so sequences of like lengths are padded here:
+        # one long text among many short ones would take the memory of as many long ones.
+        groups = _like_lengths(sequences.lengths)
+        if len(groups) <= 1:
+            return self._attend_padded(queries_TD, both_TD, sequences, keys_B, share)
+        device = queries_TD.device
+        offsets = sequences.offsets
+        rows = [np.concatenate([np.arange(*offsets[n : n + 2]) for n in each]) for each in groups]
+        order = np.concatenate(rows)
+        sizes = [len(each) for each in rows]
+        order_T = torch.from_numpy(order).to(device)
+        parts = zip(
+            groups,
+            torch.split_with_sizes(F.embedding(order_T, queries_TD), sizes),
+            torch.split_with_sizes(F.embedding(order_T, both_TD), sizes),
+            strict=True,
+        )
+        mixed_TD = torch.cat(
+            [
+                self._attend_padded(
+                    *(part_TD, both_part_TD),
+                    Sequences.from_lengths(sequences.lengths[members].tolist(), device=device),
+                    *(keys_B[torch.from_numpy(members).to(device)], share),
+                )
+                for members, part_TD, both_part_TD in parts
+            ]
+        )
+        return F.embedding(torch.from_numpy(np.argsort(order)).to(device), mixed_TD)
+
+    def _attend_padded(
+        self,
+        queries_TD: Tensor,
+        both_TD: Tensor,
+        sequences: Sequences,
+        keys_B: Tensor,
+        share: float,
+    ) -> Tensor:
+        visible_BLL = visible_tokens(keys_B, sequences.max_seqlen, share)
         shape_BLH = (len(sequences), sequences.max_seqlen, self.num_heads)
         q_BHLK, k_BHLK, v_BHLK = (
             pad(part, sequences).view(*shape_BLH, -1).transpose(1, 2)
@@ -197,6 +246,24 @@ class EnhancedDecoder(nn.Module):
 
 def _normalise(hidden_TD: Tensor, norm: nn.LayerNorm) -> Tensor:
     return ops.layer_norm(hidden_TD, norm.weight, norm.bias, epsilon=norm.eps)
+
+
+def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Return the numbers of the sequences in groups, longest first.
+
+    In a group no length is less than half of the longest, and the padded area is at most ``AREA``,
+    or a single sequence's.
+    """
+    groups: list[npt.NDArray[np.int64]] = []
+    order = np.argsort(-lengths, kind="stable")
+    first = 0
+    while first < len(order):
+        longest = int(lengths[order[first]])
+        alike = int(np.searchsorted(-lengths[order], -(longest / 2), side="right"))
+        stop = min(alike, first + max(1, AREA // max(longest, 1) ** 2))
+        groups.append(order[first:stop])
+        first = stop
+    return groups
 
 
 def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:

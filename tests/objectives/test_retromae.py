@@ -14,6 +14,7 @@ from scipy.stats import binomtest
 from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
+from encoder_engine.objectives import retromae
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.objective import PretrainingModel, prepare
 from encoder_engine.objectives.retromae import EnhancedDecoder, RetroMAE, visible_tokens
@@ -168,6 +169,46 @@ def test_a_sequence_has_the_same_loss_in_every_batch() -> None:
     assert sum(part.num_terms for part in parts) == whole.num_terms
     total = sum(float(part.total.detach()) for part in parts)
     assert total == pytest.approx(float(whole.total.detach()), rel=AGREEMENT)
+
+
+@pytest.mark.parametrize("area", [2**24, 2000])
+def test_short_texts_are_not_padded_to_a_long_one(
+    area: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objectives: list[Objective] = [MLM(masking=MASKING), RetroMAE()]
+    model = PretrainingModel(encoder(), objectives)
+    drawn = draw_batch(60, 12)
+    long = draw_batch(1, 60)
+    assert len(long.input_ids) > 2 * drawn.lengths.max()
+    parts = [take_sequences(drawn, list(range(20))), long, take_sequences(drawn, [*range(20, 60)])]
+    names = ("input_ids", "special", "word_starts")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    mixed = replace(
+        long,
+        **joined,
+        cu_seqlens=np.cumsum([0, *(n for part in parts for n in part.lengths)]).astype(np.int32),
+        numbers=np.array([*range(20), 99, *range(20, 60)]),
+    )
+    padded: list[torch.Size] = []
+
+    def watched(*given: Any) -> torch.Tensor:
+        seen = visible_tokens(*given)
+        padded.append(seen.shape)
+        return seen
+
+    monkeypatch.setattr(retromae, "visible_tokens", watched)
+    monkeypatch.setattr(retromae, "AREA", area)
+    whole = model(prepare(mixed, objectives, seed=3))["retromae"].total
+    assert sum(shape.numel() for shape in padded) <= 4 * int((mixed.lengths**2).sum())
+    assert all(shape.numel() <= area or shape[0] == 1 for shape in padded)
+    alone = [
+        model(prepare(take_sequences(mixed, [number]), objectives, seed=3))["retromae"].total
+        for number in range(61)
+    ]
+    total = float(torch.stack(alone).sum().detach())
+    assert float(whole.detach()) == pytest.approx(total, rel=AGREEMENT)
 
 
 def test_empty_sequences_have_no_vector() -> None:
