@@ -6,6 +6,7 @@ those of the other noises of the same row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -28,6 +29,8 @@ __all__ = [
     "rotate_document",
 ]
 
+# Spans of this mean length insert ten masks for each token of the share.
+LEAST_MEAN = 0.1
 Token = TypeVar("Token", bound=Hashable)
 Sentence = TypeVar("Sentence")
 
@@ -68,10 +71,14 @@ def infill_text(
     ``share`` of the tokens. A last span that would exceed the share is kept with the probability
     that makes the expected share exact.
     All arrangements of the spans are equally probable.
+    Raises :class:`ConfigError` for a ``share`` or a ``mean_length`` out of range.
     """
     _check_share(share)
-    if not mean_length > 0.0:
-        raise ConfigError(f"mean_length must be above 0, got {mean_length}")
+    if not LEAST_MEAN <= mean_length < math.inf:
+        raise ConfigError(
+            f"mean_length must be a number of at least {LEAST_MEAN}, got {mean_length}: shorter "
+            "spans are nearly all empty, and insert more masks than there are tokens"
+        )
     generator = row_generator(*key, "text infilling")
     lengths = _span_lengths(len(tokens), share, mean_length, generator)
     if not len(lengths):

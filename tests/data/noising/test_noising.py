@@ -177,6 +177,12 @@ def test_every_place_of_an_infilled_span_is_equally_probable() -> None:
     assert chisquare(list(found.values())).pvalue > LEVEL
 
 
+@pytest.mark.parametrize("mean_length", [0.0, 1e-9, float("nan"), float("inf")])
+def test_spans_that_would_never_fill_their_share_are_refused(mean_length: float) -> None:
+    with pytest.raises(ConfigError, match="mean_length must be a number of at least"):
+        bart.infill_text(numbers(4), MASK, RowKey(0), mean_length=mean_length)
+
+
 def test_orders_and_rotations_are_equally_probable_and_lose_nothing() -> None:
     sentences = [[0], [1, 2], [3, 4, 5]]
     orders: Counter[tuple[int, ...]] = Counter()
