@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from encoder_engine.cli.common import print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ def run_and_print(
 ) -> None:
     """Run each combination of ``--sweep`` with each seed; print a table, or lines of JSON.
 
-    Raises :class:`ConfigError` under torchrun.
+    Raises :class:`ConfigError` under torchrun, and :class:`NonFiniteLossError` if all diverge.
     """
-    from encoder_engine.errors import ConfigError
+    from encoder_engine.errors import ConfigError, NonFiniteLossError
     from encoder_engine.training.sweeps import read_sweep, run_sweep, sweep_table
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -37,6 +39,12 @@ def run_and_print(
         for cell in cells:
             intervals = {name: found._asdict() for name, found in cell.intervals.items()}
             scores = {"scores": cell.scores, "intervals": intervals}
-            print_json({"settings": cell.settings, **scores})
+            print_json({"settings": cell.settings, **scores, "diverged": cell.diverged})
     elif not options["quiet"]:
         print_table(sweep_table(cells, digits))
+    for cell in cells:
+        if cell.diverged is not None:
+            named = ", ".join(f"{key}={value}" for key, value in cell.settings.items())
+            click.echo(f"warning: {named or 'a run'}: {cell.diverged}", err=True)
+    if all(cell.diverged is not None for cell in cells):
+        raise NonFiniteLossError("every run of the sweep diverged; lower optimizer.learning_rate")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, NonFiniteLossError
 from encoder_engine.files import write_atomically
 from encoder_engine.metrics.intervals import Interval, seed_interval
 
@@ -33,11 +33,14 @@ class SweepCell:
 
     ``settings``: values by key, such as ``{"run.steps": "100"}``.
     ``scores``: means over the seeds; ``intervals``: their t intervals, empty for a single seed.
+    ``diverged``: the message of the first run whose loss was not finite, if any: then there are no
+    scores.
     """
 
     settings: dict[str, str]
     scores: dict[str, float]
     intervals: dict[str, Interval]
+    diverged: str | None = None
 
 
 def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
@@ -67,7 +70,8 @@ def run_sweep(
     """Run every combination with every seed, and write ``sweep.json``.
 
     ``run``: takes settings ``key=value``, the number of the seed from 0, and the run's folder;
-    returns the run's scores.
+    returns the run's scores. A combination of which a run diverges has no scores, and the others
+    are run all the same.
     Raises :class:`ConfigError` if two combinations would get the same folder name, or one a name
     that is too long for a file system.
     """
@@ -88,10 +92,16 @@ def run_sweep(
     for name, settings in zip(names, combinations, strict=True):
         given = [f"{key}={value}" for key, value in settings.items()]
         folder = directory / name if name else directory
-        scores = [
-            dict(run(given, seed, folder / f"seed-{seed}" if num_seeds > 1 else folder))
-            for seed in range(num_seeds)
-        ]
+        try:
+            scores = [
+                dict(run(given, seed, folder / f"seed-{seed}" if num_seeds > 1 else folder))
+                for seed in range(num_seeds)
+            ]
+        except NonFiniteLossError as error:
+            cells.append(
+                SweepCell(settings=dict(settings), scores={}, intervals={}, diverged=str(error))
+            )
+            continue
         intervals = summarise_seeds(folder, scores) if num_seeds > 1 else {}
         means = {key: found.mean for key, found in intervals.items()} or scores[0]
         cells.append(SweepCell(settings=dict(settings), scores=means, intervals=intervals))
@@ -100,6 +110,7 @@ def run_sweep(
             "settings": cell.settings,
             "scores": cell.scores,
             "intervals": {key: found._asdict() for key, found in cell.intervals.items()},
+            "diverged": cell.diverged,
         }
         for cell in cells
     ]

@@ -222,3 +222,6 @@ def test_a_sweep_prints_the_table_of_its_combinations(
     header, *rows = shown.out.splitlines()
     assert header.startswith("batch.examples  ")
     assert len(rows) == 2
+    place = command.index("--dev")
+    assert main([*command[:place], *command[place + 2 :]]) == 1
+    assert "name their files by --dev" in capsys.readouterr().err

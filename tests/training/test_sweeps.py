@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import t
 
 from encoder_engine.cli import main
-from encoder_engine.errors import ConfigError
+from encoder_engine.cli.sweeping import run_and_print
+from encoder_engine.errors import ConfigError, NonFiniteLossError
 from encoder_engine.training.log import read_log
 from encoder_engine.training.sweeps import read_sweep, run_sweep, sweep_table
 from tests.training.runs import CONFIG
@@ -60,6 +61,30 @@ def test_means_and_intervals_are_over_the_seeds_of_a_combination(tmp_path: Path)
         run_sweep(tmp_path, read_sweep(["k=a/b,a:b"]), 1, run)
     with pytest.raises(ConfigError, match="a name of 302 bytes"):
         run_sweep(tmp_path, read_sweep([f"k={'a' * 300}"]), 1, run)
+
+
+def test_a_combination_that_diverges_leaves_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
+        folder.mkdir(parents=True, exist_ok=True)
+        if settings == ["rate=9"] and seed == 1:
+            raise NonFiniteLossError("the loss is nan at step 3")
+        return {"loss": 1.0 + seed}
+
+    options = {"seeds": 2, "as_json": False, "quiet": False}
+    run_and_print(run, str(tmp_path), {**options, "sweep": ("rate=9,1",)}, digits=1)
+    shown = capsys.readouterr()
+    assert [line.split()[:2] for line in shown.out.splitlines()] == [
+        ["rate", "loss"],
+        ["9", "-"],
+        ["1", "1.5"],
+    ]
+    assert shown.err == "warning: rate=9: the loss is nan at step 3\n"
+    rows = json.loads((tmp_path / "sweep.json").read_text())["rows"]
+    assert [row["diverged"] for row in rows] == ["the loss is nan at step 3", None]
+    with pytest.raises(NonFiniteLossError, match="every run of the sweep diverged"):
+        run_and_print(run, str(tmp_path), {**options, "sweep": ("rate=9",)}, digits=1)
 
 
 @pytest.mark.slow

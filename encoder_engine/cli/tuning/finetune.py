@@ -117,7 +117,11 @@ def _sweep(
     watch: Callable[[Progress], None] | None,
 ) -> None:
     """Train a model for each combination of settings and each seed, and print the table."""
+    from encoder_engine.errors import ConfigError
     from encoder_engine.finetuning.run import FineTuner
+
+    if not read([]).data.dev:
+        raise ConfigError("a sweep compares scores of dev rows; name their files by --dev")
 
     def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
         recipe = read(settings)
