@@ -71,6 +71,7 @@ ELECTRA = [
     "model.config.embedding_size=12",
     "objectives.generator.intermediate_size=8",
 ]
+RETROMAE = ["data.form=sentences", "objectives.decoder_mask_probability=0.5"]
 
 
 @pytest.mark.exhaustive
@@ -80,6 +81,8 @@ ELECTRA = [
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=stable_adamw", *DROPOUT],
         ["run.sharding=none", "run.ema=0.9", *ELECTRA],
+        ["run.sharding=none", *RETROMAE],
+        ["run.sharding=full", *RETROMAE],
     ],
     ids=" ".join,
 )
