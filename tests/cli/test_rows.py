@@ -104,7 +104,12 @@ def test_the_sentences_of_a_text_keep_its_tokens(name: str, tmp_path: Path) -> N
     # A vocabulary of bytes writes the space between sentences, which was lost.
     save_tokenizer(name, tmp_path)
     tokenizer = Tokenizer.from_pretrained(tmp_path)
-    for text in (*TEXTS, " The text.\n\n A query?  The row. ", "The a."):
+    for text in (
+        *TEXTS,
+        " The text.\n\n A query?  The row. ",
+        "The a.",
+        "\u00fc\u4e2d\U0001f642. \U0001f642 a.",
+    ):
         found = encode_sentences(tokenizer, text)
         whole = tokenizer.encode(text, add_special_tokens=False).tolist()
         assert [number for sentence in found for number in sentence] == whole
