@@ -207,7 +207,7 @@ class BodyReader:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._reserved -= size
-            else:
+            elif entry in self._waiting:
                 self._waiting.remove(entry)
             self._wake()
             raise
@@ -215,6 +215,10 @@ class BodyReader:
     def _wake(self) -> None:
         while self._waiting:
             size, turn = self._waiting[0]
+            if turn.done():
+                # Cancelled in this pass of the loop: its request has not run since.
+                self._waiting.popleft()
+                continue
             if self._reserved + size > self._limits.max_bodies_bytes:
                 return
             self._waiting.popleft()
