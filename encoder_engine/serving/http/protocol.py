@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from encoder_engine.serving.http.disconnect import EXTENSION, Listener
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -167,6 +169,9 @@ class _Timed:
         for cycle in self._cycles():
             cycle.disconnected = True
             cycle.message_event.set()
+            listener = cycle.scope.get("extensions", {}).get(EXTENSION)
+            if listener is not None:
+                listener.tell()
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -322,6 +327,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             self._running = cycle
+            cycle.scope["extensions"] = {EXTENSION: Listener()}
             super()._start_asgi_task(cycle, app)
 
         def _cycles(self) -> list[Any]:
