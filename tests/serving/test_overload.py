@@ -89,13 +89,14 @@ def test_a_full_queue_refuses_requests_unread(
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_client_that_disconnects_cancels_its_request(listens: bool) -> None:
     async def run() -> None:
-        listener, gone = Listener(), asyncio.Event()
+        listener, gone = Listener(lambda: True), asyncio.Event()
 
         async def receive() -> dict[str, str]:
             await gone.wait()
             return {"type": "http.disconnect"}
 
         watch = Watch({"extensions": {EXTENSION: listener}} if listens else {}, receive)
+        assert watch.arrived == listens
 
         async def work() -> None:
             watch.start()

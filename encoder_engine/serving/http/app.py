@@ -237,7 +237,7 @@ class App:
                     check_content_type(headers)
                     if route.computes:
                         self.service.admission.check_queue()
-                    async with self._bodies.body(receive, headers) as body:
+                    async with self._bodies.body(receive, headers, watch.arrived) as body:
                         watch.start()
                         reply = await route.endpoint(body, context)
                         del body

@@ -327,7 +327,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             self._running = cycle
-            cycle.scope["extensions"] = {EXTENSION: Listener()}
+            cycle.scope["extensions"] = {EXTENSION: Listener(lambda: not cycle.more_body)}
             super()._start_asgi_task(cycle, app)
 
         def _cycles(self) -> list[Any]:
