@@ -129,6 +129,12 @@ def test_files_of_others_are_kept(run: Run, tmp_path: Path) -> None:
     dropped.write_text("mine")
     assert run("clean", source, "-o", output, "--dropped", dropped).code == 1
     assert dropped.read_text() == "mine"
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "in.jsonl").write_text('{"text": "another text"}\n')
+    both = tmp_path / "both.jsonl"
+    assert run("clean", source, tmp_path / "more" / "in.jsonl", "-o", both).code == 0
+    page = run("card", tmp_path / "both.jsonl.manifest.json").output
+    assert page.count("in.jsonl") == 2
     # A lone surrogate of another column stays the escape that it was.
     assert run("clean", source, "-o", output).code == 0
     assert output.read_text() == content.splitlines(keepends=True)[0]
