@@ -19,6 +19,9 @@ __all__ = ["Admission"]
 
 # The longest queue, in seconds of computing, where max_queue_tokens is not given.
 QUEUE_SECONDS = 10.0
+# A queue with this share of max_queue_tokens is full. Above it most requests would be read and
+# tokenized only to be refused.
+FULL_SHARE = 0.95
 
 
 class Admission:
@@ -45,9 +48,7 @@ class Admission:
         where too many bytes are queued, and :class:`InputError` for more than the limit alone.
         """
         most = self._options.max_queue_bytes
-        if self.closed:
-            self._signals.rejected["draining"] += 1
-            raise DrainingError("the service is shutting down; send the request to another one")
+        self._check_open()
         if num_bytes > most:
             raise InputError(
                 f"the request's texts have {num_bytes} bytes; the limit is {most}: split it"
@@ -96,27 +97,52 @@ class Admission:
         finally:
             self.answer_bytes -= num_bytes
 
+    def check_queue(self) -> None:
+        """Refuse a request of any size where the queue is full: nothing of it need be read.
+
+        Raises :class:`DrainingError` while the service is shutting down, and
+        :class:`OverloadedError`.
+        """
+        self._check_open()
+        scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
+        if not scheduler.num_texts:
+            return
+        if most is not None:
+            if scheduler.num_tokens >= FULL_SHARE * most:
+                raise self._too_many_tokens(most)
+            return
+        wait = self._dispatcher.wait_seconds()
+        if wait > QUEUE_SECONDS:
+            raise self.overloaded(
+                f"the queue needs about {wait:.1f} s; the limit is {QUEUE_SECONDS:g} s"
+            )
+
     def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
         """Refuse a request that would wait too long; an idle service accepts every request.
 
         seconds: the time left until the request's deadline.
         """
-        scheduler = self._dispatcher.scheduler
+        self.check_queue()
+        scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
             return
-        most = self._options.max_queue_tokens
         if most is not None and scheduler.num_tokens + num_tokens > most:
-            raise self.overloaded(f"{scheduler.num_tokens} tokens are queued; the limit is {most}")
+            raise self._too_many_tokens(most)
         wait = self._dispatcher.wait_seconds()
-        if most is None and wait > QUEUE_SECONDS:
-            raise self.overloaded(
-                f"the queue needs about {wait:.1f} s; the limit is {QUEUE_SECONDS:g} s"
-            )
         if wait + self._dispatcher.seconds(model, cost) > seconds:
             raise self.overloaded(
                 f"the queue needs about {wait:.1f} s, but the request's deadline is in {seconds:g} "
                 "s"
             )
+
+    def _check_open(self) -> None:
+        if self.closed:
+            self._signals.rejected["draining"] += 1
+            raise DrainingError("the service is shutting down; send the request to another one")
+
+    def _too_many_tokens(self, most: int) -> OverloadedError:
+        queued = self._dispatcher.scheduler.num_tokens
+        return self.overloaded(f"{queued} tokens are queued; the limit is {most}")
 
     def overloaded(self, reason: str) -> OverloadedError:
         """Count a refusal, and return its error with the time after which to try again."""

@@ -141,6 +141,9 @@ class Scheduler:
 
     def remove(self, request: Waiting) -> None:
         """Drop the texts of a request that are in no batch yet."""
+        if not request.num_waiting:
+            # Most requests: a search would pass all that wait of the same client.
+            return
         name = (request.flow, request.priority)
         flow = self._flows.get(name)
         if flow is None or request not in flow.requests:

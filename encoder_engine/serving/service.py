@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -28,7 +27,7 @@ from encoder_engine.serving.signals import Signals
 from encoder_engine.serving.threads import shared_threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from types import TracebackType
 
     from encoder_engine.serving.models import Prepared
@@ -260,7 +259,7 @@ class Service:
         """
         seconds = self.options.timeout if timeout is None else timeout
         with self.admission.call(num_bytes), self.admission.answer(answer_bytes):
-            async with self._deadline(seconds):
+            async with _Deadline(seconds, self.signals):
                 return await self._in_pool(work)
 
     async def _call(
@@ -286,7 +285,7 @@ class Service:
             # The queue may be full already: a refusal then costs no tokenizing.
             self.admission.check_wait(served.name, 0.0, 0, seconds)
             try:
-                async with self._deadline(seconds):
+                async with _Deadline(seconds, self.signals):
                     prepared = await self._prepare(served, task, texts, options, num_bytes)
                     tokenized = time.monotonic()
                     request = self._request(served, task, prepared, priority, client)
@@ -301,22 +300,6 @@ class Service:
                 stage = "tokenize" if request is None else request.stage
                 self.signals.cancelled[stage] += 1
                 raise
-
-    @asynccontextmanager
-    async def _deadline(self, seconds: float) -> AsyncIterator[None]:
-        """Raise :class:`DeadlineError` after so many seconds; other timeouts pass through."""
-        timer = asyncio.timeout(seconds)
-        try:
-            async with timer:
-                yield
-        except TimeoutError:
-            if not timer.expired():
-                raise
-            self.signals.rejected["deadline"] += 1
-            raise DeadlineError(
-                f"the request was not computed within {seconds:g} seconds; try again later, send "
-                "fewer texts, or allow more time"
-            ) from None
 
     def _check(self, texts: Sequence[Text], priority: int) -> None:
         if isinstance(texts, str):
@@ -391,6 +374,35 @@ class Service:
         finally:
             self.dispatcher.scheduler.remove(request)
             self._requests.discard(request)
+
+
+class _Deadline:
+    """Raises :class:`DeadlineError` after so many seconds; other timeouts pass through.
+
+    A class: every request has one, and a generator takes half as long again.
+    """
+
+    def __init__(self, seconds: float, signals: Signals) -> None:
+        self._seconds, self._signals = seconds, signals
+        self._timer = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timer.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._timer.__aexit__(kind, error, trace)
+        except TimeoutError:
+            self._signals.rejected["deadline"] += 1
+            raise DeadlineError(
+                f"the request was not computed within {self._seconds:g} seconds; try again later, "
+                "send fewer texts, or allow more time"
+            ) from None
 
 
 def _ended() -> DrainingError:

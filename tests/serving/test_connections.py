@@ -148,6 +148,54 @@ def test_headers_that_never_end_are_refused_while_they_arrive(server: Server) ->
         assert drain(connection)[:12] in (b"HTTP/1.1 431", b"")
 
 
+def test_headers_within_the_limit_are_taken_however_they_arrive(server: Server) -> None:
+    head = HEAD.replace(b"host:", b"x-note: " + b"a" * 9000 + b"\r\nx-more: b\r\nhost:")
+    with connect(server) as connection:
+        connection.sendall(head[:9200])
+        time.sleep(0.05)
+        connection.sendall(head[9200:] + BODY)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    # A large body, and in the same bytes the beginning of the next request.
+    body = json.dumps({"inputs": "the row " * 2500}).encode()
+    large = HEAD.replace(b"length: %d" % len(BODY), b"length: %d" % len(body)) + body
+    last = HEAD.replace(b"host:", b"connection: close\r\nhost:") + BODY
+    with connect(server) as connection:
+        connection.sendall(large + last[:20])
+        time.sleep(0.05)
+        connection.sendall(last[20:])
+        assert drain(connection).count(b"HTTP/1.1 200 OK") == 2
+
+
+def chunked(trailers: bytes) -> bytes:
+    """Return a request in chunks up to its trailers."""
+    size = b"content-length: %d" % len(BODY)
+    head = HEAD.replace(size, b"transfer-encoding: chunked")
+    return head + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY) + trailers
+
+
+def test_trailers_are_no_headers(server: Server) -> None:
+    with connect(server) as connection:
+        connection.sendall(chunked(b"x-request-id: trailer\r\n\r\n"))
+        found = connection.recv(65_536)
+    assert found.startswith(b"HTTP/1.1 200")
+    assert b"x-request-id: trailer" not in found
+
+
+def test_trailers_that_never_end_are_refused_while_they_arrive(server: Server) -> None:
+    with connect(server) as connection:
+        connection.sendall(chunked(b"x: "))
+        time.sleep(0.05)
+        sent = 0
+        try:
+            for _ in range(400):
+                sent += connection.send(b"a" * 65_536)
+        except ConnectionError:
+            pass
+        assert drain(connection)[:12] in (b"HTTP/1.1 431", b"")
+    assert sent < 400 * 65_536
+    assert works(server)
+
+
 def test_slow_headers_and_bodies_end(server: Server) -> None:
     start = time.monotonic()
     with connect(server) as connection:

@@ -23,7 +23,7 @@ PARENT = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 
 
 def test_requests_are_spans_in_their_callers_traces(
-    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
     sdk: Any = import_module("opentelemetry.sdk.trace")
@@ -33,8 +33,9 @@ def test_requests_are_spans_in_their_callers_traces(
     provider = sdk.TracerProvider()
     provider.add_span_processor(export.SimpleSpanProcessor(exporter))
     trace: Any = import_module("opentelemetry.trace")
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     keys, headers = Keys.read("me:secret\n"), PARENT | {"authorization": "secret"}
+    headers |= {"tracestate": f"{CANARY} = a", "baggage": f"{CANARY};;,{CANARY}"}
     with (
         Server(Service({"tiny": tiny}), keys=keys) as server,
         httpx.Client(base_url=server.url, headers=headers) as client,
@@ -51,6 +52,20 @@ def test_requests_are_spans_in_their_callers_traces(
     assert (right["encoder_engine.client"], right["encoder_engine.request_id"]) == ("me", "mine")
     assert (wrong["http.response.status_code"], wrong["error.type"]) == (422, "invalid")
     assert not any(CANARY in span.to_json().lower() for span in spans)
+    assert CANARY not in caplog.text
+
+
+def test_the_state_of_a_callers_trace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
+    sdk: Any = import_module("opentelemetry.sdk.trace")
+    trace: Any = import_module("opentelemetry.trace")
+    headers = {name.encode(): value.encode() for name, value in PARENT.items()}
+    headers[b"tracestate"] = b"a=b, vendor@one=c d"
+    assert tracing.Tracing().begin(headers) is None
+    provider = sdk.TracerProvider()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    span = tracing.Tracing().begin(headers)
+    assert dict(span.get_span_context().trace_state) == {"a": "b", "vendor@one": "c d"}
 
 
 def test_nothing_is_traced_without_the_api(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,12 @@ def _cleaned(path: Path) -> Facts:
     counts = value.get("counts", {})
     if "read" not in counts:
         raise InputError(f"{path} is no manifest of clean: it has no counts of texts")
+    # Files of several folders may share a name.
     files = {
-        one["name"]: "size unknown" if one["bytes"] is None else f"{one['bytes']:,} bytes"
-        for one in value["inputs"]
+        f"{number}. {one['name']}": "size unknown"
+        if one["bytes"] is None
+        else f"{one['bytes']:,} bytes"
+        for number, one in enumerate(value["inputs"], 1)
     }
     numbers = {name: counts[name] for name in ("read", "kept", "characters", "with_personal")}
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from encoder_engine.cli.common import (
     print_facts,
     print_json,
 )
-from encoder_engine.files import PendingFile, check_apart, write_atomically
+from encoder_engine.files import PendingFile, check_apart, check_target, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,26 +94,31 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         raise click.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
     if options["cosine"] != COSINE and not options["semantic"]:
         raise click.UsageError("--cosine compares vectors: name their model with --semantic")
-    check_apart([target], [Path(name) for name in inputs])
+    named = [target, *([Path(options["dropped"])] if options["dropped"] else [])]
+    if len({path.absolute() for path in named}) < len(named):
+        raise click.UsageError(f"--output and --dropped are both {output}; name another file")
+    check_apart(named, [Path(name) for name in inputs])
+    for path in named:
+        check_target(path, overwrite=options["overwrite"])
     cleaner = _cleaner(options)
-    pending = PendingFile(target, overwrite=options["overwrite"])
-    digest, dropped, due = hashlib.sha256(), [], line_due()
-    try:
+    digest, due = hashlib.sha256(), line_due()
+    with ExitStack() as stack:
+        files: list[PendingFile] = []
+        for path in named:
+            files.append(PendingFile(path, overwrite=options["overwrite"]))
+            stack.callback(files[-1].discard)
         for records, found in _windows(inputs, options["column"], cleaner):
-            lines = "".join(
+            lines = b"".join(
                 _line(r, c, options["column"]) for r, c in zip(records, found, strict=True)
             )
-            pending.stream.write(lines.encode())
-            digest.update(lines.encode())
-            if options["dropped"]:
-                dropped += _dropped(cleaner.counts.read - len(found), found)
+            files[0].stream.write(lines)
+            digest.update(lines)
+            for pending in files[1:]:
+                pending.stream.writelines(_dropped(cleaner.counts.read - len(found), found))
             if due():
                 click.echo(f"Cleaning  {count(cleaner.counts.read)} texts", err=True)
-        pending.publish()
-    finally:
-        pending.discard()
-    if options["dropped"]:
-        write_atomically(Path(options["dropped"]), "".join(dropped).encode())
+        for pending in files:
+            pending.publish()
     manifest = {
         "format": FORMAT,
         "version": engine_version(),
@@ -138,14 +144,17 @@ def _cleaner(options: dict[str, Any]) -> Cleaner:
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 
-    languages = tuple(options["languages"].split(",")) if options["languages"] else ()
+    named = (options["languages"] or "").split(",")
+    languages = tuple(name.strip() for name in named if name.strip())
     encode = label = None
     if options["semantic"]:
         from encoder_engine.embedding.any_model import load_dense
 
         encode = load_dense(options["semantic"], device=options["device"]).encode
     if options["label_languages"] or languages:
-        label = LanguageLabeller().label
+        labeller = LanguageLabeller()
+        labeller.check(languages)
+        label = labeller.label
     settings = CleanSettings(
         exact=not options["keep_exact"],
         near=options["near"] or None,
@@ -169,21 +178,25 @@ def _windows(
         yield window, cleaner.clean([record.text(column) for record in window])
 
 
-def _line(record: Record, cleaned: Cleaned, column: str) -> str:
+def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
     if cleaned.text is None:
-        return ""
+        return b""
     values = {**record.values, column: cleaned.text}
     if cleaned.language is not None:
         values["language"] = cleaned.language
-    return json.dumps(values, ensure_ascii=False, default=str) + "\n"
+    try:
+        line = json.dumps(values, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        # A lone surrogate in another column: it stays the escape that it was.
+        line = json.dumps(values, default=str).encode()
+    return line + b"\n"
 
 
-def _dropped(first: int, found: list[Cleaned]) -> list[str]:
-    return [
-        json.dumps({"row": first + n, "reason": one.reason, "original": one.original}) + "\n"
-        for n, one in enumerate(found)
-        if one.text is None
-    ]
+def _dropped(first: int, found: list[Cleaned]) -> Iterator[bytes]:
+    for number, one in enumerate(found, first):
+        if one.text is None:
+            row = {"row": number, "reason": one.reason, "original": one.original}
+            yield json.dumps(row).encode() + b"\n"
 
 
 def _described(name: str) -> dict[str, Any]:

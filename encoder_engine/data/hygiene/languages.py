@@ -34,12 +34,16 @@ class LanguageLabeller:
                 "labelling languages", library="py3langid", extra="clean"
             ) from None
         self._identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        known = set(self._identifier.labels)
-        unknown = sorted(set(among) - known)
-        if unknown:
-            raise InputError(f"no language {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        self.check(among)
         if among:
             self._identifier.set_languages(list(among))
+
+    def check(self, languages: Sequence[str]) -> None:
+        """Raise :class:`InputError` for a language that no text is ever labelled with."""
+        known = set(self._identifier.labels)
+        unknown = sorted(set(languages) - known)
+        if unknown:
+            raise InputError(f"no language {unknown[0]!r}; there are {', '.join(sorted(known))}")
 
     def label(self, text: str) -> Language:
         """Return the most probable language of a text."""

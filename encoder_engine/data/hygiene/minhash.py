@@ -139,7 +139,7 @@ class NearDuplicates:
             other = self._kept[place]
             least, most = sorted((len(shingles), len(other)))
             # The similarity is at most the ratio of the sizes.
-            if least < self.threshold * most:
+            if least / most < self.threshold:
                 continue
             self.num_compared += 1
             if jaccard(shingles, other) >= self.threshold:

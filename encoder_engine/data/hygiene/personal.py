@@ -17,11 +17,16 @@ __all__ = ["HOOKS", "Hook", "find_personal", "mask_personal"]
 
 
 class Hook(NamedTuple):
-    """A kind of personal data: its name, its pattern, and a check of what the pattern finds."""
+    """A kind of personal data: its name, its pattern, and a check of what the pattern finds.
+
+    by_groups: where the check fails, the last group after a space is left out, and the rest checked
+    again: a word after the number may have the form of a group.
+    """
 
     kind: str
     pattern: re.Pattern[str]
     check: Callable[[str], bool]
+    by_groups: bool = False
 
 
 def _always(_: str) -> bool:
@@ -58,7 +63,12 @@ HOOKS: tuple[Hook, ...] = (
         re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}\b"),
         _always,
     ),
-    Hook("iban", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"), _iban),
+    Hook(
+        "iban",
+        re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
+        _iban,
+        True,
+    ),
     Hook(
         "card",
         re.compile(
@@ -77,7 +87,9 @@ HOOKS: tuple[Hook, ...] = (
         "phone",
         # International; (415) 555-2671 and 415-555-2671; 030 1234567.
         re.compile(
-            r"(?<![\w.,:/-])(?:(?:\+|00)[1-9]\d{0,2}(?:[ .-]?\(?\d{1,5}\)?){2,6}"
+            # A group begins at a separator or a parenthesis: another split of a run of digits is
+            # no other match, and is not tried.
+            r"(?<![\w.,:/-])(?:(?:\+|00)[1-9]\d{0,14}(?:(?:[ .-]?\(|[ .-]|(?<=\)))\d{1,14}\)?){0,6}"
             r"|(?:\(\d{3}\) ?|\d{3}([ .-]))\d{3}[ .-]\d{4}"
             r"|\(?0\d{2,4}\)?[ /-]\d{4,8})(?![\w/:-]|[.,]\d)"
         ),
@@ -92,10 +104,14 @@ def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counte
     for hook in hooks:
 
         def replaced(match: re.Match[str], hook: Hook = hook) -> str:
-            if not hook.check(match.group()):
-                return match.group()
+            found, rest = match.group(), ""
+            while not hook.check(found):
+                shorter, space, group = found.rpartition(" ")
+                if not (hook.by_groups and space):
+                    return match.group()
+                found, rest = shorter, f" {group}{rest}"
             counts[hook.kind] += 1
-            return f"<{hook.kind}>"
+            return f"<{hook.kind}>{rest}"
 
         text = hook.pattern.sub(replaced, text)
     return text, counts

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from encoder_engine.serving.http import cohere, openai, tei, tokens
 from encoder_engine.serving.http.access import AccessLog, Entry
 from encoder_engine.serving.http.context import Context, decode
+from encoder_engine.serving.http.disconnect import Watch
 from encoder_engine.serving.http.faults import Fault, RequestError, describe
 from encoder_engine.serving.http.guard import (
     REQUEST_ID,
@@ -65,6 +66,8 @@ EXPOSED_HEADERS = (
 CLIENT_GONE = 499
 # Ids of requests: random for each process, and counted; a random one each takes 5 us.
 _PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
+# Routes that need the tokenizer alone.
+TOKENIZER_PATHS = ("/tokenize", "/decode")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -72,6 +75,7 @@ class Route(NamedTuple):
     """An endpoint, and how its errors are written.
 
     reads: it takes a body.
+    computes: a model computes its answer, so that it is refused unread while the queue is full.
     open: it takes no key.
     probe: it takes any Host; Kubernetes sends the address of the pod.
     """
@@ -79,6 +83,7 @@ class Route(NamedTuple):
     endpoint: Endpoint
     face: Face
     reads: bool = True
+    computes: bool = False
     open: bool = False
     probe: bool = False
 
@@ -161,7 +166,10 @@ class App:
             "/": (_own_task, "tei"),
             "/invocations": (_own_task, "tei"),
         }
-        found = {("POST", path): Route(*pair) for path, pair in posts.items()}
+        found = {
+            ("POST", path): Route(*pair, computes=path not in TOKENIZER_PATHS)
+            for path, pair in posts.items()
+        }
         gets: dict[str, tuple[Endpoint, Face]] = {
             "/v1/models": (openai.models, "openai"),
             "/info": (tei.info, "tei"),
@@ -217,7 +225,7 @@ class App:
         route = self.routes.get((method, scope["path"]))
         caller = Caller("", "")
         kind, status = "ok", 200
-        watch = _Watch(receive)
+        watch = Watch(scope, receive)
         span = self._tracing.begin(headers)
         try:
             try:
@@ -227,7 +235,9 @@ class App:
                 assert route is not None
                 if route.reads:
                     check_content_type(headers)
-                    async with self._bodies.body(receive, headers) as body:
+                    if route.computes:
+                        self.service.admission.check_queue()
+                    async with self._bodies.body(receive, headers, watch.arrived) as body:
                         watch.start()
                         reply = await route.endpoint(body, context)
                         del body
@@ -318,32 +328,6 @@ class App:
         name = None if route.open else self._keys.name_of(headers)
         peer = scope.get("client")
         return Caller(name or "", name or ("local" if peer is None else f"{peer[0]}:{peer[1]}"))
-
-
-class _Watch:
-    """Cancels the task of a request when its client goes away."""
-
-    def __init__(self, receive: Any) -> None:
-        self._receive = receive
-        self._task: asyncio.Task[None] | None = None
-        self.gone = False
-
-    def start(self) -> None:
-        """Begin to watch; the body must have been read."""
-        owner = asyncio.current_task()
-        assert owner is not None
-        self._task = asyncio.get_running_loop().create_task(self._watch(owner))
-
-    def stop(self) -> None:
-        """End watching."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _watch(self, owner: asyncio.Task[Any]) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        owner.cancel()
 
 
 class _RerankKeys(Struct):

@@ -48,7 +48,9 @@ class Context(NamedTuple):
 
     def options(self, *, truncate: bool | None, **given: Any) -> CallOptions:
         """Return the options of a call; ``truncate`` None: the server's."""
-        return CallOptions(refuses_long=None if truncate is None else not truncate, **given)
+        if truncate is None:
+            truncate = self.service.options.truncation == "cut"
+        return CallOptions(refuses_long=not truncate, **given)
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:

@@ -158,9 +158,12 @@ class BodyReader:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def body(self, receive: Any, headers: Headers) -> AsyncIterator[bytes]:
+    async def body(
+        self, receive: Any, headers: Headers, arrived: bool = False
+    ) -> AsyncIterator[bytes]:
         """Read a body, whose bytes count until the end of the block.
 
+        arrived: the whole body is there, and is read without a deadline.
         Raises :class:`RequestError` where it is too large or too slow, or where others leave no
         room for it in time.
         """
@@ -179,8 +182,11 @@ class BodyReader:
                 raise RequestError("busy", reason) from None
         try:
             try:
-                async with asyncio.timeout(seconds):
+                if arrived:
                     body = await _read(receive, most)
+                else:
+                    async with asyncio.timeout(seconds):
+                        body = await _read(receive, most)
             except TimeoutError:
                 raise RequestError(
                     "slow_body", f"the body did not arrive within {seconds:g} seconds"
@@ -207,7 +213,7 @@ class BodyReader:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._reserved -= size
-            else:
+            elif entry in self._waiting:
                 self._waiting.remove(entry)
             self._wake()
             raise
@@ -215,6 +221,10 @@ class BodyReader:
     def _wake(self) -> None:
         while self._waiting:
             size, turn = self._waiting[0]
+            if turn.done():
+                # Cancelled in this pass of the loop: its request has not run since.
+                self._waiting.popleft()
+                continue
             if self._reserved + size > self._limits.max_bodies_bytes:
                 return
             self._waiting.popleft()

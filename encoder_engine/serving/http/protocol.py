@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from encoder_engine.serving.http.disconnect import EXTENSION, Listener
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -167,6 +169,9 @@ class _Timed:
         for cycle in self._cycles():
             cycle.disconnected = True
             cycle.message_event.set()
+            listener = cycle.scope.get("extensions", {}).get(EXTENSION)
+            if listener is not None:
+                listener.tell()
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -218,16 +223,22 @@ def _httptools_class() -> type[asyncio.Protocol]:
         """Counts the bytes and the number of headers, also while they arrive."""
 
         _in_headers = _too_large = _upgrading = False
-        _num_bytes = _num_headers = 0
+        # Bytes of the fields that are complete, and of the line that has not ended.
+        _num_bytes = _line_bytes = 0
+        # Whether the last bytes that came have a part of a body.
+        _with_body = False
         _running: Any = None
         _refuse_with: Callable[[Callable[[], None]], None]
 
         def data_received(self, data: bytes) -> None:
             self._unset_keepalive_if_required()
+            self._with_body = False
             self._parse(data)
-            if self._in_headers and not self.transport.is_closing():
-                self._num_bytes += len(data)
-                if self._num_bytes > HEADER_BYTES:
+            if not self._with_body and not self.transport.is_closing():
+                # Headers, or the trailers of a body in chunks.
+                end = data.rfind(b"\n") + 1
+                self._line_bytes = len(data) - end + (0 if end else self._line_bytes)
+                if self._num_bytes + self._line_bytes > HEADER_BYTES:
                     self._refuse()
 
         def _parse(self, data: bytes) -> None:
@@ -256,16 +267,17 @@ def _httptools_class() -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._in_headers, self._num_bytes, self._num_headers = True, 0, 0
+            self._in_headers, self._num_bytes, self._line_bytes = True, 0, 0
 
         def on_url(self, url: bytes) -> None:
             self._check(len(url))
             super().on_url(url)
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            self._num_headers += 1
             self._check(len(name) + len(value))
-            super().on_header(name, value)
+            # Trailers are no headers (RFC 9110, section 6.5.1).
+            if self._in_headers:
+                super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             self._in_headers = False
@@ -273,6 +285,10 @@ def _httptools_class() -> type[asyncio.Protocol]:
             self._upgrading = self.parser.should_upgrade() and not connects
             if not self._upgrading:
                 super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._with_body = True
+            super().on_body(body)
 
         def on_message_complete(self) -> None:
             if not self._upgrading:
@@ -298,7 +314,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
         def _check(self, num_bytes: int) -> None:
             """Stop the parser, which then calls :meth:`send_400_response`."""
             self._num_bytes += num_bytes
-            if self._num_bytes > HEADER_BYTES or self._num_headers > MOST_HEADERS:
+            if self._num_bytes > HEADER_BYTES or len(self.headers) >= MOST_HEADERS:
                 self._too_large = True
                 raise ValueError("headers too large")
 
@@ -311,6 +327,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             self._running = cycle
+            cycle.scope["extensions"] = {EXTENSION: Listener(lambda: not cycle.more_body)}
             super()._start_asgi_task(cycle, app)
 
         def _cycles(self) -> list[Any]:

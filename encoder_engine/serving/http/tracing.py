@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracing"]
 
-_CARRIED = ("traceparent", "tracestate", "baggage")
+# The caller's trace. Baggage is not read: nothing is sent on, and the API logs what is malformed of
+# it, which are the caller's words. Malformed states are left out for the same reason.
+_TRACEPARENT, _TRACESTATE = b"traceparent", b"tracestate"
+_KEY = rb"[a-z0-9][a-z0-9_*/-]{0,240}(?:@[a-z][a-z0-9_*/-]{0,13})?"
+_VALUE = rb"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+_MEMBER = re.compile(rb"%b=%b" % (_KEY, _VALUE))
 
 
 class Tracing:
@@ -31,14 +37,17 @@ class Tracing:
             self._tracer = self._trace.get_tracer("encoder_engine.serving")
 
     def begin(self, headers: Headers) -> Any:
-        """Begin the span of a request in its caller's trace; None if the API is not installed."""
-        if self._trace is None:
+        """Begin the span of a request in its caller's trace; None if nothing records it."""
+        if self._trace is None or isinstance(
+            self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider
+        ):
             return None
-        carried = {
-            name: headers[name.encode()].decode("latin-1")
-            for name in _CARRIED
-            if name.encode() in headers
-        }
+        carried = {}
+        if _TRACEPARENT in headers:
+            carried["traceparent"] = headers[_TRACEPARENT].decode("latin-1")
+        state = headers.get(_TRACESTATE, b"")
+        if state and all(_MEMBER.fullmatch(one.strip(b" \t")) for one in state.split(b",")):
+            carried["tracestate"] = state.decode("ascii")
         kind = self._trace.SpanKind.SERVER
         return self._tracer.start_span(
             "request", context=self._propagate.extract(carried), kind=kind

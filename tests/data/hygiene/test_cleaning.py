@@ -37,6 +37,12 @@ SECRET = "maria@example.org"
         # A wrong check digit.
         ("4111 1111 1111 1112", "4111 1111 1111 1112"),
         ("DE89 3704 0044 0532 0130 00", "<iban>"),
+        # A word of four capitals has the form of a group.
+        ("IBAN BE68 5390 0754 7034 EUR 10", "IBAN <iban> EUR 10"),
+        ("BE68 5390 0754 7034 DATE 2021", "<iban> DATE 2021"),
+        ("+33 1 23 45 67 89 or 0049 (0)30 1234567", "<phone> or <phone>"),
+        ("+1(415)5552671, +14155552671", "<phone>, <phone>"),
+        ("+" + "1" * 30, None),
         ("GB83WEST12345698765432", "GB83WEST12345698765432"),
         ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
         ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
@@ -100,6 +106,39 @@ def test_languages_are_labelled_and_chosen() -> None:
     assert cleaner.counts.languages == Counter(de=1)
     with pytest.raises(InputError, match="no language 'xx'"):
         LanguageLabeller(["xx"])
+    with pytest.raises(InputError, match="no language 'english'"):
+        LanguageLabeller().check(("de", "english"))
+
+
+def test_patterns_try_a_number_once() -> None:
+    # Every split of a run of digits was tried: some 90 seconds for a megabyte.
+    text = ("+1" + "1" * 31 + "a ") * 30_000
+    assert mask_personal(text) == (text, Counter())
+
+
+@pytest.mark.slow
+def test_files_of_others_are_kept(run: Run, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    content = '{"text": "a text", "title": "\\ud800"}\n{"text": "A text"}\n'
+    source.write_text(content)
+    for taken in (source, output):
+        result = run("clean", source, "-o", output, "--dropped", taken, "--overwrite")
+        assert result.code in (1, 2), result.output
+    assert source.read_text() == content
+    dropped = tmp_path / "dropped.jsonl"
+    dropped.write_text("mine")
+    assert run("clean", source, "-o", output, "--dropped", dropped).code == 1
+    assert dropped.read_text() == "mine"
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "in.jsonl").write_text('{"text": "another text"}\n')
+    both = tmp_path / "both.jsonl"
+    assert run("clean", source, tmp_path / "more" / "in.jsonl", "-o", both).code == 0
+    page = run("card", tmp_path / "both.jsonl.manifest.json").output
+    assert page.count("in.jsonl") == 2
+    # A lone surrogate of another column stays the escape that it was.
+    assert run("clean", source, "-o", output).code == 0
+    assert output.read_text() == content.splitlines(keepends=True)[0]
+    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.slow

@@ -1,0 +1,81 @@
+"""Cancels the task of a request whose client disconnects.
+
+How it works: this project's protocol puts a :class:`Listener` into the scope of each request, and
+calls it when the connection ends. Under another server a second task of every request waits for
+``http.disconnect`` instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["EXTENSION", "Listener", "Watch"]
+
+# The name of the extension in the scope of a request.
+EXTENSION = "encoder_engine.disconnect"
+
+
+class Listener:
+    """Passes on that a client disconnected; ``call`` is set while a request is computed.
+
+    arrived: returns whether the whole body is there to be received.
+    """
+
+    __slots__ = ("arrived", "call")
+
+    def __init__(self, arrived: Callable[[], bool]) -> None:
+        self.arrived = arrived
+        self.call: Callable[[], None] | None = None
+
+    def tell(self) -> None:
+        """Say that the client disconnected."""
+        if self.call is not None:
+            self.call()
+
+
+class Watch:
+    """Cancels the task that calls :meth:`start` when its client disconnects, until :meth:`stop`.
+
+    gone: whether it did.
+    """
+
+    def __init__(self, scope: Mapping[str, Any], receive: Any) -> None:
+        self._listener: Listener | None = (scope.get("extensions") or {}).get(EXTENSION)
+        self._receive = receive
+        self._owner: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.gone = False
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the whole body is known to be there: reading it needs no deadline."""
+        return self._listener is not None and self._listener.arrived()
+
+    def start(self) -> None:
+        """Begin to watch; the body must have been read."""
+        self._owner = asyncio.current_task()
+        if self._listener is None:
+            self._task = asyncio.get_running_loop().create_task(self._wait())
+        else:
+            self._listener.call = self._cancel
+
+    def stop(self) -> None:
+        """End watching."""
+        if self._listener is not None:
+            self._listener.call = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _cancel(self) -> None:
+        assert self._owner is not None
+        self.gone = True
+        self._owner.cancel()
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._cancel()

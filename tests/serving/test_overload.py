@@ -1,0 +1,118 @@
+"""A full queue refuses requests unread, and what needs no lane is still answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from encoder_engine.errors import DrainingError, OverloadedError
+from encoder_engine.serving.admission import FULL_SHARE
+from encoder_engine.serving.http.app import asgi_app
+from encoder_engine.serving.http.disconnect import EXTENSION, Listener, Watch
+from encoder_engine.serving.models import ServedModel
+from encoder_engine.serving.options import ServingOptions
+from encoder_engine.serving.service import Service
+
+if TYPE_CHECKING:
+    from encoder_engine.embedding import Embedder
+    from tests.serving.conftest import Gate
+
+LIMIT = 120
+OPTIONS = ServingOptions(max_queue_tokens=LIMIT, drain_timeout=2.0)
+
+
+async def fill(service: Service, gate: Gate) -> list[asyncio.Task[Any]]:
+    """Let one request be computed, and the queue be full of others."""
+    gate.close()
+    tasks = [asyncio.create_task(service.embed(["the row"]))]
+    while not gate.num_texts:
+        await asyncio.sleep(0.01)
+    for _ in range(LIMIT):
+        if service.dispatcher.scheduler.num_tokens >= FULL_SHARE * LIMIT:
+            break
+        tasks.append(asyncio.create_task(service.embed(["the"])))
+        await asyncio.sleep(0)
+    return tasks
+
+
+def scope_of(path: str, size: int) -> dict[str, Any]:
+    headers = {
+        b"host": b"localhost",
+        b"content-type": b"application/json",
+        b"content-length": b"%d" % size,
+    }
+    return {"type": "http", "method": "POST", "path": path, "headers": [*headers.items()]}
+
+
+def test_a_full_queue_refuses_requests_unread(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"inputs": "the row"}).encode()
+    read, sent = [0], list[Any]()
+
+    async def receive() -> dict[str, Any]:
+        read[0] += 1
+        if read[0] > 1:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}, OPTIONS) as service:
+            app = asgi_app(service)
+            tasks = await fill(service, gate)
+            monkeypatch.setattr(ServedModel, "prepare", None)
+            before = service.signals.rejected["overloaded"]
+            for path in ("/embed", "/v1/embeddings", "/", "/rerank"):
+                await app(scope_of(path, len(body)), receive, send)
+                assert sent[-2]["status"] == 429
+                assert b"retry-after" in dict(sent[-2]["headers"])
+            assert read == [0]
+            assert service.signals.rejected["overloaded"] == before + 4
+            with pytest.raises(OverloadedError, match="the limit is 120"):
+                await service.embed(["the"])
+            await app(scope_of("/tokenize", len(body)), receive, send)
+            assert (sent[-2]["status"], read[0] > 0) == (200, True)
+            gate.open()
+            await asyncio.gather(*tasks)
+        with pytest.raises(DrainingError):
+            service.admission.check_queue()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_client_that_disconnects_cancels_its_request(listens: bool) -> None:
+    async def run() -> None:
+        listener, gone = Listener(lambda: True), asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        watch = Watch({"extensions": {EXTENSION: listener}} if listens else {}, receive)
+        assert watch.arrived == listens
+
+        async def work() -> None:
+            watch.start()
+            try:
+                await asyncio.sleep(60.0)
+            finally:
+                watch.stop()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        gone.set()
+        listener.tell()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5.0)
+        assert watch.gone
+        # Nobody watches any more.
+        listener.tell()
+
+    asyncio.run(run())
