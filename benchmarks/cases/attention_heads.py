@@ -77,7 +77,7 @@ def make_case(length: int, options: Options) -> Case:
             ),
             Candidate(
                 name="encoder-engine, a forward pass",
-                role="peer",
+                role="ours",
                 build=partial(build_forward, drawn),
                 keep_slow=True,
             ),
