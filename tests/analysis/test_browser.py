@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["models", "tuned"]
 
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 FLAGS = (
@@ -60,7 +61,6 @@ return found.slice(0, 20);
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Start a headless Chromium with an empty profile."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
         pytest.skip("chromium or chromedriver is not installed")
