@@ -57,7 +57,7 @@ class Dispatcher:
 
     @property
     def started(self) -> bool:
-        """Whether the lanes run."""
+        """Return whether the lanes are running."""
         return bool(self._lanes)
 
     def start(self) -> None:

@@ -177,7 +177,7 @@ class Service:
 
     @property
     def draining(self) -> bool:
-        """Whether the service is shutting down."""
+        """Return whether the service is shutting down."""
         return self._ending
 
     def stall_reason(self) -> str | None:

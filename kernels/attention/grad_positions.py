@@ -28,7 +28,7 @@ NUM_WARPS = 4
 
 
 class ScoreGradients(NamedTuple):
-    """Where the backward kernels keep the gradients of scores, in the query's dtype.
+    """The score gradients that the backward kernels keep, in the query's dtype.
 
     ``by_query`` [M, H, longest], of each key's place; ``by_key`` [T, H, longest], of each query's.
     """
@@ -38,7 +38,7 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
-    """Allocate them; zeros where a kernel leaves places without a score."""
+    """Allocate score gradients; zeros where a kernel leaves places without a score."""
     if call.entries_R is None:
         return ScoreGradients(None, None)
     # Queries may lie beyond the last key: rows that attend and are not seen.

@@ -1,4 +1,4 @@
-"""Where a request ends is never in doubt: what a proxy might read otherwise is refused."""
+"""The end of a request is unambiguous: what a proxy could read differently is refused."""
 
 from __future__ import annotations
 

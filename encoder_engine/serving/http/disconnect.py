@@ -52,7 +52,7 @@ class Watch:
 
     @property
     def arrived(self) -> bool:
-        """Whether the whole body is known to be there: reading it needs no deadline."""
+        """Return whether the whole body has arrived: reading it needs no deadline."""
         return self._listener is not None and self._listener.arrived()
 
     def start(self) -> None:
