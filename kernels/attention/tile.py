@@ -177,14 +177,14 @@ def position_products(positions, rows, entries, keys, length, POSITIONS: tl.cons
     distance = tl.minimum(tl.maximum(keys - rows, -reach), reach)
     number = tl.load(numbers_pointer + distance + reach)
     there = (entries < count) & (keys < length)
+    of_rows = entries.to(tl.int64) * stride + number
+    of_keys = keys.to(tl.int64) * stride + number
     if POSITIONS == 1:
-        places = entries.to(tl.int64) * stride + number
-        return tl.load(c2p_pointer + places, mask=there, other=0.0).to(tl.float32)
-    places = keys.to(tl.int64) * stride + number
-    product = tl.load(p2c_pointer + places, mask=there, other=0.0).to(tl.float32)
-    if POSITIONS == 3:
-        places = entries.to(tl.int64) * stride + number
-        product += tl.load(c2p_pointer + places, mask=there, other=0.0).to(tl.float32)
+        product = tl.load(c2p_pointer + of_rows, mask=there, other=0.0).to(tl.float32)
+    else:
+        product = tl.load(p2c_pointer + of_keys, mask=there, other=0.0).to(tl.float32)
+        if POSITIONS == 3:
+            product += tl.load(c2p_pointer + of_rows, mask=there, other=0.0).to(tl.float32)
     return product
 
 
