@@ -16,7 +16,7 @@ from encoder_engine.cli.common import (
     print_facts,
     print_json,
 )
-from encoder_engine.cli.sweeping import run_and_print, seeds_option, sweep_option
+from encoder_engine.cli.sweeping import run_and_print, sweep_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Change a value of the recipe, such as run.steps=500; repeatable.",
 )
-@sweep_option
-@seeds_option
+@sweep_options
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.common import debug_option, line_due, print_facts, print_json
-from encoder_engine.cli.sweeping import run_and_print, seeds_option, sweep_option
+from encoder_engine.cli.sweeping import run_and_print, sweep_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Change a value of the recipe, such as run.epochs=5 or task.text=sentence; repeatable.",
 )
-@sweep_option
-@seeds_option
+@sweep_options
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
