@@ -138,14 +138,18 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
     dropout, bias, listed, positions = extras
     narrow = dropout or bias
     if head_dim <= 64:
-        forward = Launch(128, 64, 8, 3, None if bias or listed else 128)
+        # Small heads with positions: ptxas serialises the products of larger blocks (C7515).
+        small = positions and head_dim <= 32
+        forward = Launch(128, 32 if small else 64, 8, 3, None if bias or listed else 128)
         if not (narrow or listed or 0 < longest.keys < LONG_KEYS):
             forward = Launch(128, 128, 8, 3, described=True)
         query = Launch(128, 64, 8, 2, None if listed else 128)
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,
-            key=Launch(16 if bias and listed else 32 if dropout or positions else 64, 64, 4, 2),
+            key=Launch(
+                16 if small or (bias and listed) else 32 if dropout or positions else 64, 64, 4, 2
+            ),
         )
     elif head_dim <= 128:
         launches = Launches(
