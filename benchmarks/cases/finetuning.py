@@ -33,11 +33,12 @@ from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.training.optim import make_optimizers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from encoder_engine.finetuning.recipe import FineTuningRecipe
     from encoder_engine.models.training_model import Inputs
+    from encoder_engine.packing.token_rows import TokenRows
     from encoder_engine.tasks.task import TaskModel
 
     Numbers = list[np.ndarray[Any, Any]]
@@ -77,13 +78,14 @@ def case_specs() -> list[CaseSpec]:
             name=f"finetuning/{name}",
             summary=f"{STEPS} steps of 32 rows of {name}, MiniLM, float32",
             make=partial(make_case, name, rows),
-            unavailable=partial(_missing, rows),
+            unavailable=partial(missing_rows, rows),
         )
         for name, rows in SETS.items()
     ]
 
 
-def _missing(rows: Rows) -> str | None:
+def missing_rows(rows: Rows) -> str | None:
+    """Return why a set of rows cannot be had, or None."""
     if not rows.file.is_file():
         return f"{rows.file.name} is not there"
     if importlib.util.find_spec(MODEL_PACKAGE) is None:
@@ -91,53 +93,98 @@ def _missing(rows: Rows) -> str | None:
     return None
 
 
-def make_case(name: str, rows: Rows, options: Options) -> Case:
-    """Read the rows, and make the model that all candidates begin with."""
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What all candidates train: a model, tokenized rows, and the numbers of each step's rows."""
+
+    model: TaskModel
+    data: TaskData
+    recipe: FineTuningRecipe
+    cut: Numbers
+
+    @property
+    def numbers(self) -> np.ndarray[Any, Any]:
+        """The numbers of all rows, in order."""
+        return np.concatenate(self.cut)
+
+    def batches(self, cut: Numbers) -> Iterator[Inputs]:
+        """Yield the input of each step."""
+        for numbers in cut:
+            yield self.data.task.collate(self.data.train_items.take(numbers))
+
+    def exact_losses(self) -> list[float]:
+        """Compute the losses of the first steps in float64."""
+        exact = copy.deepcopy(self.model).double().train()
+        with ops.use("reference"):
+            return take_steps(exact, partial(self.batches, self.cut[:COMPARED]), self.recipe)()
+
+    def make_case(self, name: str, candidates: Sequence[Candidate], *, epochs: int = 1) -> Case:
+        """Make the case of all steps, ``epochs`` times."""
+        items, numbers = self.data.train_items, self.numbers
+        digest = self.data.train.sha256.encode() + numbers.astype(np.int64).tobytes()
+        tokens = int(items.num_tokens[numbers].sum())
+        return Case(
+            name=f"finetuning/{name}",
+            candidates=tuple(candidates),
+            gate=LossesGate(truth=self.exact_losses()),
+            fingerprint=hashlib.sha256(digest).hexdigest()[:16],
+            seed=0,
+            amounts={"rows": epochs * len(numbers), "tokens": epochs * tokens},
+        )
+
+
+def make_course(
+    rows: Rows,
+    options: Options,
+    choose: Callable[[TaskData, np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None = None,
+) -> Course:
+    """Read the rows, make the model that all candidates begin with, and cut the rows into steps.
+
+    ``choose``: picks rows from a random order of all.
+    """
     examples, steps = (4, 1) if options.smoke else (EXAMPLES, STEPS)
     checkpoint = importlib.import_module(MODEL_PACKAGE).get_model_path()
     settings = [*rows.settings, "model.dropout=0", f"optimizer.learning_rate={RATE}"]
     recipe = find_recipe(rows.recipe, settings, checkpoint=str(checkpoint), train=[str(rows.file)])
     data = prepare_data(recipe)
     model = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
-    order = torch.randperm(len(data.train_items), generator=torch.Generator().manual_seed(0))
-    numbers = order[: examples * steps].numpy()
-    cut: Numbers = np.split(numbers, steps)
-    by_length = numbers[np.argsort(data.train_items.num_tokens[numbers], kind="stable")]
-    grouped: Numbers = np.split(by_length, steps)
-    missing = PEER.available()
-    peer = partial(Candidate, role="peer", unavailable=missing, libraries=("transformers",))
-    theirs = partial(_theirs, model, data, cut)
-    return Case(
-        name=f"finetuning/{name}",
-        candidates=(
-            Candidate(
-                name="encoder-engine", role="ours", build=partial(_ours, model, data, recipe, cut)
-            ),
-            peer(name="transformers, a loop", build=partial(theirs, cut)),
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(data.train_items), generator=generator).numpy()
+    if choose is not None:
+        order = choose(data, order)
+    cut = np.split(order[: examples * steps], steps)
+    return Course(model=model, data=data, recipe=recipe, cut=cut)
+
+
+def make_case(name: str, rows: Rows, options: Options) -> Case:
+    """Make the case of a set of rows."""
+    course = make_course(rows, options)
+    numbers, lengths = course.numbers, course.data.train_items.num_tokens
+    by_length = numbers[np.argsort(lengths[numbers], kind="stable")]
+    grouped: Numbers = np.split(by_length, len(course.cut))
+    peer = partial(
+        Candidate, role="peer", unavailable=PEER.available(), libraries=("transformers",)
+    )
+    theirs = partial(their_work, course)
+    return course.make_case(
+        name,
+        [
+            Candidate(name="encoder-engine", role="ours", build=partial(_ours, course)),
+            peer(name="transformers, a loop", build=partial(theirs, course.cut)),
             peer(name="transformers, rows sorted by length", build=partial(theirs, grouped)),
-        ),
-        gate=LossesGate(truth=_exact_losses(model, data, recipe, cut)),
-        fingerprint=hashlib.sha256(
-            data.train.sha256.encode() + numbers.astype(np.int64).tobytes()
-        ).hexdigest()[:16],
-        seed=0,
-        amounts={"rows": len(numbers), "tokens": int(data.train_items.num_tokens[numbers].sum())},
+        ],
     )
 
 
-def _ours(model: TaskModel, data: TaskData, recipe: FineTuningRecipe, cut: Numbers) -> Work:
-    inputs = partial(_batches, data, cut)
-    return _work(lambda: _take(copy.deepcopy(model).train(), inputs, recipe))
+def _ours(course: Course) -> Work:
+    inputs = partial(course.batches, course.cut)
+    return make_work(lambda: take_steps(copy.deepcopy(course.model).train(), inputs, course.recipe))
 
 
-def _batches(data: TaskData, cut: Numbers) -> Iterator[Inputs]:
-    for numbers in cut:
-        yield data.task.collate(data.train_items.take(numbers))
-
-
-def _take(
+def take_steps(
     model: TaskModel, inputs: Callable[[], Iterator[Inputs]], recipe: FineTuningRecipe
 ) -> Callable[[], list[float]]:
+    """Return a function that takes the steps of all inputs and returns their losses."""
     optimizers = make_optimizers(model, recipe.optimizer)
 
     def steps() -> list[float]:
@@ -156,59 +203,67 @@ def _take(
     return steps
 
 
-def _exact_losses(
-    model: TaskModel, data: TaskData, recipe: FineTuningRecipe, cut: Numbers
-) -> list[float]:
-    """Compute the losses of the first steps in float64."""
-    exact = copy.deepcopy(model).double().train()
-    with ops.use("reference"):
-        return _take(exact, partial(_batches, data, cut[:COMPARED]), recipe)()
-
-
-def _theirs(model: TaskModel, data: TaskData, cut: Numbers, timed: Numbers) -> Work:
+def their_work(course: Course, timed: Numbers) -> Work:
+    """Return the steps of ``timed`` by transformers' model; encoders frozen in ours are in it."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    data, items = course.data, course.data.train_items
+    frozen = {n for n, p in course.model.encoder.named_parameters() if not p.requires_grad}
 
     def take(parts: Numbers) -> Callable[[], list[float]]:
         with tempfile.TemporaryDirectory() as folder:
-            model.save_pretrained(folder)
+            course.model.save_pretrained(folder)
             theirs: Any = AutoModelForSequenceClassification.from_pretrained(
                 folder, attn_implementation="sdpa"
             )
         theirs.train()
-        decayed = [p for p in theirs.parameters() if p.dim() >= 2]
-        others = [p for p in theirs.parameters() if p.dim() < 2]
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0}]
-        optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-8, fused=True)
-        ids = [data.train_items.rows.take(numbers) for numbers in parts]
-        targets = [
-            torch.from_numpy(data.train_items.column("target")[numbers]) for numbers in parts
-        ]
+        if frozen:
+            theirs.bert.embeddings.requires_grad_(False)
+            theirs.bert.encoder.requires_grad_(False)
+        rows = [padded(items.rows.take(numbers)) for numbers in parts]
+        targets = [torch.from_numpy(items.column("target")[numbers]) for numbers in parts]
         regression = data.task.name == "regression"
 
-        def steps() -> list[float]:
-            losses = []
-            for rows, target in zip(ids, targets, strict=True):
-                logits = theirs(**_padded(rows)).logits
+        def losses() -> Iterator[torch.Tensor]:
+            for inputs, target in zip(rows, targets, strict=True):
+                logits = theirs(**inputs).logits
                 if regression:
-                    loss = F.mse_loss(logits.squeeze(1), target.to(logits.dtype))
+                    yield F.mse_loss(logits.squeeze(1), target.to(logits.dtype))
                 else:
-                    loss = F.cross_entropy(logits, target)
-                torch.autograd.backward(loss)
-                nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(float(loss.detach()))
-            return losses
+                    yield F.cross_entropy(logits, target)
 
-        return steps
+        return plain_loop(theirs, losses)
 
-    return _work(lambda: take(timed), lambda: take(cut))
+    return make_work(lambda: take(timed), lambda: take(course.cut))
 
 
-def _padded(rows: Any) -> dict[str, torch.Tensor]:
+def plain_loop(
+    model: nn.Module, losses: Callable[[], Iterator[torch.Tensor]]
+) -> Callable[[], list[float]]:
+    """Return a function that takes a step for each loss, by AdamW as the engine's recipe has it."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": 0.01},
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-8, fused=True)
+
+    def steps() -> list[float]:
+        found = []
+        for loss in losses():
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(float(loss.detach()))
+        return found
+
+    return steps
+
+
+def padded(rows: TokenRows) -> dict[str, torch.Tensor]:
     """Pad rows to the longest of them."""
     lengths = torch.from_numpy(np.asarray(rows.lengths)).long()
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
@@ -216,13 +271,12 @@ def _padded(rows: Any) -> dict[str, torch.Tensor]:
     columns = {"input_ids": rows.ids, "token_type_ids": rows.type_ids}
     for name, values in columns.items():
         if values is not None:
-            padded = torch.zeros(mask.shape, dtype=torch.int64)
-            padded[mask] = torch.from_numpy(values).long()
-            found[name] = padded
+            found[name] = torch.zeros(mask.shape, dtype=torch.int64)
+            found[name][mask] = torch.from_numpy(values).long()
     return found
 
 
-def _work(
+def make_work(
     make: Callable[[], Callable[[], list[float]]],
     compared: Callable[[], Callable[[], list[float]]] | None = None,
 ) -> Work:

@@ -1,0 +1,121 @@
+"""Steps of contrastive training, compared with sentence-transformers' model and loss.
+
+Both have the same checkpoint, pairs, order and optimizer, no dropout, and in-batch negatives
+(``MultipleNegativesRankingLoss``). No text of a call occurs twice: the engine leaves copies of the
+positive out of the denominator, the peer does not.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.cases.finetuning import (
+    SETS,
+    Course,
+    Rows,
+    make_course,
+    make_work,
+    missing_rows,
+    padded,
+    plain_loop,
+    take_steps,
+)
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.peers.sentence_transformers import PEER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from encoder_engine.finetuning.data import TaskData
+
+PAIRS = Rows(
+    recipe="embedding",
+    file=SETS["stsb"].file,
+    settings=(
+        "data.header=[query,positive,similarity]",
+        "data.quoting=true",
+        "task.loss=in_batch",
+    ),
+)
+
+
+def case_specs() -> list[CaseSpec]:
+    """Return the case."""
+    return [
+        CaseSpec(
+            name="finetuning/contrastive",
+            summary="8 steps of 32 pairs of stsb, in-batch negatives, MiniLM, float32",
+            make=make_case,
+            unavailable=partial(missing_rows, PAIRS),
+        )
+    ]
+
+
+def make_case(options: Options) -> Case:
+    """Read the pairs, and make the model that all candidates begin with."""
+    course = make_course(PAIRS, options, _without_copies)
+    return course.make_case(
+        "contrastive",
+        [
+            Candidate(name="encoder-engine", role="ours", build=partial(_ours, course)),
+            Candidate(
+                name="sentence-transformers, a loop",
+                role="peer",
+                unavailable=PEER.available(),
+                libraries=("sentence-transformers", "transformers"),
+                build=partial(_theirs, course),
+            ),
+        ],
+    )
+
+
+def _without_copies(data: TaskData, order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the rows whose texts have not come before."""
+    seen: set[str] = set()
+    chosen = []
+    for number in order.tolist():
+        example = data.train.examples[number]
+        texts = {example.query, *example.documents}
+        if len(texts) == 2 and not texts & seen:
+            chosen.append(number)
+        seen |= texts
+    return np.array(chosen)
+
+
+def _ours(course: Course) -> Work:
+    inputs = partial(course.batches, course.cut)
+    return make_work(lambda: take_steps(copy.deepcopy(course.model).train(), inputs, course.recipe))
+
+
+def _theirs(course: Course) -> Work:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+    def make() -> Callable[[], list[float]]:
+        with tempfile.TemporaryDirectory() as folder:
+            course.model.save_pretrained(folder)
+            course.data.tokenizer.save(folder)
+            theirs: Any = SentenceTransformer(folder, device="cpu")
+        theirs.train()
+        loss = MultipleNegativesRankingLoss(theirs)
+        rows = [course.data.train_items.take(numbers).rows for numbers in course.cut]
+        # A pair's texts follow one another.
+        sides = [
+            [padded(part.take(np.arange(side, len(part), 2))) for side in (0, 1)] for part in rows
+        ]
+
+        def losses() -> Iterator[torch.Tensor]:
+            for queries, documents in sides:
+                # The loss writes into what it is given.
+                yield loss([dict(queries), dict(documents)], None)
+
+        return plain_loop(theirs, losses)
+
+    return make_work(make)
