@@ -179,24 +179,22 @@ def _windows(
 
 
 def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
+    from encoder_engine.data.row_files import json_line
+
     if cleaned.text is None:
         return b""
     values = {**record.values, column: cleaned.text}
     if cleaned.language is not None:
         values["language"] = cleaned.language
-    try:
-        line = json.dumps(values, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:
-        # A lone surrogate in another column: it stays the escape that it was.
-        line = json.dumps(values, default=str).encode()
-    return line + b"\n"
+    return json_line(values, default=str)
 
 
 def _dropped(first: int, found: list[Cleaned]) -> Iterator[bytes]:
+    from encoder_engine.data.row_files import json_line
+
     for number, one in enumerate(found, first):
         if one.text is None:
-            row = {"row": number, "reason": one.reason, "original": one.original}
-            yield json.dumps(row).encode() + b"\n"
+            yield json_line({"row": number, "reason": one.reason, "original": one.original})
 
 
 def _described(name: str) -> dict[str, Any]:
