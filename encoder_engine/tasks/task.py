@@ -201,11 +201,11 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return each row's group for the bootstrap, int64 [N]; by default each row is its own."""
         return np.arange(len(examples))
 
+    @abstractmethod
     def row_scores(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> npt.NDArray[np.float64]:
         """Return a score of each row, [N], for paired tests of two systems."""
-        raise NotImplementedError
 
     def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
         """Return why a model learned nothing, such as one class everywhere; None: it did."""
