@@ -112,3 +112,7 @@ def test_the_verb_compares_two_models(models: list[Path], run: Run, tmp_path: Pa
     assert accent == (differences[0] - differences[1]).mean() != 0
     assert "Accent" in page.read_text()
     assert json.loads(run(*arguments).output)["accent"] is None
+    for same in (first, f"{first}/."):
+        refused = run(*arguments, "--against", same)
+        assert refused.code == 2
+        assert "a model has no accent against itself" in refused.errors
