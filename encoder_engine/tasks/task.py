@@ -127,6 +127,10 @@ class Task(ABC, Generic[Example, Prediction]):
         del directory
         return self
 
+    def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return the checkpoint's tokenizer as the model is trained with it, and saved."""
+        return tokenizer
+
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
         """Return the task fitted to training examples, such as with their labels.
@@ -162,6 +166,10 @@ class Task(ABC, Generic[Example, Prediction]):
     @abstractmethod
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model that training begins with; its head is random."""
+
+    def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
+        """Load the weights of a new model that the checkpoint holds beside its encoder, if any."""
+        del model, checkpoint
 
     @abstractmethod
     def load_model(
