@@ -34,6 +34,7 @@ __all__ = [
     "check_target",
     "decode_text",
     "file_sha256",
+    "move_into_place",
     "read_bytes",
     "read_text",
     "recorded_checksums",
@@ -139,17 +140,35 @@ class PendingFile:
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
-        if self.overwrite:
-            self.path.replace(self.target)
-        else:
-            _rename_without_replacing(self.path, self.target)
-        sync_directory(self.target.parent)
+        move_into_place(self.path, self.target, overwrite=self.overwrite)
 
     def discard(self) -> None:
         """Remove the file, unless it was published."""
         with contextlib.suppress(OSError):
             self.stream.close()
         self.path.unlink(missing_ok=True)
+
+
+def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
+    """Rename a file that is on the disk, and flush its new name; between file systems, copy it.
+
+    Raises :class:`OutputError` where the target exists, unless ``overwrite``.
+    """
+    if source.stat().st_dev != target.parent.stat().st_dev:
+        pending = PendingFile(target, overwrite=overwrite)
+        try:
+            with source.open("rb") as stream:
+                shutil.copyfileobj(stream, pending.stream)
+            pending.publish()
+        finally:
+            pending.discard()
+        source.unlink()
+        return
+    if overwrite:
+        source.replace(target)
+    else:
+        _rename_without_replacing(source, target)
+    sync_directory(target.parent)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

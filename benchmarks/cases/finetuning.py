@@ -147,7 +147,9 @@ def make_course(
     settings = [*rows.settings, "model.dropout=0", f"optimizer.learning_rate={RATE}"]
     recipe = find_recipe(rows.recipe, settings, checkpoint=str(checkpoint), train=[str(rows.file)])
     data = prepare_data(recipe)
-    model = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
+    model = build_task_model(
+        data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
+    )
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(data.train_items), generator=generator).numpy()
     if choose is not None:

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -46,6 +47,14 @@ def engine_version() -> str:
     """Return the version of the imported package."""
     version: str = sys.modules["encoder_engine"].__version__
     return version
+
+
+def file_version(path: Path) -> list[int]:
+    """Return a file's size and time of change; an empty list for a pipe or standard input."""
+    if not path.is_file():
+        return []
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
 
 
 def hub_option(command: Command) -> Command:

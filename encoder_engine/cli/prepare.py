@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, line_due, print_facts, print_json
+from encoder_engine.cli.common import (
+    count,
+    debug_option,
+    file_version,
+    line_due,
+    print_facts,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -188,7 +195,7 @@ def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], .
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
     """Return a JSON description of all inputs and options, with sizes and times of files."""
     files = {
-        label: [[name, kind, *_version(Path(name))] for name, kind in opened.sources]
+        label: [[name, kind, *file_version(Path(name))] for name, kind in opened.sources]
         for label, opened in corpora.items()
     }
     settings: dict[str, Any] = {name: options[name] for name in ("column", "vocab_size")}
@@ -197,16 +204,8 @@ def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
     if options["salient_column"] is not None:
         settings["salient_column"] = options["salient_column"]
     if options["vocab_size"] is not None and options["add_tokens"] is not None:
-        settings["add_tokens"] = _version(Path(options["add_tokens"]))
+        settings["add_tokens"] = file_version(Path(options["add_tokens"]))
     return json.dumps({"inputs": files, **settings})
-
-
-def _version(path: Path) -> list[int]:
-    """Return a file's size and time of change; an empty list for a pipe or standard input."""
-    if not path.is_file():
-        return []
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
 
 
 def _tokenizer(

@@ -58,17 +58,20 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     from encoder_engine.training import Trainer
     from encoder_engine.training.pretraining.recipe_reader import find_recipe
 
+    def read(settings: list[str]) -> TrainingRecipe:
+        return find_recipe(
+            recipe,
+            [*options["settings"], *settings],
+            corpus=options["corpus"],
+            checkpoint=options["checkpoint"],
+        )
+
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     if options["sweep"] or options["seeds"] is not None:
-        _sweep(recipe, output, options)
+        _sweep(read, output, options)
         return
-    chosen = find_recipe(
-        recipe,
-        options["settings"],
-        corpus=options["corpus"],
-        checkpoint=options["checkpoint"],
-    )
+    chosen = read([])
     trainer = Trainer(chosen, Path(output))
     try:
         shown = not (options["quiet"] or options["as_json"]) and trainer.world.is_first
@@ -86,27 +89,22 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
         print_facts("Done", {**written, **facts})
 
 
-def _sweep(recipe: str, output: str, options: dict[str, Any]) -> None:
+def _sweep(
+    read: Callable[[list[str]], TrainingRecipe], output: str, options: dict[str, Any]
+) -> None:
     """Train a model for each combination of settings and each seed, and print the table."""
     from encoder_engine.training import Trainer
-    from encoder_engine.training.pretraining.recipe_reader import find_recipe
 
     shown = not (options["quiet"] or options["as_json"])
 
-    def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
-        chosen = find_recipe(
-            recipe,
-            [*options["settings"], *settings],
-            corpus=options["corpus"],
-            checkpoint=options["checkpoint"],
-        )
-        chosen = replace(chosen, run=replace(chosen.run, seed=chosen.run.seed + seed))
+    def run(recipe: TrainingRecipe, seed: int, folder: Path) -> dict[str, float]:
+        chosen = replace(recipe, run=replace(recipe.run, seed=recipe.run.seed + seed))
         if shown:
             click.echo(str(folder), err=True)
         with _progress(chosen, shown=shown) as watch:
             return Trainer(chosen, folder).run(watch)
 
-    run_and_print(run, output, options, digits=3)
+    run_and_print(read, run, output, options, digits=3)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["run_and_print", "sweep_options"]
+
+Recipe = TypeVar("Recipe")
 
 
 def sweep_options(command: Callable[..., object]) -> Callable[..., object]:
@@ -33,7 +35,8 @@ def sweep_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def run_and_print(
-    run: Callable[[list[str], int, Path], Mapping[str, float]],
+    read: Callable[[list[str]], Recipe],
+    run: Callable[[Recipe, int, Path], Mapping[str, float]],
     output: str,
     options: dict[str, Any],
     *,
@@ -41,6 +44,7 @@ def run_and_print(
 ) -> None:
     """Run each combination of ``--sweep`` with each seed; print a table, or lines of JSON.
 
+    ``read`` and ``run``: see :func:`run_sweep`.
     Raises :class:`ConfigError` under torchrun, and :class:`NonFiniteLossError` if all diverge.
     """
     from encoder_engine.errors import ConfigError, NonFiniteLossError
@@ -50,7 +54,8 @@ def run_and_print(
         raise ConfigError(
             "a sweep runs in one process; leave torchrun out, or start each run by its own command"
         )
-    cells = run_sweep(Path(output), read_sweep(options["sweep"]), options["seeds"] or 1, run)
+    combinations = read_sweep(options["sweep"])
+    cells = run_sweep(Path(output), combinations, options["seeds"] or 1, read=read, run=run)
     if options["as_json"]:
         for cell in cells:
             intervals = {name: found._asdict() for name, found in cell.intervals.items()}

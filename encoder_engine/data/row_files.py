@@ -6,15 +6,16 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.data.parquet_rows import ParquetRows
 from encoder_engine.errors import OutputError
-from encoder_engine.files import PendingFile, writing
+from encoder_engine.files import PendingFile, check_target, writing
 from encoder_engine.inputs.columnar import import_pyarrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["ROW_FILES", "write_rows"]
+__all__ = ["ROW_FILES", "check_row_file", "json_line", "write_rows"]
 
 ROW_FILES = (".jsonl", ".parquet")
 # Rows that are written together, which bounds memory.
@@ -24,13 +25,10 @@ _GROUP_ROWS = 4096
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool = False) -> int:
     """Write rows that have the same columns, and return their number.
 
-    Raises :class:`OutputError` for another suffix, for an existing file without ``overwrite``, and
-    if there is no row.
+    Raises :class:`OutputError` for another suffix, for an existing file without ``overwrite``, if
+    there is no row, and for a row that does not go with those before in a ``.parquet`` file.
     """
-    if path.suffix not in ROW_FILES:
-        raise OutputError(f"{path} must end in {' or '.join(ROW_FILES)}")
-    if path.suffix == ".parquet":
-        import_pyarrow(f"writing {path}")
+    check_row_file(path, overwrite=overwrite)
     pending = PendingFile(path, overwrite=overwrite)
     try:
         with writing(path):
@@ -45,6 +43,31 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool
     return number
 
 
+def check_row_file(path: Path, *, overwrite: bool) -> None:
+    """Raise what :func:`write_rows` would for the file, before the rows are made.
+
+    That is :class:`OutputError` where no such file can be written, and
+    :class:`MissingDependencyError` for ``.parquet`` without pyarrow.
+    """
+    if path.suffix not in ROW_FILES:
+        raise OutputError(f"{path} must end in {' or '.join(ROW_FILES)}")
+    check_target(path, overwrite=overwrite)
+    if path.suffix == ".parquet":
+        import_pyarrow(f"writing {path}")
+
+
+def json_line(values: Mapping[str, Any], *, default: Callable[[Any], Any] | None = None) -> bytes:
+    r"""Encode a row as a line of JSON in UTF-8, lone surrogates as escapes such as ``\ud800``.
+
+    ``default``: turns a value that JSON does not know into one that it does.
+    """
+    line = json.dumps(values, ensure_ascii=False, default=default) + "\n"
+    try:
+        return line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(values, default=default).encode() + b"\n"
+
+
 def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     reading = iter(rows)
     while group := list(islice(reading, _GROUP_ROWS)):
@@ -54,23 +77,16 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
 def _write_jsonl(pending: PendingFile, groups: Iterator[list[Mapping[str, Any]]]) -> int:
     number = 0
     for group in groups:
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in group)
-        pending.stream.write(lines.encode())
+        pending.stream.write(b"".join(map(json_line, group)))
         number += len(group)
     return number
 
 
 def _write_parquet(pending: PendingFile, groups: Iterator[list[Mapping[str, Any]]]) -> int:
-    pyarrow = import_pyarrow(f"writing {pending.target}")
-    writer, number = None, 0
+    written = ParquetRows(pending)
     try:
         for group in groups:
-            table = pyarrow.Table.from_pylist([dict(row) for row in group])
-            if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(pending.stream, table.schema)
-            writer.write_table(table)
-            number += len(group)
+            written.write(group)
     finally:
-        if writer is not None:
-            writer.close()
-    return number
+        written.close()
+    return written.num_rows

@@ -111,6 +111,7 @@ class FineTuning:
         """Load the checkpoint and add the task's head."""
         recipe = self.recipe
         self._model = build_task_model(
+            self.data.checkpoint,
             self.data.directory,
             self.data.task,
             recipe.model,

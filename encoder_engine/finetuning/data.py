@@ -61,12 +61,14 @@ class TaskData:
     """The data of a run, tokenized: shared by runs with other seeds.
 
     ``task``: the task, fitted to the checkpoint and the training rows.
-    ``directory``: the folder of the checkpoint's encoder, also inside a sentence-transformers
+    ``checkpoint``: the directory of the checkpoint.
+    ``directory``: the folder of its encoder, also inside a sentence-transformers
     directory.
     ``notes``: warnings about the rows: what makes scores unreliable, and what is missing.
     """
 
     task: Task[Any, Any]
+    checkpoint: Path
     directory: Path
     tokenizer: Tokenizer
     windows: Windows
@@ -114,9 +116,10 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     if data.dev:
         dev = read_examples(task, data.dev, data, every=data.dev_every, gold=True)
     lowercase = read_transformer_config(directory).lowercase
-    tokenizer = read_tokenizer(directory, lowercase=lowercase)
+    tokenizer = task.own_tokenizer(read_tokenizer(directory, lowercase=lowercase))
     return TaskData(
         task=task,
+        checkpoint=checkpoint,
         directory=directory,
         tokenizer=tokenizer,
         windows=windows,

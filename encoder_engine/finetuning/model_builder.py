@@ -25,6 +25,7 @@ __all__ = ["build_task_model"]
 
 
 def build_task_model(
+    checkpoint: Path,
     directory: Path,
     task: Task[Any, Any],
     recipe: ModelRecipe,
@@ -34,6 +35,7 @@ def build_task_model(
 ) -> TaskModel:
     """Load the encoder, add the task's head, and freeze what is not trained.
 
+    ``directory``: the folder of the checkpoint's encoder.
     The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist.
     """
     with warnings.catch_warnings():
@@ -51,6 +53,7 @@ def build_task_model(
             )
     torch.manual_seed(seed)
     model = task.make_model(encoder)
+    task.begin_with(model, checkpoint)
     _reinitialise(encoder, recipe.reinit_blocks)
     _freeze(model, recipe)
     model.rate_factors = _rate_factors(model, optimizer)

@@ -130,8 +130,10 @@ def attention(
     ``bias[clamp(d, -r, r) + r]``; has a gradient. ``table_NH[relative_position_buckets(..)].T``
     makes one of T5's or MPNet's buckets.
     ``disentangled``: vectors of distances, multiplied by query and key (DeBERTa; He et al. 2021)
-    under the same ``scale``; :func:`log_position_entries` maps distances to vectors. On a
-    GPU, ``aten`` sums their gradients by atomics.
+    under the same ``scale``; :func:`log_position_entries` maps distances to vectors. Its entries
+    must be 0 to N - 1: on a CPU they are checked; on a GPU the check would wait for the device, and
+    an entry outside reads other memory, or ends the process. On a GPU, ``aten`` sums their
+    gradients by atomics.
     ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
     ``global_rows``: with a ``window``, rows that see every token of their sequence and are seen by
     every token. For global rows with projections of their own (Longformer), call again with
@@ -287,6 +289,15 @@ def _check_disentangled(terms: Disentangled | None, query_THD: Tensor) -> None:
     if entries.device != query_THD.device:
         raise ShapeError(
             f"disentangled entries are on {entries.device}, query on {query_THD.device}"
+        )
+    if entries.device.type != "cpu":
+        return
+    # Some 6 us. PyTorch would count a negative entry from the end, the native kernel clamp it.
+    lowest, highest = (int(x) for x in entries.aminmax())
+    if lowest < 0 or highest >= len(vectors[0]):
+        raise ShapeError(
+            f"disentangled entries must be 0 to {len(vectors[0]) - 1}, as there are "
+            f"{len(vectors[0])} vectors, got {lowest} to {highest}; log_position_entries makes them"
         )
 
 

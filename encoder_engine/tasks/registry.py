@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnknownNameError
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+from encoder_engine.tasks.embedders.late_interaction import LateInteractionTask
+from encoder_engine.tasks.embedders.sparse import SparseTask
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.ranking import RankingTask
@@ -26,12 +28,14 @@ __all__ = ["TASKS", "find_task", "read_task", "task_from_values", "task_values"]
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
     EmbeddingTask,
+    LateInteractionTask,
     MultipleChoiceTask,
     QuestionAnsweringTask,
     RankingTask,
     RegressionTask,
     SequenceClassificationTask,
     SpanClassificationTask,
+    SparseTask,
     TokenClassificationTask,
 )
 TASKS = {kind.name: kind for kind in _KINDS}

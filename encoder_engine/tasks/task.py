@@ -127,6 +127,10 @@ class Task(ABC, Generic[Example, Prediction]):
         del directory
         return self
 
+    def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return the checkpoint's tokenizer as the model is trained with it, and saved."""
+        return tokenizer
+
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
         """Return the task fitted to training examples, such as with their labels.
@@ -162,6 +166,10 @@ class Task(ABC, Generic[Example, Prediction]):
     @abstractmethod
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model that training begins with; its head is random."""
+
+    def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
+        """Load the weights of a new model that the checkpoint holds beside its encoder, if any."""
+        del model, checkpoint
 
     @abstractmethod
     def load_model(
@@ -201,11 +209,11 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return each row's group for the bootstrap, int64 [N]; by default each row is its own."""
         return np.arange(len(examples))
 
+    @abstractmethod
     def row_scores(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> npt.NDArray[np.float64]:
         """Return a score of each row, [N], for paired tests of two systems."""
-        raise NotImplementedError
 
     def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
         """Return why a model learned nothing, such as one class everywhere; None: it did."""

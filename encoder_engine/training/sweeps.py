@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from encoder_engine.errors import ConfigError, NonFiniteLossError
 from encoder_engine.files import write_atomically
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SweepCell", "read_sweep", "run_sweep", "summarise_seeds", "sweep_table"]
 
 SEEDS, SWEEP = "seeds.json", "sweep.json"
+Recipe = TypeVar("Recipe")
 # The longest name of a file on most file systems.
 NAME_BYTES = 255
 
@@ -65,15 +66,19 @@ def run_sweep(
     directory: Path,
     combinations: Sequence[Mapping[str, str]],
     num_seeds: int,
-    run: Callable[[list[str], int, Path], Mapping[str, float]],
+    *,
+    read: Callable[[list[str]], Recipe],
+    run: Callable[[Recipe, int, Path], Mapping[str, float]],
 ) -> list[SweepCell]:
     """Run every combination with every seed, and write ``sweep.json``.
 
-    ``run``: takes settings ``key=value``, the number of the seed from 0, and the run's folder;
-    returns the run's scores. A combination of which a run diverges has no scores, and the others
-    are run all the same.
+    ``read``: takes settings ``key=value`` and returns their recipe. All recipes are read before the
+    first run, so that a wrong value of the last combination does not end a sweep after hours.
+    ``run``: takes a recipe, the number of the seed from 0, and the run's folder; returns the run's
+    scores. A combination of which a run diverges has no scores, and the others are run all the
+    same.
     Raises :class:`ConfigError` if two combinations would get the same folder name, or one a name
-    that is too long for a file system.
+    that is too long for a file system, and what ``read`` raises.
     """
     names = [_folder_name(settings) for settings in combinations]
     if len(set(names)) < len(names):
@@ -88,13 +93,15 @@ def run_sweep(
             f"a folder of the sweep would have a name of {longest} bytes, from its settings; the "
             f"limit is {NAME_BYTES}: shorten the values, or sweep fewer keys at a time"
         )
+    recipes = [
+        read([f"{key}={value}" for key, value in settings.items()]) for settings in combinations
+    ]
     cells = []
-    for name, settings in zip(names, combinations, strict=True):
-        given = [f"{key}={value}" for key, value in settings.items()]
+    for name, settings, recipe in zip(names, combinations, recipes, strict=True):
         folder = directory / name if name else directory
         try:
             scores = [
-                dict(run(given, seed, folder / f"seed-{seed}" if num_seeds > 1 else folder))
+                dict(run(recipe, seed, folder / f"seed-{seed}" if num_seeds > 1 else folder))
                 for seed in range(num_seeds)
             ]
         except NonFiniteLossError as error:

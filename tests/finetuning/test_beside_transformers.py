@@ -103,7 +103,9 @@ def test_fifty_losses_are_those_of_a_loop_with_transformers(
 ) -> None:
     recipe = make_recipe(checkpoint, tmp_path, task)
     data = prepare_data(recipe)
-    begun = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
+    begun = build_task_model(
+        data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
+    )
     begun.save_pretrained(tmp_path / "begun")
     FineTuner(recipe, tmp_path / "run", data=data).finetune()
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
@@ -145,7 +147,9 @@ def test_gradients_are_those_of_transformers(tmp_path: Path, family: str, task: 
     checkpoint = write_family(tmp_path / "checkpoint", family)
     recipe = make_recipe(checkpoint, tmp_path, task)
     data = prepare_data(recipe)
-    ours = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
+    ours = build_task_model(
+        data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
+    )
     ours.save_pretrained(tmp_path / "begun")
     theirs = getattr(transformers, AUTO[task]).from_pretrained(tmp_path / "begun")
     theirs, ours = theirs.double().eval(), ours.double().eval()

@@ -108,7 +108,9 @@ def test_the_loss_of_choices_is_a_softmax_over_each_question(
 ) -> None:
     recipe = make_recipe(checkpoint, tmp_path, "multiple-choice", draw_choices(12))
     data = prepare_data(recipe)
-    model = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
+    model = build_task_model(
+        data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
+    )
     inputs = data.task.collate(data.train_items)
     [loss] = model.eval()(inputs).values()
     scores = torch.from_numpy(model.outputs(inputs)["scores"])

@@ -93,7 +93,9 @@ def test_gradients_are_those_of_peft(checkpoint: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     recipe = make_recipe(checkpoint, tmp_path)
     data = prepare_data(recipe)
-    ours = build_task_model(data.directory, data.task, recipe.model, recipe.optimizer, seed=0)
+    ours = build_task_model(
+        data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
+    )
     trained = {name for name, p in ours.named_parameters() if p.requires_grad}
     assert all(".down." in n or ".up." in n or "head" in n or "pooler" in n for n in trained)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -136,3 +137,11 @@ def test_the_verbs_fill_and_score(
     assert main(["score", str(directory), str(texts), "-o", str(output), "--device", "cpu"]) == 0
     assert len(output.read_text().splitlines()) == 3
     assert "pseudo-perplexity" in capsys.readouterr().out
+    score = ["score", str(directory), str(texts), "--device", "cpu"]
+    assert main([*score, "-o", str(tmp_path / "scores.parquet")]) == 0
+    table = pyarrow.parquet.read_table(tmp_path / "scores.parquet")
+    assert table.to_pylist() == [json.loads(line) for line in output.read_text().splitlines()]
+    capsys.readouterr()
+    for name, message in (("scores.jsonl", "exists"), ("scores.csv", "must end in .jsonl")):
+        assert main([*score, "-o", str(tmp_path / name)]) == 1
+        assert message in capsys.readouterr().err

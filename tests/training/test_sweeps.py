@@ -44,7 +44,7 @@ def test_means_and_intervals_are_over_the_seeds_of_a_combination(tmp_path: Path)
         folder.mkdir(parents=True)
         return {"loss": float(drawn[row, seed])} | ({"more": 1.0} if row else {})
 
-    cells = run_sweep(tmp_path, read_sweep(["k=a,b"]), 4, run)
+    cells = run_sweep(tmp_path, read_sweep(["k=a,b"]), 4, read=list, run=run)
     assert seen[5] == (["k=b"], 1, "k=b/seed-1")
     for cell, row in zip(cells, drawn, strict=True):
         half = t.ppf(0.975, 3) * row.std(ddof=1) / 2
@@ -58,9 +58,9 @@ def test_means_and_intervals_are_over_the_seeds_of_a_combination(tmp_path: Path)
     recorded = json.loads((tmp_path / "sweep.json").read_text())
     assert recorded["rows"][1]["settings"] == {"k": "b"}
     with pytest.raises(ConfigError, match="would share the folder"):
-        run_sweep(tmp_path, read_sweep(["k=a/b,a:b"]), 1, run)
+        run_sweep(tmp_path, read_sweep(["k=a/b,a:b"]), 1, read=list, run=run)
     with pytest.raises(ConfigError, match="a name of 302 bytes"):
-        run_sweep(tmp_path, read_sweep([f"k={'a' * 300}"]), 1, run)
+        run_sweep(tmp_path, read_sweep([f"k={'a' * 300}"]), 1, read=list, run=run)
 
 
 def test_a_combination_that_diverges_leaves_the_others(
@@ -73,7 +73,7 @@ def test_a_combination_that_diverges_leaves_the_others(
         return {"loss": 1.0 + seed}
 
     options = {"seeds": 2, "as_json": False, "quiet": False}
-    run_and_print(run, str(tmp_path), {**options, "sweep": ("rate=9,1",)}, digits=1)
+    run_and_print(list, run, str(tmp_path), {**options, "sweep": ("rate=9,1",)}, digits=1)
     shown = capsys.readouterr()
     assert [line.split()[:2] for line in shown.out.splitlines()] == [
         ["rate", "loss"],
@@ -84,7 +84,49 @@ def test_a_combination_that_diverges_leaves_the_others(
     rows = json.loads((tmp_path / "sweep.json").read_text())["rows"]
     assert [row["diverged"] for row in rows] == ["the loss is nan at step 3", None]
     with pytest.raises(NonFiniteLossError, match="every run of the sweep diverged"):
-        run_and_print(run, str(tmp_path), {**options, "sweep": ("rate=9",)}, digits=1)
+        run_and_print(list, run, str(tmp_path), {**options, "sweep": ("rate=9",)}, digits=1)
+
+
+def test_every_recipe_is_read_before_the_first_run(tmp_path: Path) -> None:
+    runs: list[int] = []
+
+    def read(settings: list[str]) -> int:
+        value = settings[0].removeprefix("steps=")
+        if not value.isdecimal():
+            raise ConfigError(f"steps must be a number, got {value!r}")
+        return int(value)
+
+    def run(recipe: int, seed: int, folder: Path) -> dict[str, float]:
+        folder.mkdir()
+        runs.append(recipe)
+        return {"loss": float(seed)}
+
+    with pytest.raises(ConfigError, match="got 'c'"):
+        run_sweep(tmp_path, read_sweep(["steps=1,2,c"]), 1, read=read, run=run)
+    assert not runs
+    assert not list(tmp_path.iterdir())
+    run_sweep(tmp_path, read_sweep(["steps=1,2,3"]), 1, read=read, run=run)
+    assert runs == [1, 2, 3]
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_a_wrong_value_of_the_last_combination_ends_a_sweep_at_once(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.tsv").write_text("text\tlabel\na\tb\n")
+    given = {
+        "pretrain": ["tiny", "-c", str(tmp_path / "corpus")],
+        "finetune": [
+            *("sequence-classification", "--checkpoint", str(tmp_path / "model")),
+            *("--train", str(tmp_path / "rows.tsv"), "--dev", str(tmp_path / "rows.tsv")),
+        ],
+    }[verb]
+    # There is no corpus and no model: a first run would say so.
+    output = tmp_path / "runs"
+    swept = ["--sweep", "optimizer.learning_rate=0.1,0.2,fast"]
+    assert main([verb, *given, "-o", str(output), *swept]) == 1
+    assert "optimizer.learning_rate must be" in capsys.readouterr().err
+    assert not output.exists()
 
 
 @pytest.mark.slow

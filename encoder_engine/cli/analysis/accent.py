@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +40,11 @@ def accent(model: str, files: tuple[str, ...], **options: Any) -> None:
     English-like structure. Both models are masked language models.
     """
     check_page(options)
+    if options["against"] is not None and _same(model, options["against"]):
+        raise click.UsageError(
+            f"--against names {model} again, and a model has no accent against itself; name a "
+            "monolingual model"
+        )
     from encoder_engine.dependencies import require_torch
 
     require_torch("scoring sentences")
@@ -99,6 +105,11 @@ def accent(model: str, files: tuple[str, ...], **options: Any) -> None:
         )
     summary = f"{len(pairs)} pairs of {', '.join(files)}, by pseudo-log-likelihood."
     write_result(f"Accent of {model}", summary, parts, values, options)
+
+
+def _same(model: str, other: str) -> bool:
+    one, two = Path(model), Path(other)
+    return model == other or (one.exists() and two.exists() and one.samefile(two))
 
 
 def _shown(interval: Interval) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +14,16 @@ from encoder_engine.cli.common import (
     count,
     debug_option,
     engine_version,
+    file_version,
     line_due,
     print_facts,
     print_json,
 )
-from encoder_engine.files import PendingFile, check_apart, check_target, write_atomically
+from encoder_engine.files import check_apart, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from encoder_engine.data.hygiene.cleaning import CleanCounts, Cleaner
 
-    from encoder_engine.data.hygiene.cleaning import Cleaned, Cleaner
-    from encoder_engine.inputs.records import Record
-
-# Rows that are read, cleaned and written together.
-WINDOW_ROWS = 2048
 FORMAT = "encoder_engine clean 1"
 COSINE = 0.95
 
@@ -87,49 +81,55 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Drop duplicates of the texts of INPUT..., mask personal data, and count both.
 
     The first of duplicates is kept, with all columns of its row. OUTPUT.manifest.json records
-    settings and counts; encoder-engine card makes a datasheet of it. No text is printed.
+    settings and counts; encoder-engine card makes a datasheet of it. No text is printed. The same
+    command resumes an interrupted run, whose rows are in OUTPUT.partial, and ends in the same
+    bytes.
     """
+    from encoder_engine.data.hygiene.run import CleanJob, check_targets, clean_rows
+    from encoder_engine.inputs.tables import read_table
+
     target = Path(output)
     if target.suffix != ".jsonl":
         raise click.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
     if options["cosine"] != COSINE and not options["semantic"]:
         raise click.UsageError("--cosine compares vectors: name their model with --semantic")
-    named = [target, *([Path(options["dropped"])] if options["dropped"] else [])]
-    if len({path.absolute() for path in named}) < len(named):
+    dropped = Path(options["dropped"]) if options["dropped"] else None
+    if dropped is not None and dropped.absolute() == target.absolute():
         raise click.UsageError(f"--output and --dropped are both {output}; name another file")
-    check_apart(named, [Path(name) for name in inputs])
-    for path in named:
-        check_target(path, overwrite=options["overwrite"])
-    cleaner = _cleaner(options)
-    digest, due = hashlib.sha256(), line_due()
-    with ExitStack() as stack:
-        files: list[PendingFile] = []
-        for path in named:
-            files.append(PendingFile(path, overwrite=options["overwrite"]))
-            stack.callback(files[-1].discard)
-        for records, found in _windows(inputs, options["column"], cleaner):
-            lines = b"".join(
-                _line(r, c, options["column"]) for r, c in zip(records, found, strict=True)
-            )
-            files[0].stream.write(lines)
-            digest.update(lines)
-            for pending in files[1:]:
-                pending.stream.writelines(_dropped(cleaner.counts.read - len(found), found))
-            if due():
-                click.echo(f"Cleaning  {count(cleaner.counts.read)} texts", err=True)
-        for pending in files:
-            pending.publish()
-    manifest = {
-        "format": FORMAT,
-        "version": engine_version(),
-        "inputs": [_described(name) for name in inputs],
-        "settings": asdict(cleaner.settings)
-        | {"semantic_model": options["semantic"] and Path(options["semantic"]).name},
-        "counts": cleaner.counts.values(),
-        "sha256": digest.hexdigest(),
-    }
-    encoded = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(target.with_name(f"{target.name}.manifest.json"), encoded.encode())
+    check_apart([target, *filter(None, [dropped])], [Path(name) for name in inputs])
+    check_targets(target, dropped, overwrite=options["overwrite"])
+    cleaner, fingerprint = _cleaner(options)
+    job = CleanJob(
+        output=target,
+        dropped=dropped,
+        column=options["column"],
+        begun=_begun(inputs, cleaner, options, fingerprint),
+        overwrite=options["overwrite"],
+    )
+    due = line_due()
+
+    def watch(counts: CleanCounts) -> None:
+        if due():
+            click.echo(f"Cleaning  {count(counts.read)} texts", err=True)
+
+    def finish(sha256: str) -> None:
+        manifest = {
+            "format": FORMAT,
+            "version": engine_version(),
+            "inputs": [_described(name) for name in inputs],
+            "settings": asdict(cleaner.settings)
+            | {"semantic_model": options["semantic"] and Path(options["semantic"]).name},
+            "counts": cleaner.counts.values(),
+            "sha256": sha256,
+        }
+        encoded = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(target.with_name(f"{target.name}.manifest.json"), encoded.encode())
+
+    records = chain.from_iterable(map(read_table, inputs))
+    try:
+        clean_rows(records, cleaner, job, finish=finish, watch=watch)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("stopped; the same command goes on") from error
     counts = cleaner.counts
     if options["as_json"]:
         print_json(counts.values())
@@ -140,17 +140,42 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     print_facts(f"Cleaned texts in {output}", facts)
 
 
-def _cleaner(options: dict[str, Any]) -> Cleaner:
+def _begun(
+    inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], fingerprint: str | None
+) -> dict[str, Any]:
+    """Return all that the output depends on, as JSON values."""
+    from encoder_engine.inputs.sources import find_sources
+
+    found = {
+        "format": FORMAT,
+        "version": engine_version(),
+        "inputs": [
+            [source.name, source.format, *file_version(Path(source.name))]
+            for source in find_sources(list(inputs), None)
+        ],
+        "column": options["column"],
+        "dropped": options["dropped"],
+        "label_languages": options["label_languages"],
+        "settings": asdict(cleaner.settings),
+        "model": fingerprint,
+    }
+    values: dict[str, Any] = json.loads(json.dumps(found))
+    return values
+
+
+def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, str | None]:
+    """Return a cleaner, and the fingerprint of the model of --semantic."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 
     named = (options["languages"] or "").split(",")
     languages = tuple(name.strip() for name in named if name.strip())
-    encode = label = None
+    encode = label = fingerprint = None
     if options["semantic"]:
         from encoder_engine.embedding.any_model import load_dense
 
-        encode = load_dense(options["semantic"], device=options["device"]).encode
+        model = load_dense(options["semantic"], device=options["device"])
+        encode, fingerprint = model.encode, model.engine.fingerprint()
     if options["label_languages"] or languages:
         labeller = LanguageLabeller()
         labeller.check(languages)
@@ -165,38 +190,7 @@ def _cleaner(options: dict[str, Any]) -> Cleaner:
         least_characters=options["least_characters"],
         seed=options["seed"],
     )
-    return Cleaner(settings, encode=encode, label=label)
-
-
-def _windows(
-    inputs: tuple[str, ...], column: str, cleaner: Cleaner
-) -> Iterator[tuple[list[Record], list[Cleaned]]]:
-    from encoder_engine.inputs.tables import read_table
-
-    records = chain.from_iterable(map(read_table, inputs))
-    while window := list(islice(records, WINDOW_ROWS)):
-        yield window, cleaner.clean([record.text(column) for record in window])
-
-
-def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
-    if cleaned.text is None:
-        return b""
-    values = {**record.values, column: cleaned.text}
-    if cleaned.language is not None:
-        values["language"] = cleaned.language
-    try:
-        line = json.dumps(values, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:
-        # A lone surrogate in another column: it stays the escape that it was.
-        line = json.dumps(values, default=str).encode()
-    return line + b"\n"
-
-
-def _dropped(first: int, found: list[Cleaned]) -> Iterator[bytes]:
-    for number, one in enumerate(found, first):
-        if one.text is None:
-            row = {"row": number, "reason": one.reason, "original": one.original}
-            yield json.dumps(row).encode() + b"\n"
+    return Cleaner(settings, encode=encode, label=label), fingerprint
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.rows.common import check_output, print_written, read_texts, row_options
+from encoder_engine.data.noising.kinds import NOISE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-KINDS = (
-    "span-corruption",
-    "token-masking",
-    "token-deletion",
-    "text-infilling",
-    "sentence-permutation",
-    "document-rotation",
-)
 # As many as in T5's vocabulary.
 NUM_SENTINELS = 100
 
@@ -28,7 +21,7 @@ NUM_SENTINELS = 100
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
+    type=click.Choice(NOISE_KINDS),
     multiple=True,
     default=("span-corruption",),
     show_default=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from encoder_engine.cli.common import count, debug_option, print_facts
 from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, read_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from encoder_engine.vectors.mining import MinedNegatives
 
@@ -21,7 +20,11 @@ if TYPE_CHECKING:
 @click.argument("store", metavar="STORE")
 @click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
 @click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="A .jsonl file."
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A .jsonl or .parquet file.",
 )
 @click.option("--model", "-m", help="The model.  [default: the one STORE's manifest names]")
 @click.option("--query-column", default="query", show_default=True, help="Of the questions.")
@@ -56,12 +59,13 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
     OUTPUT gets a line for each question: query, positives and negatives. Known answers, documents
     of the same text, and those that score as high as an answer are left out, and counted.
     """
-    from encoder_engine.files import check_apart, check_target
+    from encoder_engine.data.row_files import check_row_file, write_rows
+    from encoder_engine.files import check_apart
     from encoder_engine.vectors.mining import MiningOptions
     from encoder_engine.vectors.mining import mine_negatives as mine
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
-    check_target(output, overwrite=options["overwrite"])
+    check_row_file(output, overwrite=options["overwrite"])
     check_apart([output], [Path(name) for name in pairs])
     stored = StoredVectors(store)
     settings = MiningOptions(
@@ -78,30 +82,25 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
         query_texts=queries,
         texts_of=lambda rows: {row: documents[row] for row in rows},
     )
-    _write(output, queries, known, documents, mined)
+    rows = _rows(queries, known, documents, mined)
+    write_rows(output, rows, overwrite=options["overwrite"])
     print_facts("Done", _facts(mined, len(answers), len(queries), output))
 
 
-def _write(
-    output: Path,
+def _rows(
     queries: Sequence[str],
     known: dict[str, list[int]],
     documents: dict[int, str],
     mined: MinedNegatives,
-) -> None:
-    from encoder_engine.files import write_atomically
-
-    lines = []
+) -> Iterator[dict[str, Any]]:
     for query, rows, scores in zip(queries, mined.rows, mined.scores, strict=True):
-        line = {
+        yield {
             "query": query,
             "positives": list(dict.fromkeys(documents[row] for row in known[query])),
             "negatives": [documents[row] for row in rows],
             "rows": rows,
             "scores": [round(score, 6) for score in scores],
         }
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    write_atomically(output, "".join(lines).encode("utf-8"))
 
 
 def _facts(mined: MinedNegatives, num_all: int, num_found: int, output: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import islice
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
-from encoder_engine.files import PendingFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from encoder_engine.prediction.mask_filler import MaskFiller
 
 # Texts that are read, scored and written together.
@@ -69,7 +69,7 @@ def fill_mask(model: str, text: str, **options: Any) -> None:
 @click.command()
 @click.argument("model", metavar="MODEL")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
-@click.option("--output", "-o", required=True, help="The .jsonl file to write.")
+@click.option("--output", "-o", required=True, help="The .jsonl or .parquet file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 @click.option("--text", "column", default="text", show_default=True, help="The column of texts.")
 @click.option(
@@ -79,31 +79,38 @@ def fill_mask(model: str, text: str, **options: Any) -> None:
 @debug_option
 def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
     """Write the pseudo-log-likelihood of the texts of DATA by MODEL, a masked language model."""
-    filler = _load(model, options["device"], "scoring texts")
-    from encoder_engine.inputs.tables import read_table
+    from encoder_engine.data.row_files import check_row_file, write_rows
 
-    total, num_tokens, num_texts = 0.0, 0, 0
-    pending = PendingFile(Path(output), overwrite=options["overwrite"])
-    try:
-        for file in files:
-            texts = (record.text(options["column"]) for record in read_table(file))
-            while window := list(islice(texts, WINDOW_TEXTS)):
-                scores = filler.score(window, within_words=not options["single_tokens"])
-                for text, found in zip(window, scores, strict=True):
-                    values = {
-                        "text": text,
-                        "log_likelihood": found.log_likelihood,
-                        "tokens": len(found.tokens),
-                        "pseudo_perplexity": found.pseudo_perplexity if found.tokens else None,
-                    }
-                    line = json.dumps(values, ensure_ascii=False) + "\n"
-                    pending.stream.write(line.encode())
-                    total += found.log_likelihood
-                    num_tokens += len(found.tokens)
-                num_texts += len(window)
-        pending.publish()
-    finally:
-        pending.discard()
+    check_row_file(Path(output), overwrite=options["overwrite"])
+    filler = _load(model, options["device"], "scoring texts")
+    total, num_tokens = 0.0, 0
+
+    def counted_rows() -> Iterator[dict[str, Any]]:
+        nonlocal total, num_tokens
+        for row in _scored(filler, files, options):
+            total += row["log_likelihood"]
+            num_tokens += row["tokens"]
+            yield row
+
+    num_texts = write_rows(Path(output), counted_rows(), overwrite=options["overwrite"])
     perplexity = f"{math.exp(-total / num_tokens):.4f}" if num_tokens else "no token"
     facts = {"tokens": count(num_tokens), "pseudo-perplexity": perplexity}
     print_facts(f"{count(num_texts)} texts in {output}", facts)
+
+
+def _scored(
+    filler: MaskFiller, files: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    from encoder_engine.inputs.tables import read_table
+
+    for file in files:
+        texts = (record.text(options["column"]) for record in read_table(file))
+        while window := list(islice(texts, WINDOW_TEXTS)):
+            scores = filler.score(window, within_words=not options["single_tokens"])
+            for text, found in zip(window, scores, strict=True):
+                yield {
+                    "text": text,
+                    "log_likelihood": found.log_likelihood,
+                    "tokens": len(found.tokens),
+                    "pseudo_perplexity": found.pseudo_perplexity if found.tokens else None,
+                }

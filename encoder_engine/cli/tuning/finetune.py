@@ -113,15 +113,14 @@ def _sweep(
     if not read([]).data.dev:
         raise ConfigError("a sweep compares scores of dev rows; name their files by --dev")
 
-    def run(settings: list[str], seed: int, folder: Path) -> dict[str, float]:
-        recipe = read(settings)
+    def run(recipe: FineTuningRecipe, seed: int, folder: Path) -> dict[str, float]:
         seeded = replace(recipe, run=replace(recipe.run, seed=recipe.run.seed + seed))
         found = FineTuner(seeded, folder).finetune(watch)
         if found.degenerate and not options["quiet"]:
             _warn_of_degenerate(folder)
         return found.scores
 
-    run_and_print(run, output, options, digits=2)
+    run_and_print(read, run, output, options, digits=2)
 
 
 def _warn_of_degenerate(folder: Path | str) -> None:

@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 from encoder_engine.data.hygiene.minhash import NearDuplicates
 from encoder_engine.data.hygiene.personal import mask_personal
 from encoder_engine.data.hygiene.semantic import SemanticDuplicates
@@ -16,15 +18,16 @@ from encoder_engine.data.hygiene.shingles import normal_digest
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from encoder_engine.data.hygiene.languages import Language
 
     Encode = Callable[[list[str]], npt.NDArray[np.floating]]
     Label = Callable[[str], Language]
+    # What a window of texts adds to the memory of a cleaner, by name.
+    Added = dict[str, npt.NDArray[Any]]
 
 __all__ = ["CleanCounts", "CleanSettings", "Cleaned", "Cleaner"]
 
@@ -77,6 +80,22 @@ class CleanCounts:
             for name, value in vars(self).items()
         }
 
+    def record(self) -> dict[str, Any]:
+        """Return the counts for JSON, in the order of their first text, for :meth:`of_record`."""
+        return {
+            name: dict(value) if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def of_record(cls, values: Mapping[str, Any]) -> CleanCounts:
+        """Return the counts of :meth:`record`."""
+        counts: dict[str, Any] = {
+            name: Counter(value) if isinstance(value, dict) else value
+            for name, value in values.items()
+        }
+        return cls(**counts)
+
 
 class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
@@ -121,26 +140,61 @@ class Cleaner:
         # The row of each text that reached the near and the semantic step.
         self._near_rows: list[int] = []
         self._semantic_rows: list[int] = []
+        # Of the last window: digests that were new, and what the indices remember.
+        self._new: dict[bytes, int] = {}
+        self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
         """Return what becomes of the next texts. All results do not depend on the windows."""
         first = self.counts.read
+        self._new, self._added = {}, {}
         found = [self._alone(text, first + number) for number, text in enumerate(texts)]
-        for index, rows, reason in (
-            (self._near, self._near_rows, "near duplicate"),
-            (self._semantic, self._semantic_rows, "semantic duplicate"),
-        ):
+        for name, index, rows in self._indices():
             left = [number for number, one in enumerate(found) if one.text is not None]
-            if index is None or not left:
+            if not left:
                 continue
             kept = [str(found[number].text) for number in left]
             rows += [first + number for number in left]
             places = index.add(kept) if isinstance(index, NearDuplicates) else self._meant(kept)
+            self._added |= {f"{name} {key}": value for key, value in index.added().items()}
+            self._added[f"{name} rows"] = np.array([first + number for number in left], np.int64)
             for number, place in zip(left, places, strict=True):
                 if place is not None:
                     language = found[number].language
-                    found[number] = Cleaned(None, language, reason, rows[place])
+                    found[number] = Cleaned(None, language, f"{name} duplicate", rows[place])
         self._count(found)
+        return found
+
+    def added(self) -> Added:
+        """Return what the last call of :meth:`clean` has remembered, for :meth:`restore`."""
+        digests = np.frombuffer(b"".join(self._new), np.uint8).reshape(len(self._new), -1)
+        rows = np.array(list(self._new.values()), np.int64)
+        return {"exact digests": digests, "exact rows": rows, **self._added}
+
+    def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Remember what a call of :meth:`clean` had; calls are restored in their order.
+
+        ``counts`` are the caller's to restore.
+        """
+        digests = map(bytes, added["exact digests"])
+        self._seen.update(zip(digests, added["exact rows"].tolist(), strict=True))
+        for name, index, rows in self._indices():
+            if f"{name} rows" in added:
+                rows += added[f"{name} rows"].tolist()
+                inner = {
+                    key.removeprefix(f"{name} "): value
+                    for key, value in added.items()
+                    if key.startswith(f"{name} ")
+                }
+                index.restore(inner)
+
+    def _indices(self) -> list[tuple[str, NearDuplicates | SemanticDuplicates, list[int]]]:
+        """List the indices in their order, each with the rows of the texts that reached it."""
+        found: list[tuple[str, NearDuplicates | SemanticDuplicates, list[int]]] = []
+        if self._near is not None:
+            found.append(("near", self._near, self._near_rows))
+        if self._semantic is not None:
+            found.append(("semantic", self._semantic, self._semantic_rows))
         return found
 
     def _meant(self, texts: list[str]) -> list[int | None]:
@@ -163,9 +217,11 @@ class Cleaner:
             if kinds and settings.personal == "drop":
                 return Cleaned(None, language, "personal")
         if settings.exact:
-            original = self._seen.setdefault(normal_digest(text), row)
+            digest = normal_digest(text)
+            original = self._seen.setdefault(digest, row)
             if original != row:
                 return Cleaned(None, language, "exact duplicate", original)
+            self._new[digest] = row
         return Cleaned(text, language)
 
     def _count(self, found: Sequence[Cleaned]) -> None:

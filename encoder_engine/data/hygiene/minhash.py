@@ -17,7 +17,8 @@ from encoder_engine.data.hygiene.shingles import Shingles, jaccard, stacked
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     import numpy.typing as npt
 
@@ -96,6 +97,8 @@ class NearDuplicates:
         self._kept: dict[int, Hashes] = {}
         self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
         self._num_seen = 0
+        # What the last call of add has kept: places and band keys; and how many texts it saw.
+        self._last: tuple[list[int], list[list[int]], int] = ([], [], 0)
 
     def add(self, texts: Sequence[str]) -> list[int | None]:
         """Return for each text the first kept text that it is near, by place from 0, or None.
@@ -106,15 +109,41 @@ class NearDuplicates:
         filled = [number for number, one in enumerate(sets) if len(one)]
         keys = self._band_keys([sets[number] for number in filled])
         found: list[int | None] = [None] * len(texts)
+        self._last = ([], [], len(texts))
         for number, row in zip(filled, keys.tolist(), strict=True):
             found[number] = self._find(sets[number], row)
             if found[number] is None:
                 place = self._num_seen + number
-                self._kept[place] = sets[number]
-                for bucket, key in zip(self._buckets, row, strict=True):
-                    bucket.setdefault(key, []).append(place)
+                self._keep(place, sets[number], row)
+                self._last[0].append(place)
+                self._last[1].append(row)
         self._num_seen += len(texts)
         return found
+
+    def _keep(self, place: int, shingles: Hashes, keys: Sequence[int]) -> None:
+        self._kept[place] = shingles
+        for bucket, key in zip(self._buckets, keys, strict=True):
+            bucket.setdefault(key, []).append(place)
+
+    def added(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what the last call of :meth:`add` has remembered, for :meth:`restore`."""
+        places, keys, num_texts = self._last
+        sets = [self._kept[place] for place in places]
+        return {
+            "num_texts": np.array(num_texts),
+            "places": np.array(places, np.int64),
+            "keys": np.array(keys, np.uint64).reshape(len(keys), self.bands.number),
+            "sizes": np.array([len(one) for one in sets], np.int64),
+            "shingles": np.concatenate([np.zeros(0, np.uint64), *sets]),
+        }
+
+    def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Remember what a call of :meth:`add` had; calls are restored in their order."""
+        sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
+        kept = added["places"].tolist()
+        for place, row, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):
+            self._keep(place, shingles, row)
+        self._num_seen += int(added["num_texts"])
 
     def _band_keys(self, sets: Sequence[Hashes]) -> Hashes:
         """Return a number for each band of each set, uint64 [n, b]: equal for equal bands."""

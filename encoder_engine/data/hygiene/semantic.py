@@ -12,6 +12,9 @@ import numpy as np
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float32]
@@ -34,6 +37,7 @@ class SemanticDuplicates:
         self._blocks: list[Floats] = []
         self._places: list[int] = []
         self._num_seen = 0
+        self._last: dict[str, npt.NDArray[Any]] = {}
 
     def add(self, vectors: npt.NDArray[np.floating]) -> list[int | None]:
         """Return for each vector [n, D] the nearest kept text that it is near, by place, or None.
@@ -58,12 +62,25 @@ class SemanticDuplicates:
             else:
                 found.append(None)
                 kept.append(row)
-        if kept:
-            self._blocks.append(unit[kept])
-            self._places += [self._num_seen + row for row in kept]
-        self._num_seen += len(unit)
-        self._join_blocks()
+        self._last = {
+            "num_texts": np.array(len(unit)),
+            "places": np.array([self._num_seen + row for row in kept], np.int64),
+            "vectors": unit[kept],
+        }
+        self.restore(self._last)
         return found
+
+    def added(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what the last call of :meth:`add` has remembered, for :meth:`restore`."""
+        return self._last
+
+    def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Remember what a call of :meth:`add` had; calls are restored in their order."""
+        if len(added["places"]):
+            self._blocks.append(added["vectors"])
+            self._places += added["places"].tolist()
+        self._num_seen += int(added["num_texts"])
+        self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
         """Return the greatest cosine with a kept text, and its place; -2 where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from encoder_engine.data.noising.bart import (
     RowKey,
@@ -15,23 +15,17 @@ from encoder_engine.data.noising.bart import (
     permute_sentences,
     rotate_document,
 )
+from encoder_engine.data.noising.kinds import NOISE_KINDS
 from encoder_engine.data.noising.span_corruption import Noised, SpanCorruption
 from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["KINDS", "Noise", "NoiseKind"]
+    from encoder_engine.data.noising.kinds import NoiseKind
 
-NoiseKind = Literal[
-    "span-corruption",
-    "token-masking",
-    "token-deletion",
-    "text-infilling",
-    "sentence-permutation",
-    "document-rotation",
-]
-KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
+__all__ = ["Noise"]
+
 Token = TypeVar("Token", bound=Hashable)
 
 
@@ -57,10 +51,10 @@ class Noise(Generic[Token]):
     mean_length: float = 3.0
 
     def __post_init__(self) -> None:
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        unknown = [kind for kind in self.kinds if kind not in NOISE_KINDS]
         if unknown or not self.kinds or len(set(self.kinds)) < len(self.kinds):
             raise ConfigError(
-                f"kinds must be one or more of {', '.join(KINDS)}, each once; got "
+                f"kinds must be one or more of {', '.join(NOISE_KINDS)}, each once; got "
                 f"{list(self.kinds)}"
             )
         if "span-corruption" in self.kinds and len(self.kinds) > 1:

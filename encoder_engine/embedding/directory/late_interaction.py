@@ -39,9 +39,18 @@ from encoder_engine.text.spec.tokenizer import AddedTokenSpec
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["LateInteraction", "TokenMask", "is_stanford", "open_late_interaction"]
+__all__ = [
+    "LateInteraction",
+    "TokenMask",
+    "expansion_token",
+    "is_stanford",
+    "open_late_interaction",
+    "register_markers",
+    "token_ids",
+]
 
 METADATA = "artifact.metadata"
 # The class of ColBERT's own checkpoints, and the name of the projection in them.
@@ -127,13 +136,13 @@ def open_late_interaction(path_or_hub_id: str | os.PathLike[str]) -> LateInterac
         raise UnsupportedFeatureError(f"{directory} has no Dense, the projection of token vectors")
     if "Normalize" in by_kind:
         read_stack([by_kind["Normalize"]], reads=TOKENS)
-    tokenizer = _register(opened.read_tokenizer(), former.prefixes)
+    tokenizer = register_markers(opened.read_tokenizer(), former.prefixes)
     mask = TokenMask()
     if "MultiVectorMask" in by_kind:
         mask = _read_mask(by_kind["MultiVectorMask"].folder, tokenizer)
     elif former.appends_modules:
         words = list(string.punctuation) if former.words is None else former.words
-        mask = TokenMask(skipped=_ids_of(words, tokenizer))
+        mask = TokenMask(skipped=token_ids(words, tokenizer))
     stated = opened.transformer.late_interaction
     return LateInteraction(
         opened=_with_prefixes(opened, former.prefixes),
@@ -170,13 +179,13 @@ def _open_stanford(directory: Path) -> LateInteraction:
     opened = open_directory(
         *(directory, "MultiVectorEncoder", MULTI_VECTOR_ORDER), settings_of_plain=False
     )
-    tokenizer = _register(opened.read_tokenizer(), prefixes)
+    tokenizer = register_markers(opened.read_tokenizer(), prefixes)
     words = string.punctuation if metadata.get("mask_punctuation", True) else ""
     return LateInteraction(
         opened=_with_prefixes(opened, prefixes),
         tokenizer=tokenizer,
         modules=_read_stanford_projection(directory),
-        mask=TokenMask(skipped=_ids_of(list(words), tokenizer)),
+        mask=TokenMask(skipped=token_ids(list(words), tokenizer)),
         normalized=True,
         **_read_lengths(lengths, None, tokenizer),
     )
@@ -240,7 +249,7 @@ def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDir
     return replace(opened, settings=replace(opened.settings, prompts=prompts))
 
 
-def _register(tokenizer: Tokenizer, prefixes: dict[str, str]) -> Tokenizer:
+def register_markers(tokenizer: Tokenizer, prefixes: Mapping[str, str]) -> Tokenizer:
     """Make a prefix that the vocabulary holds one token, wherever it is in a text.
 
     ColBERT inserts its markers as ids. As text, "[unused0]" would be cut into pieces, and an added
@@ -274,13 +283,13 @@ def _read_mask(folder: Path, tokenizer: Tokenizer) -> TokenMask:
     listed = [tasks] if isinstance(tasks.value, str) else tasks.items() if tasks.value else None
     kept = config.get("keep_only_token_ids")
     return TokenMask(
-        skipped=_ids_of([w.string() for w in words.items()] if words.value else [], tokenizer),
+        skipped=token_ids([w.string() for w in words.items()] if words.value else [], tokenizer),
         tasks=frozenset({"document"} if listed is None else {task.string() for task in listed}),
         kept=frozenset(number.integer() for number in kept.items()) if kept.value else frozenset(),
     )
 
 
-def _ids_of(words: list[str], tokenizer: Tokenizer) -> frozenset[int]:
+def token_ids(words: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids of words; a word that is no token has none."""
     found = (tokenizer.token_to_id(word) for word in words)
     return frozenset(number for number in found if number is not None)
@@ -309,7 +318,7 @@ def _read_lengths(
             f"{source.where}: query_length={most} is below the {length} tokens of the expansion"
         )
     token = expansion.get("token").optional(JsonValue.string)
-    number = _expansion_token(tokenizer) if token is None else tokenizer.token_to_id(token)
+    number = expansion_token(tokenizer) if token is None else tokenizer.token_to_id(token)
     if number is None:
         raise ConfigError(
             f"{expansion.where}: queries are padded with "
@@ -327,8 +336,11 @@ def _source(stated: JsonValue | None) -> JsonSource:
     return JsonSource(name=METADATA, error=ConfigError, unknown=UnsupportedFeatureError)
 
 
-def _expansion_token(tokenizer: Tokenizer) -> int | None:
-    """Return the mask token, or the token that ends a text where there is none, as PyLate does."""
+def expansion_token(tokenizer: Tokenizer) -> int | None:
+    """Return the token that pads queries: the mask token, or without one the end of a text.
+
+    As PyLate does; None: the tokenizer has neither.
+    """
     if tokenizer.mask_token_id is not None:
         return tokenizer.mask_token_id
     return tokenizer.sep_token_id

@@ -196,6 +196,11 @@ def read_module_folders(directory: Path) -> list[Path]:
     return [module_folder(path, entry.get("path")) for entry in entries]
 
 
+def read_module_kinds(directory: Path) -> list[str]:
+    """Read the name of each module's class, whatever the modules are."""
+    return [entry.kind().rpartition(".")[2] for entry in read_value(directory / MODULES).items()]
+
+
 def module_folder(path: Path, stated: JsonValue) -> Path:
     """Resolve a module's folder beside ``path``; links must not lead out of there."""
     folder = stated.string()

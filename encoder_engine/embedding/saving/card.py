@@ -22,11 +22,14 @@ def write_card(
     dimension: int,
     base_model: str | None,
     facts: Mapping[str, str],
+    method: str = "encode",
+    vectors: str = "vectors",
 ) -> None:
     """Write README.md unless there is one: how the model is loaded, and facts by name.
 
     loader: the class that loads the directory.
     base_model: the model that this one was made of.
+    method: of the class, which embeds texts. vectors: the kind of vectors.
     """
     if (folder / CARD).exists():
         return
@@ -38,13 +41,13 @@ def write_card(
     lines += [
         f"# {folder.resolve().name}",
         "",
-        f"Texts to vectors of {dimension} features.",
+        f"Texts to {vectors} of {dimension} features.",
         "",
         "```python",
         "import encoder_engine as ee",
         "",
         f'embedder = ee.{loader}.from_pretrained("{folder.resolve().name}")',
-        'vectors = embedder.encode(["a text", "another"])',
+        f'vectors = embedder.{method}(["a text", "another"])',
         "```",
         "",
         "| | |",

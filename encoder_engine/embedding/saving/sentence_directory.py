@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.directory.modules import MODULES
-from encoder_engine.embedding.directory.recipe import CONFIG
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
     check_writable,
     write_json,
     write_module,
     write_modules_json,
+    write_transformer_settings,
 )
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
@@ -73,9 +73,6 @@ def write_sentence_settings(
     base_model: the model that this one was made of.
     """
     after = (*recipe.modules.modules, *([NormalizeModule()] if recipe.normalized else []))
-    # Lower-casing is a part of the tokenizer that was saved.
-    settings = {"max_seq_length": max_seq_length, "do_lower_case": False}
-    write_json(folder / "sentence_bert_config.json", settings)
     stated: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": dict(recipe.prompts),
@@ -84,7 +81,7 @@ def write_sentence_settings(
     }
     if recipe.truncate_dim is not None:
         stated["truncate_dim"] = recipe.truncate_dim
-    write_json(folder / CONFIG, stated)
+    write_transformer_settings(folder, stated, max_seq_length=max_seq_length)
     pooling = folder / "1_Pooling" / "config.json"
     with writing(pooling):
         pooling.parent.mkdir(exist_ok=True)

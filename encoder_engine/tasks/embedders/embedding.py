@@ -16,7 +16,8 @@ from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.tasks.embedders.examples import (
     RetrievalExample,
-    check_examples,
+    are_scored_lists,
+    check_loss,
     is_scored_pair,
 )
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
@@ -86,24 +87,7 @@ class EmbeddingTask(EmbeddingSettings):
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
         """Choose a loss that fits the rows, and refuse rows that it cannot use."""
         loss = self.loss or _choose_loss(examples)
-        pair = {"document": lambda e: len(e.positives) > 0}
-        scored = {"score of each document": lambda e: len(e.scores) == len(e.documents)}
-        needs: dict[LossName, dict[str, Any]] = {
-            "in_batch": pair,
-            "cosent": {"one document with one score": is_scored_pair},
-            "cosine": {"one document with one score": is_scored_pair},
-            "triplet": pair | {"negative": lambda e: len(e.negatives) > 0},
-            "margin": pair | scored | {"negative": lambda e: len(e.negatives) > 0},
-            "divergence": scored | {"second document": lambda e: len(e.documents) > 1},
-            "vectors": {
-                "teacher's vector as long as the first row's": lambda e: (
-                    len(e.vector) == len(examples[0].vector) > 0
-                )
-            },
-        }
-        if loss == "margin":
-            needs["margin"]["single positive"] = lambda e: len(e.positives) == 1
-        check_examples(examples, needs[loss])
+        check_loss(loss, examples)
         if loss in _SCORED and len({example.scores for example in examples}) < 2:
             raise InputError("all training rows have one score: there is nothing to learn")
         return replace(self, loss=loss)
@@ -181,7 +165,7 @@ def _choose_loss(examples: Sequence[RetrievalExample]) -> LossName:
         raise InputError("there is no training row")
     if all(is_scored_pair(example) for example in examples):
         return "cosent"
-    if all(len(e.documents) > 1 and len(e.scores) == len(e.documents) for e in examples):
+    if are_scored_lists(examples):
         return "divergence"
     if all(example.vector and not example.documents for example in examples):
         return "vectors"

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
     from encoder_engine.inputs.records import Record
 
-__all__ = ["RetrievalColumns", "RetrievalExample", "is_scored_pair", "read_example", "text_ids"]
+__all__ = [
+    "RetrievalColumns",
+    "RetrievalExample",
+    "are_scored_lists",
+    "check_loss",
+    "is_scored_pair",
+    "read_example",
+    "text_ids",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +127,31 @@ def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.frombuffer(digests, np.int64)
 
 
-def check_examples(examples: Sequence[RetrievalExample], needs: dict[str, Any]) -> None:
-    """Raise :class:`InputError` for the first example that lacks what a loss needs.
+def are_scored_lists(examples: Sequence[RetrievalExample]) -> bool:
+    """Return whether each example has several documents, each with a score."""
+    return all(len(e.documents) > 1 and len(e.scores) == len(e.documents) for e in examples)
 
-    ``needs``: predicates, by a description of what they require.
-    """
+
+def check_loss(loss: str, examples: Sequence[RetrievalExample]) -> None:
+    """Raise :class:`InputError` for the first example that lacks what a loss needs."""
+    pair = {"document": lambda e: len(e.positives) > 0}
+    negative = {"negative": lambda e: len(e.negatives) > 0}
+    scored = {"score of each document": lambda e: len(e.scores) == len(e.documents)}
+    single = {"single positive": lambda e: len(e.positives) == 1}
+    needs: dict[str, dict[str, Callable[[RetrievalExample], bool]]] = {
+        "in_batch": pair,
+        "cosent": {"one document with one score": is_scored_pair},
+        "cosine": {"one document with one score": is_scored_pair},
+        "triplet": pair | negative,
+        "margin": pair | scored | negative | single,
+        "divergence": scored | {"second document": lambda e: len(e.documents) > 1},
+        "vectors": {
+            "teacher's vector as long as the first row's": lambda e: (
+                len(e.vector) == len(examples[0].vector) > 0
+            )
+        },
+    }
     for place, example in enumerate(examples):
-        for wanted, holds in needs.items():
+        for wanted, holds in needs[loss].items():
             if not holds(example):
                 raise InputError(f"training row {place} has no {wanted}: {example!r:.120}")

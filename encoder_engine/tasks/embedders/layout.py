@@ -15,7 +15,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NUM_NEGATIVES", "NUM_POSITIVES", "StepLayout"]
+__all__ = ["NUM_NEGATIVES", "NUM_POSITIVES", "StepLayout", "ranges"]
 
 # Targets with the number of an item's documents, int64 [I].
 NUM_POSITIVES, NUM_NEGATIVES = "num_positives", "num_negatives"
@@ -53,8 +53,8 @@ class StepLayout:
             num_items=len(sizes),
             queries_I=queries_I,
             queries_B=queries_I[items_B],
-            positives_B=_places(queries_I + 1, positives_I),
-            negatives_N=_places(queries_I + 1 + positives_I, negatives_I),
+            positives_B=ranges(queries_I + 1, positives_I),
+            negatives_N=ranges(queries_I + 1 + positives_I, negatives_I),
             owners_N=(positives_I.cumsum(0) - positives_I)[items_N],
             items_B=items_B,
             items_N=items_N,
@@ -76,8 +76,13 @@ class StepLayout:
         """The item of each document, in the order of ``documents``."""
         return torch.cat([self.items_B, self.items_N])
 
+    def by_item(self) -> tuple[Tensor, Tensor]:
+        """Return the index of each document and its item, an item's positives first, [C]."""
+        order = torch.argsort(self.documents)
+        return self.documents[order], self.items[order]
 
-def _places(starts: Tensor, counts: Tensor) -> Tensor:
+
+def ranges(starts: Tensor, counts: Tensor) -> Tensor:
     """Return ``starts[i] + 0, 1, ..., counts[i] - 1`` for each i, concatenated."""
     firsts = (starts - (counts.cumsum(0) - counts)).repeat_interleave(counts)
     return firsts + torch.arange(len(firsts), device=starts.device)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 
-__all__ = ["count_terms", "step_loss"]
+__all__ = ["count_terms", "list_loss", "step_loss", "text_ids_of"]
 
 SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
@@ -63,7 +63,7 @@ def _in_batch(
     layout: StepLayout,
     share: tuple[int, int],
 ) -> Tensor:
-    ids_S, guide_SG = targets["text_ids"], targets.get("guide")
+    guide_SG = targets.get("guide")
     documents_C = layout.documents
     guide = None
     if guide_SG is not None:
@@ -80,10 +80,16 @@ def _in_batch(
         normalized=task.similarity == "cosine",
         directions=SYMMETRIC if task.symmetric else SYMMETRIC[:1],
         joint=not task.symmetric,
-        ids=TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[documents_C]),
+        ids=text_ids_of(targets, layout),
         guide=guide,
         share=share,
     )
+
+
+def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
+    """Return the ids of a step's queries and documents, which tell equal texts."""
+    ids_S = targets["text_ids"]
+    return TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[layout.documents])
 
 
 def _of_documents(
@@ -101,16 +107,27 @@ def _of_documents(
         if task.loss == "cosine":
             return cosine_error(queries_B, positives_B, scores_B)
         return cosent(queries_B, positives_B, scores_B, scale=task.scale)
-    # By item, as the targets are: positives, then negatives.
-    items_C = layout.items
-    order = torch.argsort(layout.documents)
-    places_C, lists_C = layout.documents[order], items_C[order]
+    places_C, lists_C = layout.by_item()
     scores_C = (vectors_SD[layout.queries_I[lists_C]] * vectors_SD[places_C]).sum(1)
-    teacher_C = targets["scores"].to(vectors_SD.dtype)
-    if task.loss == "divergence":
-        return divergence(
-            *(scores_C, teacher_C, lists_C, layout.num_items), temperature=task.temperature
-        )
+    return list_loss(task.loss, scores_C, targets, layout, temperature=task.temperature)
+
+
+def list_loss(
+    loss: str | None,
+    scores_C: Tensor,
+    targets: Mapping[str, Tensor],
+    layout: StepLayout,
+    *,
+    temperature: float,
+) -> Tensor:
+    """Return ``divergence`` or ``margin`` of the scores of all documents, by item, [C].
+
+    The targets hold a teacher's scores in the same order: an item's positives, then its negatives.
+    """
+    _, lists_C = layout.by_item()
+    teacher_C = targets["scores"].to(scores_C.dtype)
+    if loss == "divergence":
+        return divergence(scores_C, teacher_C, lists_C, layout.num_items, temperature=temperature)
     # Every item has one positive, its first document.
     firsts = layout.positives_B - layout.queries_I - 1
     sizes = torch.bincount(lists_C, minlength=layout.num_items)

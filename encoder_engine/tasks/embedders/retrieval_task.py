@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.task import Windows
-    from encoder_engine.text import Tokenizer
+    from encoder_engine.text import Encoding, Tokenizer
 
-__all__ = ["RetrievalPrediction", "RetrievalTask", "join_rows"]
+__all__ = ["RetrievalPrediction", "RetrievalTask", "Vectors", "join_rows"]
 
 Vectors = TypeVar("Vectors")
 
@@ -122,7 +122,12 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         encoding = tokenizer.encode_batch(
             self.prompted(kind, texts), max_length=self.limit(kind, windows)
         )
-        return TokenRows.of(encoding), np.asarray(encoding.truncated)
+        return self.rows_of(kind, encoding, tokenizer), np.asarray(encoding.truncated)
+
+    def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
+        """Return the rows of tokenized queries or documents."""
+        del kind, tokenizer
+        return TokenRows.of(encoding)
 
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
@@ -264,14 +269,20 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
-    """Concatenate token rows."""
+    """Concatenate token rows, with their segments and unattended tokens where any has some."""
     lengths = np.concatenate([np.zeros(1, np.int32), *(part.lengths for part in parts)])
     types = None
     if any(part.type_ids is not None for part in parts):
         filled = (np.zeros_like(p.ids) if p.type_ids is None else p.type_ids for p in parts)
         types = np.concatenate(list(filled))
+    unattended = None
+    if any(part.unattended is not None for part in parts):
+        unattended = np.concatenate(
+            [np.zeros(len(p), np.int32) if p.unattended is None else p.unattended for p in parts]
+        )
     return TokenRows(
         ids=np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)]),
         cu_seqlens=np.cumsum(lengths, dtype=np.int32),
         type_ids=types,
+        unattended=unattended,
     )

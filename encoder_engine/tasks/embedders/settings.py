@@ -1,4 +1,4 @@
-"""The settings of the embedding task, as its losses and its model read them."""
+"""The settings of the tasks of embedders, as their losses and their models read them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.objectives.vectors.pairs import Distance  # noqa: TC001 - a setting
 from encoder_engine.objectives.vectors.teachers import VectorMetric  # noqa: TC001 - a setting
 from encoder_engine.packing.pooling_modes import PoolingMode  # noqa: TC001 - a setting
-from encoder_engine.tasks.embedders.retrieval_task import RetrievalTask
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalTask, Vectors
+from encoder_engine.vectors.sparse_vectors import SparseVectors
 
-__all__ = ["LOSSES", "EmbeddingSettings", "LossName"]
+__all__ = [
+    "LOSSES",
+    "EmbeddingSettings",
+    "LateInteractionSettings",
+    "ListLoss",
+    "ListSettings",
+    "LossName",
+    "SparseSettings",
+]
 
 LossName = Literal["in_batch", "cosent", "cosine", "triplet", "margin", "divergence", "vectors"]
+# The losses of embedders whose vectors are not compared by cosines.
+ListLoss = Literal["in_batch", "margin", "divergence"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
@@ -52,12 +64,83 @@ class EmbeddingSettings(RetrievalTask[Any]):
     normalized: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("scale", "temperature"):
-            if not 0.0 < getattr(self, name) < np.inf:
-                raise ConfigError(
-                    f"task.{name} must be above 0 and finite, got {getattr(self, name)}"
-                )
+        _check_positive(self, "scale", "temperature")
         if self.similarity not in ("cosine", "dot"):
             raise ConfigError(f"task.similarity must be cosine or dot, got {self.similarity!r}")
         if self.guide is not None and self.loss not in (None, "in_batch"):
             raise ConfigError(f"task.guide filters in-batch negatives; task.loss is {self.loss}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListSettings(RetrievalTask[Vectors]):
+    """The settings of tasks whose similarities are sums of products.
+
+    ``loss``: ``in_batch`` negatives, ``margin`` (MarginMSE) or ``divergence`` (KL), the last two of
+    a cross-encoder's scores; None: ``divergence`` where every row has several documents with
+    scores, else ``in_batch``.
+    ``scale``: of similarities in ``in_batch``; ``temperature``: of ``divergence``.
+    """
+
+    loss: ListLoss | None = None
+    scale: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "scale", "temperature")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
+    """The settings of the late-interaction task.
+
+    Empty, None and 0 are the checkpoint's values where it is a model of late interaction, else
+    those in brackets.
+
+    ``dimension``: features of a token's vector (128).
+    ``query_length``: the most tokens of queries (32); ``document_length``: of documents (no limit
+    of their own).
+    ``expand_queries``: pad queries with mask tokens up to ``query_length`` (False);
+    ``attend_expansion``: tokens attend to the added ones (False).
+    ``skipped_words``: tokens whose vectors documents leave out (ASCII punctuation).
+    """
+
+    dimension: int = 0
+    query_length: int = 0
+    document_length: int | None = None
+    expand_queries: bool | None = None
+    attend_expansion: bool | None = None
+    skipped_words: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("dimension", "query_length"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"task.{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseSettings(ListSettings[SparseVectors]):
+    """The settings of the sparse task.
+
+    ``query_flops``, ``document_flops``: the weights of the FLOPS penalty on the vectors of queries
+    and of documents (Formal et al. 2021); 0: none.
+    """
+
+    query_flops: float = 5e-5
+    document_flops: float = 3e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("query_flops", "document_flops"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise ConfigError(
+                    f"task.{name} must be at least 0 and finite, got {getattr(self, name)}"
+                )
+
+
+def _check_positive(settings: object, *names: str) -> None:
+    for name in names:
+        if not 0.0 < getattr(settings, name) < np.inf:
+            raise ConfigError(
+                f"task.{name} must be above 0 and finite, got {getattr(settings, name)}"
+            )

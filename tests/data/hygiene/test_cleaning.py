@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ import pytest
 
 from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
 from encoder_engine.data.hygiene.languages import LanguageLabeller
-from encoder_engine.data.hygiene.personal import mask_personal
+from encoder_engine.data.hygiene.personal import HOOKS, mask_personal
 from encoder_engine.errors import InputError
 from encoder_engine.pages.cards import datasheet
 from tests.cli.conftest import run
+from tests.data.hygiene.attempts import CountedSearch, TooManyAttemptsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,29 +29,29 @@ LONG = "the quick brown fox jumps over the lazy dog while the cat sleeps on the 
 SECRET = "maria@example.org"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("write to a.b+c@mail.example.org.", "write to <email>."),
-        ("call +49 30 123456 or (415) 555-2671", "call <phone> or <phone>"),
-        ("030 1234567", "<phone>"),
-        ("4111 1111 1111 1111, 378282246310005", "<card>, <card>"),
-        # A wrong check digit.
-        ("4111 1111 1111 1112", "4111 1111 1111 1112"),
-        ("DE89 3704 0044 0532 0130 00", "<iban>"),
-        # A word of four capitals has the form of a group.
-        ("IBAN BE68 5390 0754 7034 EUR 10", "IBAN <iban> EUR 10"),
-        ("BE68 5390 0754 7034 DATE 2021", "<iban> DATE 2021"),
-        ("+33 1 23 45 67 89 or 0049 (0)30 1234567", "<phone> or <phone>"),
-        ("+1(415)5552671, +14155552671", "<phone>, <phone>"),
-        ("+" + "1" * 30, None),
-        ("GB83WEST12345698765432", "GB83WEST12345698765432"),
-        ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
-        ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
-        ("on 2021-07-25 20:43 it was 1,234,567 of 978-3-16-148410-0", None),
-        ("3.14159265358979 /text/01/05250300.xhp", None),
-    ],
-)
+PERSONAL: list[tuple[str, str | None]] = [
+    ("write to a.b+c@mail.example.org.", "write to <email>."),
+    ("call +49 30 123456 or (415) 555-2671", "call <phone> or <phone>"),
+    ("030 1234567", "<phone>"),
+    ("4111 1111 1111 1111, 378282246310005", "<card>, <card>"),
+    # A wrong check digit.
+    ("4111 1111 1111 1112", "4111 1111 1111 1112"),
+    ("DE89 3704 0044 0532 0130 00", "<iban>"),
+    # A word of four capitals has the form of a group.
+    ("IBAN BE68 5390 0754 7034 EUR 10", "IBAN <iban> EUR 10"),
+    ("BE68 5390 0754 7034 DATE 2021", "<iban> DATE 2021"),
+    ("+33 1 23 45 67 89 or 0049 (0)30 1234567", "<phone> or <phone>"),
+    ("+1(415)5552671, +14155552671", "<phone>, <phone>"),
+    ("+" + "1" * 30, None),
+    ("GB83WEST12345698765432", "GB83WEST12345698765432"),
+    ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
+    ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
+    ("on 2021-07-25 20:43 it was 1,234,567 of 978-3-16-148410-0", None),
+    ("3.14159265358979 /text/01/05250300.xhp", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), PERSONAL)
 def test_personal_data_is_masked_by_kind(text: str, expected: str | None) -> None:
     masked, counts = mask_personal(text)
     assert masked == (text if expected is None else expected)
@@ -110,10 +112,41 @@ def test_languages_are_labelled_and_chosen() -> None:
         LanguageLabeller().check(("de", "english"))
 
 
+def number_texts(size: int) -> list[str]:
+    """Return texts that begin like a number, an address or a code, and are none."""
+    return [
+        "+1" + "1" * size + "a",
+        "+1" + " 1" * size + "a",
+        "4" * size + "a",
+        "DE11 " + "A1B2 " * (size // 4) + "-",
+        "a." * (size // 2) + "b@" + "c." * (size // 2) + "1",
+    ]
+
+
 def test_patterns_try_a_number_once() -> None:
-    # Every split of a run of digits was tried: some 90 seconds for a megabyte.
-    text = ("+1" + "1" * 31 + "a ") * 30_000
-    assert mask_personal(text) == (text, Counter())
+    # Every split of a run of digits was tried, as many as its length to the sixth power.
+    for hook in HOOKS:
+        for short, long in zip(number_texts(64), number_texts(128), strict=True):
+            few = CountedSearch(hook.pattern, short, most=200_000)
+            assert few.spans() == [m.span() for m in hook.pattern.finditer(short)]
+            # Linear work doubles; quadratic work would become four times as much.
+            many = CountedSearch(hook.pattern, long, most=3 * few.num_attempts)
+            assert many.spans() == [m.span() for m in hook.pattern.finditer(long)]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in PERSONAL])
+def test_attempts_are_counted_of_the_search_that_re_makes(text: str) -> None:
+    for hook in HOOKS:
+        found = CountedSearch(hook.pattern, text, most=200_000).spans()
+        assert found == [match.span() for match in hook.pattern.finditer(text)]
+
+
+def test_a_pattern_that_tries_every_split_is_found_out() -> None:
+    every_split = re.compile(r"\+1(?:[ .-]?\d{1,14}){0,6}(?!\w)")
+    few = CountedSearch(every_split, number_texts(8)[0], most=200_000)
+    assert few.spans() == []
+    with pytest.raises(TooManyAttemptsError):
+        CountedSearch(every_split, number_texts(16)[0], most=3 * few.num_attempts).spans()
 
 
 @pytest.mark.slow

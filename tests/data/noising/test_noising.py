@@ -16,7 +16,8 @@ from scipy.stats import binomtest, chisquare, poisson
 
 from encoder_engine.data.noising import bart, inverse_cloze
 from encoder_engine.data.noising.bart import RowKey
-from encoder_engine.data.noising.noise import KINDS, Noise
+from encoder_engine.data.noising.kinds import NOISE_KINDS
+from encoder_engine.data.noising.noise import Noise
 from encoder_engine.data.noising.passages import cut_passages
 from encoder_engine.data.noising.span_corruption import Noised, SpanCorruption, restore_spans
 from encoder_engine.errors import BatchError, ConfigError
@@ -201,7 +202,7 @@ def test_orders_and_rotations_are_equally_probable_and_lose_nothing() -> None:
     assert bart.rotate_document([], RowKey(0)) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NOISE_KINDS)
 def test_a_row_is_a_function_of_seed_epoch_and_index(kind: Any) -> None:
     noise: Noise[int] = Noise(kinds=(kind,), mask=MASK, sentinels=[*range(-100, -1)])
     passage = [numbers(600)[start : start + 10] for start in range(0, 600, 10)]

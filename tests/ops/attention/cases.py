@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCase:
-    """Sizes and terms of one call; of the packed rows, every nth is a query or global."""
+    """Sizes and terms of one call; of the packed rows, every nth is a query or global.
+
+    ``num_unattended``: the trailing rows of each sequence that are keys of none, or None.
+    ``num_buckets``: entries that far distances share, as in DeBERTa; None: one for each distance.
+    """
 
     num_heads: int = 2
     head_dim: int = 16
@@ -32,6 +36,8 @@ class AttentionCase:
     nth_is_query: int | None = None
     nth_is_global: int | None = None
     reach_of_vectors: int | None = None
+    num_buckets: int | None = None
+    num_unattended: tuple[int, ...] | None = None
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -41,7 +47,7 @@ class AttentionCase:
             "causal": self.causal,
             "alibi_slopes": self.slopes,
             "relative_bias": self.bias_reach is not None,
-            "query_rows": self.nth_is_query is not None,
+            "query_rows": self.nth_is_query is not None or self.num_unattended is not None,
             "global_rows": self.nth_is_global is not None,
             "disentangled": self.reach_of_vectors is not None,
         }
@@ -59,7 +65,7 @@ class AttentionCase:
         if self.bias_reach is not None:
             shapes["bias"] = (heads[0], 2 * self.bias_reach + 1, 1)
         if self.reach_of_vectors is not None:
-            vectors = (2 * self.reach_of_vectors, heads[0], self.head_dim)
+            vectors = (2 * (self.num_buckets or self.reach_of_vectors), heads[0], self.head_dim)
             shapes |= {"to_query": vectors, "to_key": vectors}
         drawn = {
             name: draw_rows(*shape, seed=seed, dtype=dtype, device=device)
@@ -89,11 +95,15 @@ class AttentionCase:
             if nth is not None:
                 rows = self.rows(layout.num_tokens, nth).to(layout.device)
                 given[name] = SelectedRows(rows, layout)
+        if self.num_unattended is not None:
+            given["query_rows"] = SelectedRows.of_unattended(layout, self.num_unattended)
         return given
 
     def attend(self, layout: Sequences, dtype: torch.dtype, implementation: str) -> Function:
         """Return the operation as a function of what gets gradients."""
         arguments = self.arguments(layout, dtype)
+        if self.num_unattended is not None:
+            layout = arguments["query_rows"].sequences
 
         def run(
             query: Tensor,
@@ -119,10 +129,12 @@ class AttentionCase:
     def disentangled(
         self, to_query: Tensor | None, to_key: Tensor | None
     ) -> ops.Disentangled | None:
-        """Say which vector stands for which distance: each has one of its own."""
+        """Say which vector stands for which distance."""
         if to_query is None or self.reach_of_vectors is None:
             return None
-        entries = ops.log_position_entries(None, self.reach_of_vectors, device=to_query.device)
+        entries = ops.log_position_entries(
+            self.num_buckets, self.reach_of_vectors, device=to_query.device
+        )
         return ops.Disentangled(to_query, to_key, entries)
 
     def probabilities(
@@ -133,6 +145,8 @@ class AttentionCase:
         bias: Tensor | None = None,
         to_query: Tensor | None = None,
         to_key: Tensor | None = None,
+        *,
+        num_unattended: int = 0,
     ) -> Tensor:
         """Return the weights of the sequence that begins at a row, [H, L, L], in their dtype."""
         key = key.repeat_interleave(self.group, dim=1)
@@ -161,6 +175,7 @@ class AttentionCase:
             seen |= everywhere[None, :] | everywhere[:, None]
         if self.causal:
             seen &= distance <= 0
+        seen &= places < len(key) - num_unattended
         return torch.softmax(score.masked_fill(~seen, -torch.inf), dim=-1)
 
     def eager(
@@ -181,9 +196,11 @@ class AttentionCase:
         learned = [x for x in (key, value, bias, to_query, to_key) if x is not None]
         nothing = sum(x[:0].sum() for x in learned)
         parts = [query[:0] + nothing]
-        for start, stop in zip(layout.offsets[:-1], layout.offsets[1:], strict=True):
-            here = (query[start:stop], key[start:stop], int(start))
-            weights = self.probabilities(*here, bias, to_query, to_key)
+        unattended = self.num_unattended or (0,) * len(layout.lengths)
+        ends = layout.offsets.tolist()
+        for start, stop, trailing in zip(ends[:-1], ends[1:], unattended, strict=True):
+            here = (query[start:stop], key[start:stop], start)
+            weights = self.probabilities(*here, bias, to_query, to_key, num_unattended=trailing)
             values = value[start:stop].repeat_interleave(self.group, dim=1)
             parts.append((weights @ values.transpose(0, 1)).transpose(0, 1))
         return torch.cat(parts)[rows]

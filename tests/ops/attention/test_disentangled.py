@@ -168,6 +168,10 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ShapeError):
             ops.attention(query, query, query, layout, disentangled=said)
+    for wrong, message in ((ENTRIES - 1, "got -1 to"), (ENTRIES + 1, f"to {NUM_ENTRIES}")):
+        said = ops.Disentangled(good, None, wrong)
+        with pytest.raises(ShapeError, match=f"must be 0 to {NUM_ENTRIES - 1}.*{message}"):
+            ops.attention(query, query, query, layout, disentangled=said)
     for buckets, reach in ((5, 20), (2, 20), (8, 5)):
         with pytest.raises(ShapeError):
             ops.log_position_entries(buckets, reach)

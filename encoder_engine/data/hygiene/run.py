@@ -1,0 +1,273 @@
+"""Cleans the rows of files into a file, in a folder from which an interrupted run goes on.
+
+How it works: ``OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
+shingles and vectors of the texts so far), and ``progress.json``: counts, and how much of each file
+belongs to them. Every few seconds, after a window, the files are flushed to the disk, then
+``progress.json`` is replaced. A run that finds the folder cuts the files to the recorded sizes,
+restores the cleaner, and goes on at the next row. Its windows are those of a run that was never
+interrupted, and so are its bytes. At the end the files get their names, and the folder goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.data.hygiene.cleaning import CleanCounts
+from encoder_engine.data.row_files import json_line
+from encoder_engine.errors import OutputError, RowError
+from encoder_engine.files import (
+    LOCK_NAME,
+    check_target,
+    move_into_place,
+    sync_directory,
+    write_atomically,
+    writing,
+)
+from encoder_engine.json_values import read_value
+from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from encoder_engine.data.hygiene.cleaning import Cleaned, Cleaner
+    from encoder_engine.inputs.records import Record
+
+__all__ = ["CleanJob", "check_targets", "clean_rows"]
+
+# Rows that are read, cleaned and written together.
+WINDOW_ROWS = 2048
+# Seconds between two records of progress, each of which waits for the disk some 0.1 s.
+RECORD_SECONDS = 5.0
+KEPT, DROPPED, MEMORY, PROGRESS = "kept.jsonl", "dropped.jsonl", "memory.bin", "progress.json"
+_LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanJob:
+    """The files of a run, and what it depends on.
+
+    output: the .jsonl file of kept rows. dropped: that of dropped rows' numbers; None: none.
+    column: of the texts.
+    begun: everything that the output depends on, as JSON values; a run goes on with equal ones.
+    overwrite: replace files, and an interrupted run of other settings.
+    """
+
+    output: Path
+    dropped: Path | None
+    column: str
+    begun: dict[str, Any]
+    overwrite: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the interrupted run."""
+        return _folder(self.output)
+
+    @property
+    def targets(self) -> dict[str, Path]:
+        """The files to write, by their names in the folder."""
+        dropped = {} if self.dropped is None else {DROPPED: self.dropped}
+        return {KEPT: self.output, **dropped}
+
+
+def check_targets(output: Path, dropped: Path | None, *, overwrite: bool) -> None:
+    """Raise :class:`OutputError` where a new run cannot write its files.
+
+    An interrupted run is checked when its record is read: it may have published some of them.
+    """
+    if not _folder(output).exists():
+        _check(output, dropped, overwrite=overwrite)
+
+
+def _folder(output: Path) -> Path:
+    return output.with_name(f"{output.name}.partial")
+
+
+def _check(output: Path, dropped: Path | None, *, overwrite: bool) -> None:
+    for path in (output, dropped):
+        if path is not None:
+            check_target(path, overwrite=overwrite)
+
+
+def clean_rows(
+    records: Iterable[Record],
+    cleaner: Cleaner,
+    job: CleanJob,
+    *,
+    finish: Callable[[str], None],
+    watch: Callable[[CleanCounts], None] = lambda _counts: None,
+) -> None:
+    """Clean rows into the files of a job; goes on where an interrupted run stopped.
+
+    records: all rows, from the first. cleaner: a new one.
+    finish: called with the SHA-256 of the kept rows once the files have their names.
+    watch: called after each window.
+
+    Raises :class:`OutputError` for files that exist, :class:`ResumeError` for an interrupted run of
+    other settings, and :class:`LockedError` where another run is at work.
+    """
+    check_targets(job.output, job.dropped, overwrite=job.overwrite)
+    with locked_folder(job.folder), writing(job.output):
+        recorded = _begin(job)
+        if recorded["sha256"] is None:
+            try:
+                recorded = _clean(records, cleaner, job, recorded, watch)
+            except RowError:
+                # The file has to be changed, so that no run goes on with it.
+                shutil.rmtree(job.folder)
+                raise
+        cleaner.counts = CleanCounts.of_record(recorded["counts"])
+        for name, target in job.targets.items():
+            # A run killed here has published the files that are gone.
+            if (job.folder / name).exists():
+                move_into_place(job.folder / name, target, overwrite=job.overwrite)
+        finish(recorded["sha256"])
+        shutil.rmtree(job.folder)
+
+
+def _begin(job: CleanJob) -> dict[str, Any]:
+    """Return the record of an interrupted run, or write that of a new one."""
+    path = job.folder / PROGRESS
+    if path.exists():
+        mend = f"; remove {job.folder} to begin anew"
+        recorded = read_value(path, OutputError, mend=mend).object()
+        changes = describe_changes(recorded["begun"], job.begun, _describe)
+        if not changes:
+            if recorded["sha256"] is None:
+                _check(job.output, job.dropped, overwrite=job.overwrite)
+            return recorded
+        if not job.overwrite:
+            advice = f"give the same ones, or remove {job.folder} to begin anew"
+            refuse_changes(job.folder, changes, advice)
+    elif any(p.name != LOCK_NAME and p.suffix != ".partial" for p in job.folder.iterdir()):
+        raise OutputError(
+            f"{job.folder} is not empty, and no cleaning was started in it; move it away"
+        )
+    _check(job.output, job.dropped, overwrite=job.overwrite)
+    return _note(job, CleanCounts(), dict.fromkeys((*job.targets, MEMORY), 0))
+
+
+def _describe(change: Difference) -> str:
+    if change.name == "inputs":
+        return "the inputs are others, or were changed"
+    if change.name == "model":
+        return "the model of --semantic is another"
+    return str(change._replace(name=change.name.removeprefix("settings.")))
+
+
+def _note(
+    job: CleanJob, counts: CleanCounts, sizes: dict[str, int], sha256: str | None = None
+) -> dict[str, Any]:
+    recorded = {
+        "begun": job.begun,
+        "counts": counts.record(),
+        "sizes": sizes,
+        "sha256": sha256,
+    }
+    write_atomically(job.folder / PROGRESS, json.dumps(recorded).encode())
+    return recorded
+
+
+def _clean(
+    records: Iterable[Record],
+    cleaner: Cleaner,
+    job: CleanJob,
+    recorded: dict[str, Any],
+    watch: Callable[[CleanCounts], None],
+) -> dict[str, Any]:
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(_reopened(job.folder / name, size))
+            for name, size in recorded["sizes"].items()
+        }
+        sync_directory(job.folder)
+        for added in _remembered(files[MEMORY]):
+            cleaner.restore(added)
+        cleaner.counts = CleanCounts.of_record(recorded["counts"])
+        with (job.folder / KEPT).open("rb") as kept_before:
+            digest = hashlib.file_digest(kept_before, "sha256")
+        reading = islice(records, cleaner.counts.read, None)
+        last_record = time.monotonic()
+        while window := list(islice(reading, WINDOW_ROWS)):
+            first = cleaner.counts.read
+            found = cleaner.clean([record.text(job.column) for record in window])
+            kept = b"".join(
+                _line(record, one, job.column) for record, one in zip(window, found, strict=True)
+            )
+            digest.update(kept)
+            files[KEPT].write(kept)
+            if DROPPED in files:
+                files[DROPPED].writelines(_dropped(first, found))
+            _append(files[MEMORY], cleaner.added())
+            if time.monotonic() - last_record >= RECORD_SECONDS:
+                _note(job, cleaner.counts, _synced(files))
+                last_record = time.monotonic()
+            watch(cleaner.counts)
+        return _note(job, cleaner.counts, _synced(files), digest.hexdigest())
+
+
+def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
+    """Return the sizes of files, once their bytes are on the disk."""
+    for file in files.values():
+        file.flush()
+        os.fsync(file.fileno())
+    return {name: file.tell() for name, file in files.items()}
+
+
+@contextmanager
+def _reopened(path: Path, size: int) -> Iterator[BinaryIO]:
+    """Yield a file that holds its first bytes alone, at their end."""
+    path.touch()
+    if path.stat().st_size < size:
+        raise OutputError(
+            f"{path} has {path.stat().st_size} bytes, of which {size} were recorded: it was "
+            f"damaged; remove {path.parent} to begin anew"
+        )
+    with path.open("r+b") as stream:
+        stream.truncate(size)
+        stream.seek(size)
+        yield stream
+
+
+def _append(stream: BinaryIO, added: dict[str, Any]) -> None:
+    packed = io.BytesIO()
+    np.savez(packed, **added)
+    stream.write(packed.tell().to_bytes(_LENGTH_BYTES, "little"))
+    stream.write(packed.getbuffer())
+
+
+def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield what each window of the interrupted run has added, and leave the stream at its end."""
+    stream.seek(0)
+    while length := stream.read(_LENGTH_BYTES):
+        packed = io.BytesIO(stream.read(int.from_bytes(length, "little")))
+        with np.load(packed, allow_pickle=False) as arrays:
+            yield dict(arrays)
+
+
+def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
+    if cleaned.text is None:
+        return b""
+    values = {**record.values, column: cleaned.text}
+    if cleaned.language is not None:
+        values["language"] = cleaned.language
+    return json_line(values, default=str)
+
+
+def _dropped(first: int, found: Sequence[Cleaned]) -> Iterator[bytes]:
+    for number, one in enumerate(found, first):
+        if one.text is None:
+            yield json_line({"row": number, "reason": one.reason, "original": one.original})

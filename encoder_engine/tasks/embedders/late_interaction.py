@@ -1,0 +1,285 @@
+"""The task of late interaction: a vector per token, compared by MaxSim (ColBERT)."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.directory.late_interaction import (
+    LateInteraction,
+    expansion_token,
+    is_stanford,
+    open_late_interaction,
+    register_markers,
+    token_ids,
+)
+from encoder_engine.embedding.directory.modules import MODULES, read_module_kinds
+from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.expansion import QueryExpansion
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.models.encoder import Encoder
+from encoder_engine.packing.module_stack import DenseModule
+from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks.embedders.late_interaction_model import (
+    COUNTED,
+    NUM_VECTORS,
+    UNATTENDED,
+    LateInteractionModel,
+)
+from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
+from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+from encoder_engine.tasks.items import Ragged
+from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.tasks.embedders.examples import RetrievalExample
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.text import Encoding, Tokenizer
+
+    Vectors = npt.NDArray[np.float32]
+
+__all__ = ["LateInteractionTask"]
+
+DIMENSION, QUERY_LENGTH = 128, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateInteractionTask(LateInteractionSettings):
+    """Embeds tokens as sentence-transformers' ``MultiVectorEncoder`` does.
+
+    Settings: see :class:`LateInteractionSettings`. The checkpoint is an encoder, or a model of late
+    interaction, whose projection is trained further.
+    """
+
+    name: ClassVar[str] = "late-interaction"
+
+    @property
+    def learns_scores(self) -> bool:
+        """Return False: no loss reads the scores of single pairs."""
+        return False
+
+    def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
+        """Return the task with what is not set taken from the checkpoint, or from the defaults.
+
+        Raises :class:`UnsupportedFeatureError` for a model of late interaction that computes what
+        is not trained.
+        """
+        found = _open(directory)
+        stated = _DEFAULTS if found is None else _stated(found, directory)
+        return replace(
+            self,
+            prompts=stated["prompts"] | dict(self.prompts),
+            max_seq_length=self.max_seq_length or stated["max_seq_length"],
+            dimension=self.dimension or stated["dimension"],
+            query_length=self.query_length or stated["query_length"],
+            **{
+                name: stated[name] if getattr(self, name) is None else getattr(self, name)
+                for name in (
+                    *("document_length", "expand_queries"),
+                    *("attend_expansion", "skipped_words"),
+                )
+            },
+        )
+
+    def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Make the markers that prompts begin with, such as ``[unused0]``, one token each."""
+        return register_markers(tokenizer, self.prompts)
+
+    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
+        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
+        return fitted(self, examples)
+
+    def limit(self, kind: str, windows: Windows) -> int:
+        """Return the token limit of queries or documents."""
+        own = self.query_length if kind == "query" else self.document_length
+        most = super().limit(kind, windows)
+        return most if own is None else min(own, windows.max_length)
+
+    def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
+        """Return the rows of texts; queries are padded if ``expand_queries`` says so."""
+        if kind != "query" or not self.expand_queries:
+            return TokenRows.of(encoding)
+        number = expansion_token(tokenizer)
+        if number is None:
+            raise ConfigError("the tokenizer has no mask token, by which queries are padded")
+        expansion = QueryExpansion(
+            length=self.query_length, token_id=number, attended=bool(self.attend_expansion)
+        )
+        return expansion.expand(encoding)
+
+    def encode(
+        self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize examples; see :meth:`RetrievalTask.encode`. Marks the tokens that count."""
+        if self.expand_queries and self.query_length > windows.max_length:
+            raise ConfigError(
+                f"queries are padded to {self.query_length} tokens, data.max_length is "
+                f"{windows.max_length}; raise it, or lower task.query_length"
+            )
+        items = super().encode(examples, tokenizer, windows)
+        rows = items.rows
+        is_document = np.ones(len(rows), bool)
+        is_document[items.offsets[:-1]] = False
+        skipped = np.array(sorted(token_ids(self.skipped_words or (), tokenizer)), np.int64)
+        left_out = np.repeat(is_document, rows.lengths) & np.isin(rows.ids, skipped)
+        before = np.concatenate([[0], np.cumsum(~left_out)])
+        ends = rows.cu_seqlens
+        trailing = np.zeros(len(rows)) if rows.unattended is None else rows.unattended
+        columns = {
+            COUNTED: Ragged((~left_out).astype(np.uint8), items.token_offsets),
+            NUM_VECTORS: Ragged(np.diff(before[ends]).astype(np.int64), items.offsets),
+            UNATTENDED: Ragged(trailing.astype(np.int64), items.offsets),
+        }
+        return replace(items, columns={**items.columns, **columns})
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model; its projection is random until :meth:`begin_with`."""
+        return LateInteractionModel(encoder, self)
+
+    def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
+        """Load the checkpoint's projection, where it has one of the task's dimension."""
+        found = _open(checkpoint)
+        if found is not None:
+            _load_projection(model, found, optional=True)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load the encoder and the projection of a model of late interaction."""
+        folder = encoder_directory(Path(directory))
+        model = LateInteractionModel(Encoder.from_pretrained(folder, device, dtype), self)
+        _load_projection(model, open_late_interaction(directory))
+        return model.eval()
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
+    ) -> list[RetrievalPrediction[Vectors]]:
+        """Cut the vectors into texts, and the texts into examples."""
+        del examples
+        ends = np.cumsum(items.ragged(NUM_VECTORS).values)
+        texts = np.split(outputs["vectors"].astype(np.float32), ends[:-1])
+        return [
+            RetrievalPrediction(texts[start], tuple(texts[start + 1 : stop]))
+            for start, stop in zip(items.offsets[:-1], items.offsets[1:], strict=True)
+        ]
+
+    def paired(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> list[float]:
+        """Return MaxSim of each query and its first document."""
+        return [
+            float(self.similarities([one.query], one.documents[:1])[0, 0]) for one in predictions
+        ]
+
+    def similarities(
+        self, queries: Sequence[Vectors], documents: Sequence[Vectors]
+    ) -> npt.NDArray[np.floating]:
+        """Return MaxSim of all queries and all documents."""
+        return max_similarity(_packed(queries), _packed(documents))
+
+    def to_record(
+        self, example: RetrievalExample, prediction: RetrievalPrediction[Vectors]
+    ) -> dict[str, Any]:
+        """Return the line that ``predict`` writes: similarities, or a single text's vectors."""
+        found = super().to_record(example, prediction)
+        return found if example.documents else found | {"vectors": prediction.query.tolist()}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "prompts": {"query": "", "document": ""},
+    "max_seq_length": None,
+    "dimension": DIMENSION,
+    "query_length": QUERY_LENGTH,
+    "document_length": None,
+    "expand_queries": False,
+    "attend_expansion": False,
+    "skipped_words": tuple(string.punctuation),
+}
+
+
+def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
+    """Open a model of late interaction; None for an encoder, also of an embedder of texts."""
+    folder = Path(directory)
+    if (folder / MODULES).is_file():
+        kinds = read_module_kinds(folder)
+        if "Pooling" in kinds or kinds == ["Transformer"]:
+            return None
+    elif not is_stanford(folder):
+        return None
+    return open_late_interaction(folder)
+
+
+def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the settings of a model of late interaction, as those of the task."""
+    expansion, mask = found.expansion, found.mask
+    dense = found.modules.modules[0] if len(found.modules.modules) == 1 else None
+    is_plain = (
+        isinstance(dense, DenseModule)
+        and dense.bias_N is None
+        and dense.residual is None
+        and dense.activation == "identity"
+    )
+    for problem, what in (
+        (not is_plain, "other modules than one projection without bias"),
+        (not found.normalized, "vectors that are not normalized"),
+        (expansion is not None and not expansion.fixed, "queries that are padded, but not cut"),
+        (bool(mask.kept) or (mask.skipped and mask.tasks != {"document"}), "another token mask"),
+    ):
+        if problem:
+            raise UnsupportedFeatureError(
+                f"{directory} has {what}, which is not trained; begin with its encoder alone"
+            )
+    assert isinstance(dense, DenseModule)
+    names = (found.tokenizer.id_to_token(number) for number in sorted(mask.skipped))
+    length = found.query_length if expansion is None else expansion.length
+    most = found.opened.max_seq_length
+    return {
+        "prompts": stated_prompts(found.opened.settings.prompts),
+        "max_seq_length": most,
+        "dimension": len(dense.weight_NK),
+        "query_length": length or most or QUERY_LENGTH,
+        "document_length": found.document_length,
+        "expand_queries": expansion is not None,
+        "attend_expansion": expansion is not None and expansion.attended,
+        "skipped_words": tuple(name for name in names if name is not None),
+    }
+
+
+def _load_projection(model: TaskModel, found: LateInteraction, *, optional: bool = False) -> None:
+    """Copy the projection into a model; ``optional``: unless it has another dimension."""
+    assert isinstance(model, LateInteractionModel)
+    weight_NK = torch.from_numpy(np.array(found.modules.modules[0].arrays()["weight"]))
+    own = model.projection.weight
+    if weight_NK.shape != own.shape:
+        if optional:
+            return
+        raise ConfigError(
+            f"the projection is {list(weight_NK.shape)}, task.json expects {list(own.shape)}; the "
+            "files belong to different models"
+        )
+    with torch.no_grad():
+        own.copy_(weight_NK)
+
+
+def _packed(texts: Sequence[Vectors]) -> TokenVectors:
+    """Return texts' vectors end to end; the ids of their tokens are not known."""
+    vectors = np.concatenate(list(texts))
+    return TokenVectors(
+        vectors=vectors,
+        ids=np.zeros(len(vectors), np.int32),
+        cu_seqlens=np.cumsum([0, *map(len, texts)], dtype=np.int64),
+    )

@@ -1,0 +1,146 @@
+"""The model of the late-interaction task: an encoder, a projection, and MaxSim's losses.
+
+Dimensions: S texts of a step, n token vectors that count, D features.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
+from encoder_engine.models.init import draw_weights
+from encoder_engine.models.linear import Linear
+from encoder_engine.models.training_model import CoupledModel, Inputs, LossSum
+from encoder_engine.objectives.vectors.in_batch import Candidates
+from encoder_engine.objectives.vectors.late_interaction import (
+    late_interaction_negatives,
+    paired_max_similarity,
+)
+from encoder_engine.tasks.embedders.layout import StepLayout, ranges
+from encoder_engine.tasks.embedders.losses import count_terms, list_loss, text_ids_of
+from encoder_engine.tasks.task import TaskModel
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models.encoder import Encoder
+    from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+
+__all__ = ["COUNTED", "NUM_VECTORS", "UNATTENDED", "LateInteractionModel"]
+
+# Targets: uint8 [T], whether a token's vector counts; int64 [S], the vectors of each text; and the
+# last tokens of each that no token attends to.
+COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
+
+
+class LateInteractionModel(CoupledModel, TaskModel):
+    """Projects the encoder's rows to unit vectors, and computes the loss of a step's vectors."""
+
+    def __init__(self, encoder: Encoder, task: LateInteractionSettings) -> None:
+        super().__init__()
+        self.encoder, self.task = encoder, task
+        self.loss_name: str = task.loss or "in_batch"
+        self.weights = {self.loss_name: 1.0}
+        self.projection = Linear(encoder.spec.width, task.dimension, bias=False)
+        with torch.no_grad():
+            draw_weights(self.projection, encoder.spec.initializer_range)
+        self.projection.to(device=encoder.device, dtype=encoder.dtype)
+        if encoder.pooler is not None:
+            # It is saved as it came: no loss trains it.
+            encoder.pooler.requires_grad_(False)
+        self.train(encoder.training)
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of terms of the loss."""
+        return {self.loss_name: count_terms(self.loss_name, inputs.targets)}
+
+    def vectors(self, inputs: Inputs) -> Tensor:
+        """Return the vectors of all tokens that count, [n, D]."""
+        targets = inputs.targets
+        unattended = targets[UNATTENDED].tolist()
+        if any(unattended):
+            batch = inputs.batch.to(self.encoder.device)
+            hidden_TD = self.encoder.encode_unattended(batch, unattended)
+        else:
+            hidden_TD = self.encoder(inputs.batch, output_pooled=False).last_hidden_state
+        counted_n = targets[COUNTED].nonzero()[:, 0].to(hidden_TD.device)
+        return F.normalize(self.projection(F.embedding(counted_n, hidden_TD)), dim=1)
+
+    def losses(
+        self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
+    ) -> dict[str, LossSum]:
+        """Return the loss of a whole step."""
+        total = self._loss(vectors, targets, StepLayout.of(targets), share)
+        return {self.loss_name: LossSum(total, count_terms(self.loss_name, targets))}
+
+    def _loss(
+        self,
+        vectors_nD: Tensor,
+        targets: Mapping[str, Tensor],
+        layout: StepLayout,
+        share: tuple[int, int],
+    ) -> Tensor:
+        counts_S = targets[NUM_VECTORS]
+
+        def of_texts(places: Tensor) -> tuple[Tensor, npt.NDArray[np.int64]]:
+            """Return the vectors of these texts, and their offsets on the host."""
+            counts, starts = counts_S[places], (counts_S.cumsum(0) - counts_S)[places]
+            ends = np.zeros(len(places) + 1, np.int64)
+            ends[1:] = counts.cumsum(0).cpu().numpy()
+            return F.embedding(ranges(starts, counts), vectors_nD), ends
+
+        if self.loss_name == "in_batch":
+            return late_interaction_negatives(
+                *of_texts(layout.queries_B),
+                *of_texts(layout.documents),
+                Candidates(
+                    owners_C=layout.owners,
+                    num_rows=len(layout.positives_B),
+                    ids=text_ids_of(targets, layout),
+                ),
+                scale=self.task.scale,
+                share=share,
+            )
+        if share[0] != 0:
+            return vectors_nD.new_zeros(())
+        places_C, lists_C = layout.by_item()
+        scores_C = paired_max_similarity(
+            *of_texts(layout.queries_I), *of_texts(places_C), lists_C.cpu().numpy()
+        )
+        return list_loss(
+            *(self.loss_name, scores_C, targets, layout), temperature=self.task.temperature
+        )
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute ``vectors``, float32 or float64 [n, D]."""
+        return {"vectors": self.embed(inputs).cpu().numpy()}
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the encoder and the modules and settings of a ``MultiVectorEncoder``."""
+        folder, task = Path(directory), self.task
+        self.encoder.save_pretrained(folder)
+        write_late_interaction_settings(
+            *(folder, self.encoder.spec),
+            self.projection.weight.detach().float().cpu().numpy(),
+            prompts=task.prompts,
+            max_seq_length=task.max_seq_length,
+            query_length=task.query_length,
+            document_length=task.document_length,
+            attend_expansion=bool(task.attend_expansion) if task.expand_queries else None,
+            skipped_words=task.skipped_words or (),
+        )

@@ -1,0 +1,157 @@
+"""The task of sparse embedding: a weight of each token of the vocabulary per text (SPLADE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.modules import SPARSE_ORDER
+from encoder_engine.embedding.directory.opening import ModelDirectory, open_directory
+from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.errors import ConfigError, TensorNamesError, UnsupportedFeatureError
+from encoder_engine.models.encoder import Encoder
+from encoder_engine.models.heads import MaskedLM
+from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
+from encoder_engine.tasks.embedders.settings import SparseSettings
+from encoder_engine.tasks.embedders.sparse_model import SparseModel
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import torch
+
+    from encoder_engine.tasks.embedders.examples import RetrievalExample
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel
+
+__all__ = ["SparseTask"]
+
+_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseTask(SparseSettings):
+    """Embeds texts as sentence-transformers' ``SparseEncoder`` with SPLADE's pooling does.
+
+    Settings: see :class:`SparseSettings`. The checkpoint is a masked language model.
+    """
+
+    name: ClassVar[str] = "sparse"
+
+    @property
+    def learns_scores(self) -> bool:
+        """Return False: no loss reads the scores of single pairs."""
+        return False
+
+    def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
+        """Return the task with the prompts and the token limit of a checkpoint's directory.
+
+        Raises :class:`UnsupportedFeatureError` for other modules than a masked language model and
+        the maximum of ``log(1 + relu(logits))``.
+        """
+        opened = _open(directory)
+        if opened.routes:
+            raise UnsupportedFeatureError(
+                f"{directory} has modules of their own for queries, which are not trained; begin "
+                "with the model of its documents"
+            )
+        for module in opened.modules[1:]:
+            stated = read_value(module.folder / "config.json").object()
+            other = {k: stated[k] for k, v in _POOLING.items() if stated.get(k, v) != v}
+            if other:
+                raise UnsupportedFeatureError(f"{module.folder} states {other}: not trained")
+        return replace(
+            self,
+            prompts=stated_prompts(opened.settings.prompts) | dict(self.prompts),
+            max_seq_length=self.max_seq_length or opened.max_seq_length,
+        )
+
+    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
+        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
+        return fitted(self, examples)
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model; its head is random until :meth:`begin_with`."""
+        return SparseModel(encoder, self)
+
+    def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
+        """Load the checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
+        assert isinstance(model, SparseModel)
+        try:
+            trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
+        except TensorNamesError as error:
+            raise ConfigError(
+                f"{checkpoint} has no head for masked tokens, which the weights of sparse vectors "
+                "are computed by; begin with a masked language model"
+            ) from error
+        model.model.head.load_state_dict(trained.head.state_dict())
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load a sparse embedder's masked language model."""
+        trained = MaskedLM.from_pretrained(encoder_directory(Path(directory)), device, dtype)
+        assert isinstance(trained.encoder, Encoder)
+        model = SparseModel(trained.encoder, self)
+        model.model = trained
+        return model.eval()
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
+    ) -> list[RetrievalPrediction[SparseVectors]]:
+        """Cut the vectors into examples, and keep their weights above 0."""
+        del examples
+        rows = [_sparse(vector) for vector in outputs["vectors"]]
+        return [
+            RetrievalPrediction(rows[start], tuple(rows[start + 1 : stop]))
+            for start, stop in zip(items.offsets[:-1], items.offsets[1:], strict=True)
+        ]
+
+    def paired(self, predictions: Sequence[RetrievalPrediction[SparseVectors]]) -> list[float]:
+        """Return the inner product of each query with its first document."""
+        return [float(one.query.similarity(one.documents[0])[0, 0]) for one in predictions]
+
+    def similarities(
+        self, queries: Sequence[SparseVectors], documents: Sequence[SparseVectors]
+    ) -> npt.NDArray[np.floating]:
+        """Return the inner products of all queries with all documents."""
+        width = queries[0].dimension
+        return join_sparse(queries, width).similarity(join_sparse(documents, width))
+
+    def to_record(
+        self, example: RetrievalExample, prediction: RetrievalPrediction[SparseVectors]
+    ) -> dict[str, Any]:
+        """Return the line that ``predict`` writes: similarities, or a single text's weights."""
+        found = super().to_record(example, prediction)
+        if example.documents:
+            return found
+        vector = prediction.query
+        return found | {"indices": vector.indices.tolist(), "values": vector.values.tolist()}
+
+
+def _open(directory: str | os.PathLike[str]) -> ModelDirectory:
+    return open_directory(
+        *(directory, "SparseEncoder", SPARSE_ORDER), task="fill-mask", reads="logits"
+    )
+
+
+def _sparse(vector_V: npt.NDArray[Any]) -> SparseVectors:
+    indices = np.flatnonzero(vector_V).astype(np.int32)
+    return SparseVectors(
+        indptr=np.array([0, len(indices)], np.int64),
+        indices=indices,
+        values=vector_V[indices].astype(np.float32),
+        dimension=len(vector_V),
+    )
