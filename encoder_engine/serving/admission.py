@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import DrainingError, InputError, OverloadedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from encoder_engine.serving.dispatcher import Dispatcher
     from encoder_engine.serving.options import ServingOptions
     from encoder_engine.serving.signals import Signals
@@ -40,9 +37,8 @@ class Admission:
         self.empty = asyncio.Event()
         self.empty.set()
 
-    @contextmanager
-    def call(self, num_bytes: int) -> Iterator[None]:
-        """Count a call and the bytes of its texts until the end of the block.
+    def begin(self, num_bytes: int) -> None:
+        """Count a call and the bytes of its texts until :meth:`end`.
 
         Raises :class:`DrainingError` while the service is shutting down, :class:`OverloadedError`
         where too many bytes are queued, and :class:`InputError` for more than the limit alone.
@@ -60,17 +56,16 @@ class Admission:
         self.num_calls += 1
         self.num_bytes += num_bytes
         self.empty.clear()
-        try:
-            yield
-        finally:
-            self.num_bytes -= num_bytes
-            self.num_calls -= 1
-            if self.num_calls == 0:
-                self.empty.set()
 
-    @contextmanager
-    def answer(self, num_bytes: int) -> Iterator[None]:
-        """Count the bytes of an answer until the end of the block.
+    def end(self, num_bytes: int) -> None:
+        """Forget a call."""
+        self.num_bytes -= num_bytes
+        self.num_calls -= 1
+        if self.num_calls == 0:
+            self.empty.set()
+
+    def begin_answer(self, num_bytes: int) -> None:
+        """Count the bytes of an answer until they are taken off :attr:`answer_bytes`.
 
         Raises :class:`InputError` for an answer that exceeds the limit alone, and
         :class:`OverloadedError` for one that exceeds it together with the others.
@@ -85,50 +80,39 @@ class Admission:
                 f"answers of {self.answer_bytes} bytes are being computed or sent; the limit is "
                 f"{most}"
             )
-        with self.hold_answer(num_bytes):
-            yield
-
-    @contextmanager
-    def hold_answer(self, num_bytes: int) -> Iterator[None]:
-        """Count the bytes of an answer that is being sent until the end of the block."""
         self.answer_bytes += num_bytes
-        try:
-            yield
-        finally:
-            self.answer_bytes -= num_bytes
 
-    def check_queue(self) -> None:
+    def check_queue(self) -> float:
         """Refuse a request of any size where the queue is full: nothing of it need be read.
 
-        Raises :class:`DrainingError` while the service is shutting down, and
-        :class:`OverloadedError`.
+        Returns the seconds that the queue needs. Raises :class:`DrainingError` while the service
+        is shutting down, and :class:`OverloadedError`.
         """
         self._check_open()
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
-            return
+            return 0.0
+        wait = self._dispatcher.wait_seconds()
         if most is not None:
             if scheduler.num_tokens >= FULL_SHARE * most:
                 raise self._too_many_tokens(most)
-            return
-        wait = self._dispatcher.wait_seconds()
-        if wait > QUEUE_SECONDS:
+        elif wait > QUEUE_SECONDS:
             raise self.overloaded(
                 f"the queue needs about {wait:.1f} s; the limit is {QUEUE_SECONDS:g} s"
             )
+        return wait
 
     def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
         """Refuse a request that would wait too long; an idle service accepts every request.
 
         seconds: the time left until the request's deadline.
         """
-        self.check_queue()
+        wait = self.check_queue()
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
             return
         if most is not None and scheduler.num_tokens + num_tokens > most:
             raise self._too_many_tokens(most)
-        wait = self._dispatcher.wait_seconds()
         if wait + self._dispatcher.seconds(model, cost) > seconds:
             raise self.overloaded(
                 f"the queue needs about {wait:.1f} s, but the request's deadline is in {seconds:g} "

@@ -87,11 +87,12 @@ class Dispatcher:
 
     def wait_seconds(self) -> float:
         """Return the time that the waiting texts take, each model's at its own speed."""
-        return sum(
-            self.seconds(key.model, cost)
-            for key, cost in self.scheduler.costs.items()
-            if isinstance(key, Key)
-        )
+        # A loop: this runs for every request, and a generator takes twice as long.
+        total = 0.0
+        for key, (cost, _) in self.scheduler.waiting.items():
+            assert isinstance(key, Key)
+            total += self.rates[key.model].seconds(cost)
+        return total / max(len(self._lanes), 1)
 
     def stall_reason(self) -> str | None:
         """Return why no progress is made; None: batches finish, or there is nothing to do."""
@@ -132,7 +133,7 @@ class Dispatcher:
             if request.started_at is None:
                 request.started_at = now
                 self._signals.queue_seconds.observe(now - request.queued_at)
-            parts.append(Work(request.prepared.rows, start, stop))
+            parts.append(Work(request.rows, start, stop))
         self._signals.batch_tokens.observe(batch.num_tokens)
         self._signals.batch_texts.observe(batch.num_texts)
         lane.expected_seconds = self.rates[key.model].seconds(batch.cost)

@@ -16,11 +16,12 @@ from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import StaticEngine
 from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.serving.request import Key
 from encoder_engine.serving.rows import rows_of_ids
 from encoder_engine.serving.tasks import CallOptions, steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from encoder_engine.embedding.steps.window import WindowRows
     from encoder_engine.serving.tasks import Task, Text
@@ -39,10 +40,10 @@ SPARSE_BYTES = 2000
 
 
 class Prepared(NamedTuple):
-    """The tokenized texts of a request; texts of equal ``options`` may share a batch."""
+    """The tokenized texts of a request; texts of the same key may share a batch."""
 
     rows: WindowRows
-    options: Hashable
+    key: Key
 
 
 class ServedModel:
@@ -58,7 +59,8 @@ class ServedModel:
         wrapped = isinstance(model, MultiVectorEmbedder | HybridEmbedder)
         self.parts: Any = model.embedder if wrapped else model
         self.tokenizer: Tokenizer = self.parts.tokenizer
-        self._resolved: dict[tuple[Task, CallOptions], Any] = {}
+        self._keys: dict[tuple[Task, CallOptions], Key] = {}
+        self._distinct: dict[tuple[Task, Any], Key] = {}
 
     @property
     def engine(self) -> Any:
@@ -121,19 +123,19 @@ class ServedModel:
 
     def prepare(self, task: Task, texts: Sequence[Text], options: CallOptions) -> Prepared:
         """Tokenize the texts of a request. Exceptions: those of the model's own method."""
-        steps = self._steps[task]
-        resolved = self._resolve(task, options)
-        if any(isinstance(text, np.ndarray) for text in texts):
-            return Prepared(self._rows_of_ids(texts, resolved), resolved)
-        return Prepared(steps.prepare(list(texts), resolved), resolved)
+        key = self._keys.get((task, options)) or self._key(task, options)
+        if np.ndarray in map(type, texts):
+            return Prepared(self._rows_of_ids(texts, key.options), key)
+        return Prepared(self._steps[task].prepare(list(texts), key.options), key)
 
-    def _resolve(self, task: Task, options: CallOptions) -> Any:
+    def _key(self, task: Task, options: CallOptions) -> Key:
         """Resolve options once for all requests with the same options."""
-        found = self._resolved.get((task, options))
-        if found is None:
-            if len(self._resolved) >= MOST_OPTIONS:
-                self._resolved.clear()
-            found = self._resolved[task, options] = self._steps[task].resolve(options)
+        resolved = self._steps[task].resolve(options)
+        if len(self._keys) >= MOST_OPTIONS:
+            self._keys.clear()
+            self._distinct.clear()
+        found = self._distinct.setdefault((task, resolved), Key(self.name, task, resolved))
+        self._keys[task, options] = found
         return found
 
     def _rows_of_ids(self, rows: Sequence[Any], resolved: Any) -> WindowRows:
@@ -149,20 +151,27 @@ class ServedModel:
         window = TokenizedWindow(encoding=rows, first_row=0, seconds=0.0)
         return self._steps[task].compute(window, options)
 
-    def answer_bytes(self, task: Task, rows: WindowRows) -> int:
-        """Return the bytes of the results of rows; for sparse vectors an estimate."""
+    def answer_bytes(self, task: Task, lengths: Sequence[int]) -> int:
+        """Return the bytes of the results of rows of these tokens; for sparse vectors about."""
         if task == "sparse":
-            return SPARSE_BYTES * len(rows)
+            return SPARSE_BYTES * len(lengths)
         if task in ("rank", "classify"):
-            return 4 * len(rows) * len(self.labels)
-        width = self.engine.spec.width if self.dimension is None else self.dimension
-        return 4 * width * (int(np.sum(rows.lengths)) if task == "tokens" else len(rows))
+            return 4 * len(lengths) * len(self.labels)
+        width = self._width if self.dimension is None else self.dimension
+        return 4 * width * (sum(lengths) if task == "tokens" else len(lengths))
 
-    def costs(self, rows: WindowRows) -> list[float]:
-        """Return the cost of each row: its tokens, and a quadratic term for attention."""
-        lengths = np.asarray(rows.lengths, dtype=np.float64)
+    def costs(self, lengths: Sequence[int]) -> list[float]:
+        """Return the cost of rows of these tokens: the tokens, and a quadratic term of attention.
+
+        A list: arrays of one number, which most requests have, take four times as long.
+        """
         if isinstance(self.engine, StaticEngine):
             # A text without a token costs something too.
-            return [float(length) for length in lengths + 1.0]
-        found: list[float] = (lengths * (1.0 + lengths / (6.0 * self.engine.spec.width))).tolist()
-        return found
+            return [length + 1.0 for length in lengths]
+        scale = 6.0 * self._width
+        return [length * (1.0 + length / scale) for length in lengths]
+
+    @cached_property
+    def _width(self) -> int:
+        width: int = self.engine.spec.width
+        return width

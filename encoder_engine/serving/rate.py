@@ -17,7 +17,7 @@ class Rate:
     """Cost per second of one lane, learned by a moving average."""
 
     def __init__(self) -> None:
-        self._seconds = self._cost = 0.0
+        self._seconds = self._cost = self._seconds_each = 0.0
 
     @property
     def known(self) -> bool:
@@ -34,14 +34,15 @@ class Rate:
         share = SHARE * min(1.0, cost / FIRST_COST) if self.known else 1.0
         self._cost += share * (cost - self._cost)
         self._seconds += share * (max(seconds, LEAST_SECONDS) - self._seconds)
+        self._seconds_each = self._seconds / self._cost
 
     def reset(self) -> None:
         """Forget all batches."""
-        self._seconds = self._cost = 0.0
+        self._seconds = self._cost = self._seconds_each = 0.0
 
     def seconds(self, cost: float) -> float:
         """Return the time that a cost takes one lane; 0 before the first batch."""
-        return cost / self.per_second if self.known else 0.0
+        return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
         """Return the cost of a batch that takes so long, at least that of :data:`FIRST_COST`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable
 
-    from encoder_engine.serving.models import Prepared
+    from encoder_engine.embedding.steps.window import WindowRows
     from encoder_engine.serving.tasks import Task, Text
 
 __all__ = ["Answer", "Key", "Request", "count_characters", "size_of"]
@@ -40,8 +41,13 @@ class Answer(NamedTuple):
     num_bytes: int
 
 
-class Key(NamedTuple):
-    """The model, the task and the options that all texts of a batch share."""
+@dataclass(frozen=True, eq=False)
+class Key:
+    """The model, the task and the options that all texts of a batch share.
+
+    A model makes one key for equal options, so that keys are compared by identity: the hash of
+    the options takes a microsecond.
+    """
 
     model: str
     task: Task
@@ -52,8 +58,9 @@ class Key(NamedTuple):
 class Request(Waiting):
     """A request between its admission and its answer."""
 
-    prepared: Prepared
+    rows: WindowRows
     done: asyncio.Future[None]
+    total_tokens: int
     results: list[Any] = field(default_factory=list)
     num_open: int = 0
     num_characters: int = 0
@@ -71,8 +78,7 @@ class Request(Waiting):
     def answer(self, tokenize_seconds: float) -> Answer:
         """Join the results of all batches."""
         assert isinstance(self.key, Key)
-        self.results.sort(key=lambda pair: pair[0])
-        parts = [result for _, result in self.results]
+        parts = [result for _, result in sorted(self.results, key=itemgetter(0))]
         results: Any
         if self.key.task in ("sparse", "tokens"):
             results = [row for part in parts for row in part]
@@ -81,7 +87,7 @@ class Request(Waiting):
         started = self.queued_at if self.started_at is None else self.started_at
         return Answer(
             results,
-            sum(self.num_tokens),
+            self.total_tokens,
             self.truncated,
             {
                 "tokenize": tokenize_seconds,

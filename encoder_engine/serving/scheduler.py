@@ -115,12 +115,7 @@ class Scheduler:
         self.num_texts = 0
         self.num_tokens = 0
         # The waiting cost and number of texts, by key.
-        self._costs: dict[Hashable, tuple[float, int]] = {}
-
-    @property
-    def costs(self) -> dict[Hashable, float]:
-        """The waiting cost, by key."""
-        return {key: cost for key, (cost, _) in self._costs.items()}
+        self.waiting: dict[Hashable, tuple[float, int]] = {}
 
     def __len__(self) -> int:
         """Count the requests with waiting texts."""
@@ -166,7 +161,7 @@ class Scheduler:
         """
         key = self.next_key
         room = _Room(cost, num_tokens)
-        if len(self._costs) == 1:
+        if len(self.waiting) == 1:
             self._fill(key, room, cost)
         else:
             self._fill_of_many(key, room, cost)
@@ -266,8 +261,8 @@ class Scheduler:
         self._count_key(request.key, cost, sign * request.num_waiting)
 
     def _count_key(self, key: Hashable, cost: float, num_texts: int) -> None:
-        waiting, texts = self._costs.get(key, (0.0, 0))
+        waiting, texts = self.waiting.get(key, (0.0, 0))
         if texts + num_texts:
-            self._costs[key] = max(waiting + cost, 0.0), texts + num_texts
+            self.waiting[key] = max(waiting + cost, 0.0), texts + num_texts
         else:
-            self._costs.pop(key, None)
+            self.waiting.pop(key, None)

@@ -120,6 +120,7 @@ def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> 
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
         # The service ends within drain_timeout by itself, and the server soon after it.

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-
-import numpy as np
 
 from encoder_engine.errors import DeadlineError, DrainingError, InputError, UnknownNameError
 from encoder_engine.json_values import nearest
@@ -44,6 +43,7 @@ POOL_THREADS = 2
 # Texts of the warm-up: a lone one, a small batch, full ones, of which the last are measured.
 WARM_TEXT = "a text of some words, as they are sent to be embedded, about twenty three tokens long"
 WARM_COUNTS = (1, 16, 64, 64)
+DEFAULTS = CallOptions()
 # Seconds to send the errors of the requests that the shutdown fails.
 FAIL_SECONDS = 5.0
 
@@ -258,9 +258,15 @@ class Service:
         Raises what :meth:`embed` raises for a full queue, and what ``work`` raises.
         """
         seconds = self.options.timeout if timeout is None else timeout
-        with self.admission.call(num_bytes), self.admission.answer(answer_bytes):
-            async with _Deadline(seconds, self.signals):
-                return await self._in_pool(work)
+        admission, held = self.admission, 0
+        admission.begin(num_bytes)
+        try:
+            admission.begin_answer(answer_bytes)
+            held = answer_bytes
+            return await self._in_pool(work, seconds)
+        finally:
+            admission.answer_bytes -= held
+            admission.end(num_bytes)
 
     async def _call(
         self,
@@ -275,31 +281,36 @@ class Service:
         served = self.find(model, task)
         served.check_task(task)
         self._check(texts, priority)
-        options = CallOptions() if options is None else options
+        options = DEFAULTS if options is None else options
         if options.refuses_long is None:
-            options = replace(options, refuses_long=self.options.truncation == "refuse")
+            options = options._replace(refuses_long=self.options.truncation == "refuse")
         seconds = self.options.timeout if timeout is None else timeout
-        num_bytes = sum(size_of(text) for text in texts)
-        start, request = time.monotonic(), None
-        with self.admission.call(num_bytes):
+        num_bytes, held = sum(map(size_of, texts)), 0
+        admission, start, request = self.admission, time.monotonic(), None
+        admission.begin(num_bytes)
+        try:
             # The queue may be full already: a refusal then costs no tokenizing.
-            self.admission.check_wait(served.name, 0.0, 0, seconds)
-            try:
-                async with _Deadline(seconds, self.signals):
-                    prepared = await self._prepare(served, task, texts, options, num_bytes)
-                    tokenized = time.monotonic()
-                    request = self._request(served, task, prepared, priority, client)
-                    request.num_characters = sum(map(count_characters, texts))
-                    self.admission.check_wait(
-                        served.name, sum(request.costs), sum(request.num_tokens), seconds
-                    )
-                    with self.admission.answer(request.num_bytes):
-                        await self._compute(served, request)
-                    return request.answer(tokenized - start)
-            except asyncio.CancelledError:
-                stage = "tokenize" if request is None else request.stage
-                self.signals.cancelled[stage] += 1
-                raise
+            admission.check_wait(served.name, 0.0, 0, seconds)
+            prepare = partial(served.prepare, task, texts, options)
+            if num_bytes <= INLINE_BYTES:
+                prepared = prepare()
+            else:
+                prepared = await self._in_pool(prepare, seconds)
+            tokenized = time.monotonic()
+            self.signals.tokenize_seconds.observe(tokenized - start)
+            request = self._request(served, prepared, priority, client, tokenized)
+            request.num_characters = sum(map(count_characters, texts))
+            admission.check_wait(served.name, sum(request.costs), request.total_tokens, seconds)
+            admission.begin_answer(request.num_bytes)
+            held = request.num_bytes
+            await self._compute(request, seconds, start + seconds - tokenized)
+            return request.answer(tokenized - start)
+        except asyncio.CancelledError:
+            self.signals.cancelled["tokenize" if request is None else request.stage] += 1
+            raise
+        finally:
+            admission.answer_bytes -= held
+            admission.end(num_bytes)
 
     def _check(self, texts: Sequence[Text], priority: int) -> None:
         if isinstance(texts, str):
@@ -314,95 +325,73 @@ class Service:
                 "split it"
             )
 
-    async def _prepare(
-        self,
-        served: ServedModel,
-        task: Task,
-        texts: Sequence[Text],
-        options: CallOptions,
-        num_bytes: int,
-    ) -> Prepared:
-        start = time.perf_counter()
-        if num_bytes <= INLINE_BYTES:
-            prepared = served.prepare(task, texts, options)
-        else:
-            prepared = await self._in_pool(lambda: served.prepare(task, texts, options))
-        self.signals.tokenize_seconds.observe(time.perf_counter() - start)
-        return prepared
-
-    async def _in_pool(self, work: Callable[[], Result]) -> Result:
+    async def _in_pool(self, work: Callable[[], Result], seconds: float) -> Result:
         if self._pool is None:
             raise _ended()
-        result = await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        deadline = asyncio.timeout(seconds)
+        try:
+            async with deadline:
+                result = await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except TimeoutError:
+            if deadline.expired():
+                raise self._late(seconds) from None
+            raise
         if self._abandoned:
             raise _ended()
         return result
 
     def _request(
-        self,
-        served: ServedModel,
-        task: Task,
-        prepared: Prepared,
-        priority: int,
-        client: Hashable,
+        self, served: ServedModel, prepared: Prepared, priority: int, client: Hashable, now: float
     ) -> Request:
-        rows = prepared.rows
+        rows, key = prepared
+        lengths: list[int] = rows.lengths.tolist()
+        truncated: list[bool] = rows.truncated.tolist()
         return Request(
             flow=client,
-            key=Key(served.name, task, prepared.options),
-            costs=served.costs(rows),
-            num_tokens=rows.lengths.tolist(),
+            key=key,
+            costs=served.costs(lengths),
+            num_tokens=lengths,
             priority=priority,
-            prepared=prepared,
+            rows=rows,
             done=asyncio.get_running_loop().create_future(),
-            num_open=len(rows),
-            num_bytes=served.answer_bytes(task, rows),
-            queued_at=time.monotonic(),
+            total_tokens=sum(lengths),
+            num_open=len(lengths),
+            num_bytes=served.answer_bytes(key.task, lengths),
+            queued_at=now,
+            truncated=tuple(compress(range(len(lengths)), truncated)) if True in truncated else (),
         )
 
-    async def _compute(self, served: ServedModel, request: Request) -> None:
-        """Wait for the results of a request; if this ends early, its waiting texts are dropped."""
-        rows, signals = request.prepared.rows, self.signals
-        signals.texts[served.name] += len(rows)
-        signals.tokens += sum(request.num_tokens)
-        request.truncated = tuple(np.flatnonzero(rows.truncated).tolist())
+    async def _compute(self, request: Request, seconds: float, left: float) -> None:
+        """Wait for the results of a request; if this ends early, its waiting texts are dropped.
+
+        seconds: the time that the request was given. left: until its deadline.
+        """
+        signals, key = self.signals, request.key
+        assert isinstance(key, Key)
+        signals.texts[key.model] += request.num_open
+        signals.tokens += request.total_tokens
         signals.truncated += len(request.truncated)
         self._requests.add(request)
+        # asyncio.timeout would take three times as long.
+        timer = asyncio.get_running_loop().call_later(left, self._expire, request, seconds)
         try:
             self.dispatcher.add(request)
             await request.done
         finally:
+            timer.cancel()
             self.dispatcher.scheduler.remove(request)
             self._requests.discard(request)
 
+    def _expire(self, request: Request, seconds: float) -> None:
+        if not request.done.done():
+            request.done.set_exception(self._late(seconds))
 
-class _Deadline:
-    """Raises :class:`DeadlineError` after so many seconds; other timeouts pass through.
-
-    A class: every request has one, and a generator takes half as long again.
-    """
-
-    def __init__(self, seconds: float, signals: Signals) -> None:
-        self._seconds, self._signals = seconds, signals
-        self._timer = asyncio.timeout(seconds)
-
-    async def __aenter__(self) -> None:
-        await self._timer.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            await self._timer.__aexit__(kind, error, trace)
-        except TimeoutError:
-            self._signals.rejected["deadline"] += 1
-            raise DeadlineError(
-                f"the request was not computed within {self._seconds:g} seconds; try again later, "
-                "send fewer texts, or allow more time"
-            ) from None
+    def _late(self, seconds: float) -> DeadlineError:
+        self.signals.rejected["deadline"] += 1
+        return DeadlineError(
+            f"the request was not computed within {seconds:g} seconds; try again later, send fewer "
+            "texts, or allow more time"
+        )
 
 
 def _ended() -> DrainingError:

@@ -8,7 +8,6 @@ task does not use is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -44,8 +43,7 @@ TASKS: tuple[Task, ...] = ("embed", "sparse", "tokens", "rank", "classify")
 Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallOptions:
+class CallOptions(NamedTuple):
     """The options of a request; each task reads some, and refuses the others.
 
     prompt_name: the name of a prompt of the model; None: that of ``input_type``, or the default.

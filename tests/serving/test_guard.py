@@ -21,16 +21,18 @@ def test_a_body_whose_request_is_cancelled_as_room_comes_free_keeps_no_room() ->
         reader = BodyReader(Limits(max_body_bytes=100, max_bodies_bytes=100))
 
         async def read() -> bytes:
-            async with reader.body(receive, HEADERS) as body:
-                return body
+            reserved = await reader.reserve(HEADERS)
+            try:
+                return await reader.read(receive)
+            finally:
+                reader.release(reserved)
 
-        first = reader.body(receive, HEADERS)
-        await first.__aenter__()
+        first = await reader.reserve(HEADERS)
         cancelled, next_one = asyncio.create_task(read()), asyncio.create_task(read())
         await asyncio.sleep(0)
         # The cancelled request runs only in the next pass of the loop.
         cancelled.cancel()
-        await first.__aexit__(None, None, None)
+        reader.release(first)
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert len(await next_one) == 100

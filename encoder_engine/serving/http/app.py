@@ -88,17 +88,6 @@ class Route(NamedTuple):
     probe: bool = False
 
 
-class Caller(NamedTuple):
-    """The sender of a request.
-
-    name: of its key; empty where no key is needed.
-    flow: whose requests share a queue: the key's name, else the connection.
-    """
-
-    name: str
-    flow: str
-
-
 def asgi_app(
     service: Service,
     *,
@@ -219,28 +208,32 @@ class App:
         start = time.monotonic()
         headers = headers_of(scope)
         request_id = headers.get(b"x-request-id", b"")
-        if not REQUEST_ID.fullmatch(request_id):
+        if not request_id or not REQUEST_ID.fullmatch(request_id):
             request_id = b"%b-%x" % (_PROCESS_ID, next(_NUMBERS))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self.routes.get((method, scope["path"]))
-        caller = Caller("", "")
-        kind, status = "ok", 200
+        name, kind, status = "", "ok", 200
         watch = Watch(scope, receive)
         span = self._tracing.begin(headers)
         try:
             try:
-                caller = self._caller(scope, headers, route)
+                name = self._caller(scope, headers, route)
+                flow = name or "{}:{}".format(*(scope.get("client") or ("local", 0)))
                 accept = headers.get(b"accept", b"")
-                context = Context(self.service, caller.flow, timeout_of(headers), accept)
+                context = Context(self.service, flow, timeout_of(headers), accept)
                 assert route is not None
                 if route.reads:
                     check_content_type(headers)
                     if route.computes:
                         self.service.admission.check_queue()
-                    async with self._bodies.body(receive, headers, watch.arrived) as body:
+                    reserved = await self._bodies.reserve(headers)
+                    try:
+                        body = await self._bodies.read(receive, arrived=watch.arrived)
                         watch.start()
                         reply = await route.endpoint(body, context)
                         del body
+                    finally:
+                        self._bodies.release(reserved)
                 else:
                     reply = await route.endpoint(b"", context)
             except (DisconnectError, asyncio.CancelledError):
@@ -261,35 +254,32 @@ class App:
                 raise
         finally:
             watch.stop()
-            entry = Entry(request_id, method, scope["path"], caller.name, status, kind, start)
-            self._note(entry)
-            self._tracing.end(span, entry)
+            entry = Entry(request_id, method, scope["path"], name, status, kind, start)
+            self._note(entry, known=route is not None)
+            if span is not None:
+                self._tracing.end(span, entry)
 
     async def _send(self, reply: Reply, request_id: bytes, send: Any) -> None:
         """Write an answer; a long one in pieces, as fast as the client takes them."""
-        whole = reply.body if isinstance(reply.body, bytes) else None
-        size = () if whole is None else ((b"content-length", str(len(whole)).encode()),)
-        closing = ((b"connection", b"close"),) if self.service.draining else ()
-        await send(
-            {
-                "type": "http.response.start",
-                "status": reply.status,
-                "headers": [
-                    (b"content-type", reply.media_type),
-                    *size,
-                    (b"x-request-id", request_id),
-                    *reply.headers,
-                    *closing,
-                ],
-            }
-        )
-        if isinstance(reply.body, bytes):
-            await send({"type": "http.response.body", "body": reply.body})
+        body = reply.body
+        headers = [
+            (b"content-type", reply.media_type),
+            (b"x-request-id", request_id),
+            *reply.headers,
+        ]
+        if isinstance(body, bytes):
+            headers.append((b"content-length", b"%d" % len(body)))
+        if self.service.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        if isinstance(body, bytes):
+            await send({"type": "http.response.body", "body": body})
             return
-        with self.service.admission.hold_answer(reply.num_bytes):
+        self.service.admission.answer_bytes += reply.num_bytes
+        try:
             parts: list[bytes] = []
             size_bytes = 0
-            for piece in reply.body:
+            for piece in body:
                 parts.append(piece)
                 size_bytes += len(piece)
                 if size_bytes >= PIECE_BYTES:
@@ -298,10 +288,11 @@ class App:
                     await asyncio.sleep(0)
                     parts, size_bytes = [], 0
             await send({"type": "http.response.body", "body": b"".join(parts)})
+        finally:
+            self.service.admission.answer_bytes -= reply.num_bytes
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: Entry, *, known: bool) -> None:
         signals = self.service.signals
-        known = (entry.method, entry.path) in self.routes
         if not known:
             # The caller's words.
             entry.method = entry.method if entry.method in METHODS else "other"
@@ -310,8 +301,8 @@ class App:
         signals.request_seconds.observe(time.monotonic() - entry.start)
         self._log.add(entry)
 
-    def _caller(self, scope: Scope, headers: Headers, route: Route | None) -> Caller:
-        """Check the route, the host and the key of a request."""
+    def _caller(self, scope: Scope, headers: Headers, route: Route | None) -> str:
+        """Check the route, the host and the key; return its name, empty where none is needed."""
         path = scope["path"]
         if route is None:
             methods = [method for method, known in self.routes if known == path]
@@ -325,9 +316,7 @@ class App:
             if self.service.signals.connections > self._limits.max_connections:
                 self.service.signals.rejected["connections"] += 1
                 raise RequestError("busy", "too many connections; try again later")
-        name = None if route.open else self._keys.name_of(headers)
-        peer = scope.get("client")
-        return Caller(name or "", name or ("local" if peer is None else f"{peer[0]}:{peer[1]}"))
+        return "" if route.open else self._keys.name_of(headers) or ""
 
 
 class _RerankKeys(Struct):

@@ -13,7 +13,6 @@ import hmac
 import ipaddress
 import re
 from collections import deque
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.serving.http.faults import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "BodyReader",
@@ -37,6 +36,7 @@ __all__ = [
 Headers = dict[bytes, bytes]
 # A name of the DNS has at most 253 characters.
 HOST_BYTES = 300
+JSON = b"application/json"
 REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 
 
@@ -132,12 +132,12 @@ def _is_allowed(given: bytes, allowed_hosts: tuple[str, ...]) -> bool:
 
 def check_content_type(headers: Headers) -> None:
     """Raise :class:`RequestError` for a body that is not plain JSON."""
-    media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-    if media_type != b"application/json":
+    given = headers.get(b"content-type", b"")
+    if given != JSON and given.split(b";")[0].strip().lower() != JSON:
         raise RequestError("content_type", "the body must be JSON: content-type application/json")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
         raise RequestError("content_type", "content-encoding is not supported; send the body plain")
-    if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+    if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
         raise RequestError("content_type", "a transfer-encoding but chunked is not supported")
 
 
@@ -157,17 +157,12 @@ class BodyReader:
         self._reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @asynccontextmanager
-    async def body(
-        self, receive: Any, headers: Headers, arrived: bool = False
-    ) -> AsyncIterator[bytes]:
-        """Read a body, whose bytes count until the end of the block.
+    async def reserve(self, headers: Headers) -> int:
+        """Return the bytes that are reserved for a body until :meth:`release`.
 
-        arrived: the whole body is there, and is read without a deadline.
-        Raises :class:`RequestError` where it is too large or too slow, or where others leave no
-        room for it in time.
+        Raises :class:`RequestError` where it is too large, or others leave no room for it in time.
         """
-        most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
+        most = self._limits.max_body_bytes
         stated = headers.get(b"content-length")
         size = most if stated is None else _number(stated)
         if size is None or size > most:
@@ -175,26 +170,34 @@ class BodyReader:
         reserved = min(size, self._limits.max_bodies_bytes)
         if not self._reserve_now(reserved):
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(self._limits.body_timeout):
                     await self._wait_for(reserved)
             except TimeoutError:
                 reason = "too many large bodies at a time; try again later"
                 raise RequestError("busy", reason) from None
-        try:
-            try:
-                if arrived:
-                    body = await _read(receive, most)
-                else:
-                    async with asyncio.timeout(seconds):
-                        body = await _read(receive, most)
-            except TimeoutError:
-                raise RequestError(
-                    "slow_body", f"the body did not arrive within {seconds:g} seconds"
-                ) from None
-            yield body
-        finally:
-            self._reserved -= reserved
+        return reserved
+
+    def release(self, reserved: int) -> None:
+        """Give the room of a body back."""
+        self._reserved -= reserved
+        if self._waiting:
             self._wake()
+
+    async def read(self, receive: Any, *, arrived: bool = False) -> bytes:
+        """Read a body; one that has ``arrived`` whole needs no deadline.
+
+        Raises :class:`RequestError` where it is too large or too slow.
+        """
+        most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
+        if arrived:
+            return await _read(receive, most)
+        try:
+            async with asyncio.timeout(seconds):
+                return await _read(receive, most)
+        except TimeoutError:
+            raise RequestError(
+                "slow_body", f"the body did not arrive within {seconds:g} seconds"
+            ) from None
 
     def _reserve_now(self, size: int) -> bool:
         """Reserve room for a body where there is some and nobody waits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +33,13 @@ async def embeddings(body: bytes, context: Context) -> Reply:
     )
     name = context.service.find(request.model, "embed").name
     usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
-    end = dump({"model": name, "usage": usage})[1:]
-    items = embedding_pieces(answer.results, encoded=request.encoding_format == "base64")
-    return reply_of(chain((b'{"object":"list","data":',), items, (b",", end)), answer)
+    pieces = embedding_pieces(
+        answer.results,
+        encoded=request.encoding_format == "base64",
+        before=b'{"object":"list","data":',
+        after=b"," + dump({"model": name, "usage": usage})[1:],
+    )
+    return reply_of(pieces, answer)
 
 
 def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:

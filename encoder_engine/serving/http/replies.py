@@ -7,7 +7,7 @@ piece is written when the client has taken the last ones.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from encoder_engine.serving.request import Answer
 
@@ -51,24 +51,26 @@ def dump(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Put commas between the pieces of a list."""
-    first = True
-    for piece in pieces:
-        yield piece if first else b"," + piece
-        first = False
-
-
 def list_pieces(
-    count: int, numbers_each: int, make: Callable[[int, int], list[Any]]
+    count: int,
+    numbers_each: int,
+    make: Callable[[int, int], list[Any]],
+    before: bytes = b"",
+    after: bytes = b"",
 ) -> Iterator[bytes]:
-    """Write the list of ``make(start, stop)``, whose items have so many numbers each."""
+    """Write the list of ``make(start, stop)``, whose items have so many numbers each.
+
+    before, after: bytes around the list.
+    """
     step = max(1, PIECE_NUMBERS // max(numbers_each, 1))
-    yield b"["
-    yield from _joined(
-        dump(make(start, min(start + step, count)))[1:-1] for start in range(0, count, step)
-    )
-    yield b"]"
+    if count <= step:
+        yield b"%b%b%b" % (before, dump(make(0, count)), after)
+        return
+    yield before + b"["
+    for start in range(0, count, step):
+        items = dump(make(start, min(start + step, count)))
+        yield items[1:-1] if start + step >= count else b"%b," % items[1:-1]
+    yield b"]" + after
 
 
 def matrix_pieces(vectors: Any) -> Iterator[bytes]:
@@ -88,8 +90,13 @@ def token_pieces(found: list[Any]) -> Iterator[bytes]:
     yield b"]"
 
 
-def embedding_pieces(vectors: Any, *, encoded: bool) -> Iterator[bytes]:
-    """Write OpenAI's list of embeddings; ``encoded``: base64 of little-endian float32."""
+def embedding_pieces(
+    vectors: Any, *, encoded: bool, before: bytes, after: bytes
+) -> Iterator[bytes]:
+    """Write OpenAI's list of embeddings; ``encoded``: base64 of little-endian float32.
+
+    before, after: bytes around the list.
+    """
 
     def make(start: int, stop: int) -> list[Any]:
         return [
@@ -101,7 +108,7 @@ def embedding_pieces(vectors: Any, *, encoded: bool) -> Iterator[bytes]:
             for row in range(start, stop)
         ]
 
-    return list_pieces(len(vectors), vectors.shape[1], make)
+    return list_pieces(len(vectors), vectors.shape[1], make, before, after)
 
 
 def npy_pieces(vectors: Any) -> Iterator[bytes]:
@@ -116,7 +123,8 @@ def npy_pieces(vectors: Any) -> Iterator[bytes]:
 
 
 def _base64(vector: Any) -> str:
-    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+    values = np.ascontiguousarray(vector, dtype="<f4").data
+    return binascii.b2a_base64(values, newline=False).decode("ascii")
 
 
 def reply_of(
@@ -126,14 +134,19 @@ def reply_of(
 
     Pieces of a short answer are put together.
     """
-    milliseconds = {name: round(1000 * seconds) for name, seconds in answer.seconds.items()}
+    times = answer.seconds
+    tokenize, queue, compute = (
+        round(1000 * times["tokenize"]),
+        round(1000 * times["queue"]),
+        round(1000 * times["compute"]),
+    )
     headers = [
-        (b"x-compute-tokens", str(answer.num_tokens).encode()),
-        (b"x-compute-characters", str(answer.num_characters).encode()),
-        (b"x-total-time", str(sum(milliseconds.values())).encode()),
-        (b"x-tokenization-time", str(milliseconds["tokenize"]).encode()),
-        (b"x-queue-time", str(milliseconds["queue"]).encode()),
-        (b"x-inference-time", str(milliseconds["compute"]).encode()),
+        (b"x-compute-tokens", b"%d" % answer.num_tokens),
+        (b"x-compute-characters", b"%d" % answer.num_characters),
+        (b"x-total-time", b"%d" % (tokenize + queue + compute)),
+        (b"x-tokenization-time", b"%d" % tokenize),
+        (b"x-queue-time", b"%d" % queue),
+        (b"x-inference-time", b"%d" % compute),
     ]
     if answer.truncated:
         numbers = ",".join(map(str, answer.truncated[:1000]))

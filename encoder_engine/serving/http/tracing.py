@@ -31,16 +31,22 @@ class Tracing:
 
     def __init__(self) -> None:
         self._trace: Any = None
+        self._on: bool | None = None
         if importlib.util.find_spec("opentelemetry") is not None:
             self._trace = importlib.import_module("opentelemetry.trace")
             self._propagate = importlib.import_module("opentelemetry.propagate")
             self._tracer = self._trace.get_tracer("encoder_engine.serving")
 
     def begin(self, headers: Headers) -> Any:
-        """Begin the span of a request in its caller's trace; None if nothing records it."""
-        if self._trace is None or isinstance(
-            self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider
-        ):
+        """Begin the span of a request in its caller's trace; None if nothing records it.
+
+        The first request finds out whether anything does: the API reads the environment each time.
+        """
+        if self._on is None:
+            self._on = self._trace is not None and not isinstance(
+                self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider
+            )
+        if not self._on:
             return None
         carried = {}
         if _TRACEPARENT in headers:
@@ -55,8 +61,6 @@ class Tracing:
 
     def end(self, span: Any, entry: Entry) -> None:
         """End a span, with the attributes of its log entry."""
-        if span is None:
-            return
         if span.is_recording():
             span.update_name(f"{entry.method} {entry.path}")
             span.set_attributes(
