@@ -209,7 +209,7 @@ def statistics(draw: Draw) -> Trial:
             rows.append(torch.stack(columns, 2))
         return torch.cat(rows)
 
-    longest = max(*lengths, 1)
+    longest = max([*lengths, 1])
     # Distances are the largest terms, as long as the sequence.
     return Trial(
         inputs=base.inputs,
