@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -26,12 +25,6 @@ MMA_SYNC = {
     for kernel in ("forward", "grad_query", "grad_key_value")
     for terms in ("", " bias dropout")
 } - {"attention forward d256"}
-# Nobody debugs what is compiled here: lines are left out.
-COMPILING = {
-    "TRITON_INTERPRET": "0",
-    "TRITON_DEFAULT_FP_FUSION": "1",
-    "TRITON_DISABLE_LINE_INFO": "1",
-}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +33,6 @@ def found() -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.kernels.ahead_of_time"],
         cwd=ROOT,
-        env=os.environ | COMPILING,
         capture_output=True,
         text=True,
         check=False,

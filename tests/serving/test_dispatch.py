@@ -223,4 +223,7 @@ def test_urgent_and_patient_flows_are_served_in_few_visits(
     batch = scheduler.next_batch(100.0, 1000)
     assert batch.num_texts == 100
     assert visits <= 16
-    assert scheduler.waiting == {0: (pytest.approx(1400.0), 1400)}
+    assert set(scheduler.waiting) == {0}
+    cost, num_texts = scheduler.waiting[0]
+    assert cost == pytest.approx(1400.0)
+    assert num_texts == 1400

@@ -67,8 +67,12 @@ class _DroppingCase(AttentionCase):
         bias: Tensor | None = None,
         to_query: Tensor | None = None,
         to_key: Tensor | None = None,
+        *,
+        num_unattended: int = 0,
     ) -> Tensor:
-        weights = super().probabilities(query, key, start, bias, to_query, to_key)
+        weights = super().probabilities(
+            query, key, start, bias, to_query, to_key, num_unattended=num_unattended
+        )
         rows = slice(start, start + len(key))
         kept = self.kept_THL[rows, :, : len(key)].transpose(0, 1)
         return weights * kept.to(weights.dtype) / (1.0 - self.dropout)
