@@ -101,12 +101,6 @@ class Measurement:
         if not verdict.passed:
             raise click.ClickException(f"the server's vectors are wrong: {verdict.reason}")
 
-    def loop_seconds(self) -> float:
-        """Return the CPU time of the server's first thread: all but the model's computation."""
-        pid = self.server.process.pid
-        (first,) = (one for one in psutil.Process(pid).threads() if one.id == pid)
-        return float(first.user_time + first.system_time)
-
     def metric(self, name: str) -> float:
         """Return a number of ``/metrics``, summed over its labels."""
         with urlopen(f"http://127.0.0.1:{self.server.port}/metrics") as answer:
@@ -121,9 +115,9 @@ class Measurement:
         """Measure the server's CPU time beyond the lanes, by 32 clients."""
         target, count = self.target(form=form), self.rounds * self.requests
         closed_loop(target, connections=32, requests=self.requests)
-        before = self.loop_seconds()
+        before = self.server.loop_seconds()
         closed_loop(target, connections=32, requests=count)
-        used = 1e6 * (self.loop_seconds() - before) / count
+        used = 1e6 * (self.server.loop_seconds() - before) / count
         return Row(
             what=f"server's CPU beyond the engine's, 32 connections, {form}",
             wanted=f"<= {most:.0f} us",

@@ -17,6 +17,7 @@ import sys
 import time
 from array import array
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -95,6 +96,12 @@ class ServerProcess:
         process = psutil.Process(self.process.pid)
         times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
         return float(sum(one.user + one.system for one in times))
+
+    def loop_seconds(self) -> float:
+        """Return the CPU time of the first thread, which has the event loop; Linux only."""
+        pid = self.process.pid
+        spent = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("ascii")
+        return int(spent.split()[0]) / 1e9
 
     def stop(self) -> None:
         """End it."""

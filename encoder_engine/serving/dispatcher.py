@@ -76,11 +76,6 @@ class Dispatcher:
             self._linger.cancel()
             self._linger = None
 
-    def add(self, request: Request) -> None:
-        """Queue the texts of a request, and start a batch if a lane is idle."""
-        self.scheduler.add(request)
-        self._dispatch(arrived=True)
-
     def seconds(self, model: str, cost: float) -> float:
         """Return the time that a cost takes all lanes; 0 where the model's speed is unknown."""
         return self.rates[model].seconds(cost) / max(len(self._lanes), 1)
@@ -109,8 +104,11 @@ class Dispatcher:
                 return f"a batch has taken {now - since:.0f} seconds"
         return None
 
-    def _dispatch(self, *, arrived: bool = False) -> None:
-        """Give idle lanes their next batches."""
+    def dispatch(self, *, arrived: bool = False) -> None:
+        """Give idle lanes their next batches.
+
+        arrived: texts have arrived; a lane that waits for more of them may go on waiting.
+        """
         if self._linger is not None:
             if arrived and self.scheduler.num_texts < self._linger_texts:
                 return
@@ -133,7 +131,9 @@ class Dispatcher:
             if request.started_at is None:
                 request.started_at = now
                 self._signals.queue_seconds.observe(now - request.queued_at)
-            parts.append(Work(request.rows, start, stop))
+            assert request.rows is not None
+            place = request.first_row
+            parts.append(Work(request.rows, place + start, place + stop, start))
         self._signals.batch_tokens.observe(batch.num_tokens)
         self._signals.batch_texts.observe(batch.num_texts)
         lane.expected_seconds = self.rates[key.model].seconds(batch.cost)
@@ -176,7 +176,7 @@ class Dispatcher:
             if request.num_open == 0:
                 request.done.set_result(None)
         self._linger_for(batch, outcome.seconds)
-        self._dispatch(arrived=True)
+        self.dispatch(arrived=True)
 
     def _linger_for(self, batch: Batch, seconds: float) -> None:
         """Wait until as many texts wait as a shared batch had, at most 5 % of its time."""
@@ -190,4 +190,4 @@ class Dispatcher:
 
     def _end_linger(self) -> None:
         self._linger = None
-        self._dispatch()
+        self.dispatch()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,11 +36,12 @@ __all__ = ["Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
-    """Rows of one request, as a lane computes them."""
+    """Rows of one request, as a lane computes them; ``first_text``: of the request."""
 
     rows: WindowRows
     start: int
     stop: int
+    first_text: int
 
 
 class Outcome(NamedTuple):
@@ -69,7 +70,7 @@ def compute_parts(
         except Exception as error:
             rows = rows_of(error)
             if len(numbers) == 1:
-                results[numbers[0]] = _in_request(error, rows, own[0].start)
+                results[numbers[0]] = _in_request(error, rows, own[0].first_text)
                 failures += not rows
                 continue
             guilty = _parts_with(rows, own)
@@ -87,8 +88,8 @@ def compute_parts(
 
 
 def _compute(model: ServedModel, task: Task, options: Any, parts: Sequence[Work]) -> list[Any]:
-    found = model.compute(task, join_rows(parts), options)
-    ends = np.cumsum([0, *(part.stop - part.start for part in parts)]).tolist()
+    found = model.compute(task, join_rows([part[:3] for part in parts]), options)
+    ends = list(accumulate((part.stop - part.start for part in parts), initial=0))
     if len(found) != ends[-1]:
         raise ServiceError(f"the model returned {len(found)} results of {ends[-1]} texts")
     return [found[a:b] for a, b in pairwise(ends)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from encoder_engine.serving.tasks import Task, Text
     from encoder_engine.text import Tokenizer
 
-__all__ = ["CallOptions", "Prepared", "ServedModel"]
+__all__ = ["CallOptions", "ServedModel"]
 
 # Tokens of a batch of a table, which adds rows: 20 ms of a core are about a million.
 STATIC_BATCH_TOKENS = 2**20
@@ -37,13 +37,6 @@ MOST_OPTIONS = 1024
 TEI_POOLING = {"lasttoken": "last_token"}
 # A document has some 200 tokens with a weight, of 8 bytes with its index.
 SPARSE_BYTES = 2000
-
-
-class Prepared(NamedTuple):
-    """The tokenized texts of a request; texts of the same key may share a batch."""
-
-    rows: WindowRows
-    key: Key
 
 
 class ServedModel:
@@ -121,15 +114,20 @@ class ServedModel:
                 f"the model {self.name!r} has no task {task!r}; it has {', '.join(self.tasks)}"
             )
 
-    def prepare(self, task: Task, texts: Sequence[Text], options: CallOptions) -> Prepared:
-        """Tokenize the texts of a request. Exceptions: those of the model's own method."""
-        key = self._keys.get((task, options)) or self._key(task, options)
+    def prepare(self, key: Key, texts: Sequence[Text]) -> WindowRows:
+        """Tokenize texts. Exceptions: those of the model's own method."""
         if np.ndarray in map(type, texts):
-            return Prepared(self._rows_of_ids(texts, key.options), key)
-        return Prepared(self._steps[task].prepare(list(texts), key.options), key)
+            return self._rows_of_ids(texts, key.options)
+        return self._steps[key.task].prepare(list(texts), key.options)
 
-    def _key(self, task: Task, options: CallOptions) -> Key:
-        """Resolve options once for all requests with the same options."""
+    def key(self, task: Task, options: CallOptions) -> Key:
+        """Return the key of a task with options, the same one for equal options.
+
+        Exceptions: those of the model's own method.
+        """
+        known = self._keys.get((task, options))
+        if known is not None:
+            return known
         resolved = self._steps[task].resolve(options)
         if len(self._keys) >= MOST_OPTIONS:
             self._keys.clear()

@@ -71,14 +71,23 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
-    """Concatenate rows ``start`` to ``stop`` of parts; a single whole part is returned as it is."""
-    first, start, stop = parts[0]
-    if len(parts) == 1 and (start, stop) == (0, len(first)):
+    """Concatenate rows ``start`` to ``stop`` of parts; whole rows of a part alone stay as they are.
+
+    Neighbours of the same rows, as texts that were tokenized together are, are joined first.
+    """
+    merged: list[tuple[WindowRows, int, int]] = []
+    for rows, start, stop in parts:
+        if merged and merged[-1][0] is rows and merged[-1][2] == start:
+            merged[-1] = (rows, merged[-1][1], stop)
+        else:
+            merged.append((rows, start, stop))
+    first, start, stop = merged[0]
+    if len(merged) == 1 and (start, stop) == (0, len(first)):
         return first
-    has_types = any(rows.has_types for rows, _, _ in parts)
+    has_types = any(rows.has_types for rows, _, _ in merged)
     spans = [
         (rows, slice(start, stop), slice(int(rows.cu_seqlens[start]), int(rows.cu_seqlens[stop])))
-        for rows, start, stop in parts
+        for rows, start, stop in merged
     ]
     lengths = np.concatenate([rows.lengths[texts] for rows, texts, _ in spans])
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)

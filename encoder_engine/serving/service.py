@@ -1,7 +1,7 @@
 """Embeds, scores and classifies the texts of many callers together, in batches they share.
 
-How it works: a coroutine tokenizes its texts, and either enters the queue with all of them or is
-refused at once (``admission.py``). Lanes compute the queue, in batches of all callers
+How it works: a request is tokenized (``intake.py``), and either enters the queue with all of its
+texts or is refused at once (``admission.py``). Lanes compute the queue, in batches of all callers
 (``dispatcher.py``). Results are those of a direct call, byte for byte on a CPU in float32, whatever
 shares the batch. A request that is cancelled or late leaves the queue.
 """
@@ -12,16 +12,16 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from encoder_engine.errors import DeadlineError, DrainingError, InputError, UnknownNameError
 from encoder_engine.json_values import nearest
 from encoder_engine.serving.admission import Admission
 from encoder_engine.serving.dispatcher import Dispatcher
+from encoder_engine.serving.intake import Intake
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.options import ServingOptions
-from encoder_engine.serving.request import Key, Request, count_characters, size_of
+from encoder_engine.serving.request import Request, size_of
 from encoder_engine.serving.signals import Signals
 from encoder_engine.serving.threads import shared_threads
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from types import TracebackType
 
-    from encoder_engine.serving.models import Prepared
     from encoder_engine.serving.request import Answer
     from encoder_engine.serving.tasks import Task, Text
 
@@ -67,6 +66,7 @@ class Service:
         self.signals = Signals()
         self.dispatcher = Dispatcher(self.models, self.options, self.signals)
         self.admission = Admission(self.options, self.dispatcher, self.signals)
+        self._intake = Intake(self.models, self.admission, self.dispatcher, self.signals)
         self._pool: ThreadPoolExecutor | None = None
         self._threads = shared_threads(self.models.values(), self.options.lanes)
         self._requests: set[Request] = set()
@@ -285,31 +285,41 @@ class Service:
         if options.refuses_long is None:
             options = options._replace(refuses_long=self.options.truncation == "refuse")
         seconds = self.options.timeout if timeout is None else timeout
-        num_bytes, held = sum(map(size_of, texts)), 0
-        admission, start, request = self.admission, time.monotonic(), None
+        num_bytes, admission = sum(map(size_of, texts)), self.admission
+        loop, timer, key = asyncio.get_running_loop(), None, served.key(task, options)
+        request = Request(
+            flow=client,
+            key=key,
+            priority=priority,
+            texts=texts,
+            seconds=seconds,
+            arrived_at=time.monotonic(),
+            done=loop.create_future(),
+        )
         admission.begin(num_bytes)
         try:
             # The queue may be full already: a refusal then costs no tokenizing.
             admission.check_wait(served.name, 0.0, 0, seconds)
-            prepare = partial(served.prepare, task, texts, options)
             if num_bytes <= INLINE_BYTES:
-                prepared = prepare()
+                self._intake.add(request)
             else:
-                prepared = await self._in_pool(prepare, seconds)
-            tokenized = time.monotonic()
-            self.signals.tokenize_seconds.observe(tokenized - start)
-            request = self._request(served, prepared, priority, client, tokenized)
-            request.num_characters = sum(map(count_characters, texts))
-            admission.check_wait(served.name, sum(request.costs), request.total_tokens, seconds)
-            admission.begin_answer(request.num_bytes)
-            held = request.num_bytes
-            await self._compute(request, seconds, start + seconds - tokenized)
-            return request.answer(tokenized - start)
+                prepare = partial(served.prepare, key, texts)
+                self._intake.queue([request], await self._in_pool(prepare, seconds))
+            self._requests.add(request)
+            # A plain timer: asyncio.timeout takes three times as long.
+            left = request.arrived_at + seconds - time.monotonic()
+            timer = loop.call_later(left, self._expire, request)
+            await request.done
+            return request.answer()
         except asyncio.CancelledError:
-            self.signals.cancelled["tokenize" if request is None else request.stage] += 1
+            self.signals.cancelled[request.stage] += 1
             raise
         finally:
-            admission.answer_bytes -= held
+            if timer is not None:
+                timer.cancel()
+            self.dispatcher.scheduler.remove(request)
+            self._requests.discard(request)
+            admission.answer_bytes -= request.num_bytes
             admission.end(num_bytes)
 
     def _check(self, texts: Sequence[Text], priority: int) -> None:
@@ -340,51 +350,9 @@ class Service:
             raise _ended()
         return result
 
-    def _request(
-        self, served: ServedModel, prepared: Prepared, priority: int, client: Hashable, now: float
-    ) -> Request:
-        rows, key = prepared
-        lengths: list[int] = rows.lengths.tolist()
-        truncated: list[bool] = rows.truncated.tolist()
-        return Request(
-            flow=client,
-            key=key,
-            costs=served.costs(lengths),
-            num_tokens=lengths,
-            priority=priority,
-            rows=rows,
-            done=asyncio.get_running_loop().create_future(),
-            total_tokens=sum(lengths),
-            num_open=len(lengths),
-            num_bytes=served.answer_bytes(key.task, lengths),
-            queued_at=now,
-            truncated=tuple(compress(range(len(lengths)), truncated)) if True in truncated else (),
-        )
-
-    async def _compute(self, request: Request, seconds: float, left: float) -> None:
-        """Wait for the results of a request; if this ends early, its waiting texts are dropped.
-
-        seconds: the time that the request was given. left: until its deadline.
-        """
-        signals, key = self.signals, request.key
-        assert isinstance(key, Key)
-        signals.texts[key.model] += request.num_open
-        signals.tokens += request.total_tokens
-        signals.truncated += len(request.truncated)
-        self._requests.add(request)
-        # asyncio.timeout would take three times as long.
-        timer = asyncio.get_running_loop().call_later(left, self._expire, request, seconds)
-        try:
-            self.dispatcher.add(request)
-            await request.done
-        finally:
-            timer.cancel()
-            self.dispatcher.scheduler.remove(request)
-            self._requests.discard(request)
-
-    def _expire(self, request: Request, seconds: float) -> None:
+    def _expire(self, request: Request) -> None:
         if not request.done.done():
-            request.done.set_exception(self._late(seconds))
+            request.done.set_exception(self._late(request.seconds))
 
     def _late(self, seconds: float) -> DeadlineError:
         self.signals.rejected["deadline"] += 1

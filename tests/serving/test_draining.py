@@ -54,9 +54,9 @@ def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
         await service.start()
         prepare = ServedModel.prepare
 
-        def slow(self: ServedModel, task: Any, texts: Any, options: Any) -> Any:
+        def slow(self: ServedModel, key: Any, texts: Any) -> Any:
             time.sleep(0.4)
-            return prepare(self, task, texts, options)
+            return prepare(self, key, texts)
 
         monkeypatch.setattr(ServedModel, "prepare", slow)
         call = asyncio.create_task(service.embed(["the text " * 10_000]))

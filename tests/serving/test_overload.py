@@ -34,7 +34,8 @@ async def fill(service: Service, gate: Gate) -> list[asyncio.Task[Any]]:
         if service.dispatcher.scheduler.num_tokens >= FULL_SHARE * LIMIT:
             break
         tasks.append(asyncio.create_task(service.embed(["the"])))
-        await asyncio.sleep(0)
+        # Texts are tokenized after the pass of the loop in which they arrive.
+        await asyncio.sleep(0.001)
     return tasks
 
 
