@@ -31,7 +31,7 @@ def serve_stub(directory: str, port: int) -> None:
         return vectors[: len(rows)]
 
     def begin(_: str) -> None:
-        ServedModel.compute = compute  # type: ignore[method-assign]
+        ServedModel.compute = compute  # type: ignore[assignment,method-assign]
 
     run_server(Service({"minilm": embedder}), host="127.0.0.1", port=port, ready=begin)
 
