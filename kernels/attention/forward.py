@@ -29,7 +29,6 @@ from .tile import (
     load_rows,
     loop_range,
     places_of,
-    position_pointers,
     program_tile,
     row_pointer,
     shared_places,
@@ -203,10 +202,14 @@ def _attention_forward_kernel(
     column = (head // GROUP) * HEAD_DIM
     descriptors = (key_rows, value_rows, start.to(tl.int32), column)
     nothing = (None, None, start.to(tl.int32), column)
-    positions = position_pointers(
-        (c2p_pointer, p2c_pointer, entries_pointer), first_query, start, head, count, NUM_HEADS,
-        NUM_ENTRIES, ENTRIES_REACH, POSITIONS,
-    )  # fmt: skip
+    positions = (
+        c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+        p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+        NUM_HEADS * NUM_ENTRIES,
+        count,
+        entries_pointer,
+        ENTRIES_REACH,
+    )
     terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)

@@ -16,7 +16,6 @@ from .tile import (
     load_rows,
     loop_range,
     places_of,
-    position_pointers,
     program_tile,
     row_pointer,
     row_range,
@@ -203,10 +202,14 @@ def _attention_grad_key_value_kernel(
         output_grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
         pointers = (queries, output_grads, lse_pointer, delta_pointer, query_places_pointer)
         statistics = head.to(tl.int64) * num_queries + first_query
-        positions = position_pointers(
-            (c2p_pointer, p2c_pointer, entries_pointer), first_query, start, head, count, NUM_HEADS,
-            NUM_ENTRIES, ENTRIES_REACH, POSITIONS,
-        )  # fmt: skip
+        positions = (
+            c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+            p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+            NUM_HEADS * NUM_ENTRIES,
+            count,
+            entries_pointer,
+            ENTRIES_REACH,
+        )
         terms = (
             scale * LOG2E,
             slope,

@@ -13,7 +13,6 @@ from .tile import (
     load_rows,
     loop_range,
     places_of,
-    position_pointers,
     program_tile,
     row_pointer,
     shared_places,
@@ -182,10 +181,14 @@ def _attention_grad_query_kernel(
     ds_rows = (ds_pointer + ds_row if POSITIONS % 2 else None, exist)
     rows_given = (query, do, lse, delta, ds_rows)
     strides = (KEY_STRIDE, VALUE_STRIDE)
-    positions = position_pointers(
-        (c2p_pointer, p2c_pointer, entries_pointer), first_query, start, head, count, NUM_HEADS,
-        NUM_ENTRIES, ENTRIES_REACH, POSITIONS,
-    )  # fmt: skip
+    positions = (
+        c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
+        p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
+        NUM_HEADS * NUM_ENTRIES,
+        count,
+        entries_pointer,
+        ENTRIES_REACH,
+    )
     terms = (scale * LOG2E, slope, bias_pointer, reach, positions)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)

@@ -165,35 +165,6 @@ def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
 
 
 @triton.jit
-def position_pointers(
-    pointers,
-    first_query,
-    start,
-    head,
-    count,
-    NUM_HEADS: tl.constexpr,
-    NUM_ENTRIES: tl.constexpr,
-    ENTRIES_REACH: tl.constexpr,
-    POSITIONS: tl.constexpr,
-):
-    """Return the ``positions`` of :func:`position_products` for a head of a sequence.
-
-    ``pointers``: to the content-to-position products [M, H, N], the position-to-content products
-    [T, H, N] and the number of each distance. ``first_query``, ``start``: the sequence's first
-    query and first key; ``count``: its queries.
-    """
-    c2p_pointer, p2c_pointer, numbers_pointer = pointers
-    return (
-        c2p_pointer + (first_query * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS % 2 else None,
-        p2c_pointer + (start * NUM_HEADS + head) * NUM_ENTRIES if POSITIONS >= 2 else None,
-        NUM_HEADS * NUM_ENTRIES,
-        count,
-        numbers_pointer,
-        ENTRIES_REACH,
-    )
-
-
-@triton.jit
 def position_products(positions, rows, entries, keys, length, POSITIONS: tl.constexpr):
     """Return what disentangled attention adds to the products of queries and keys.
 
