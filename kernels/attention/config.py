@@ -138,8 +138,8 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
     dropout, bias, listed, positions = extras
     narrow = dropout or bias
     if head_dim <= 64:
-        # Small heads with positions: ptxas serialises the products of larger blocks (C7515).
-        small = positions and head_dim <= 32
+        # Small heads with positions or lists: ptxas serialises products of larger blocks (C7515).
+        small = (positions or listed) and head_dim <= 32
         forward = Launch(128, 32 if small else 64, 8, 3, None if bias or listed else 128)
         if not (narrow or listed or 0 < longest.keys < LONG_KEYS):
             forward = Launch(128, 128, 8, 3, described=True)
