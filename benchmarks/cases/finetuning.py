@@ -95,7 +95,7 @@ def missing_rows(rows: Rows) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What all candidates train: a model, tokenized rows, and the numbers of each step's rows."""
+    """The model and the tokenized rows of a case; ``cut``: the numbers of the rows of each step."""
 
     model: TaskModel
     data: TaskData
@@ -171,14 +171,15 @@ def make_case(name: str, rows: Rows, options: Options) -> Case:
     return course.make_case(
         name,
         [
-            Candidate(name="encoder-engine", role="ours", build=partial(_ours, course)),
+            Candidate(name="encoder-engine", role="ours", build=partial(our_work, course)),
             peer(name="transformers, a loop", build=partial(theirs, course.cut)),
             peer(name="transformers, rows sorted by length", build=partial(theirs, grouped)),
         ],
     )
 
 
-def _ours(course: Course) -> Work:
+def our_work(course: Course) -> Work:
+    """Return the engine's steps."""
     inputs = partial(course.batches, course.cut)
     return make_work(lambda: take_steps(copy.deepcopy(course.model).train(), inputs, course.recipe))
 
@@ -289,16 +290,13 @@ def make_work(
 
 @dataclass(frozen=True, kw_only=True)
 class LossesGate:
-    """Compare the losses of steps with a float64 reference, to the precision of float32 sums.
-
-    A loss below 1 is a difference of logits above it, and is as exact as these.
-    """
+    """Compare the losses of steps with a float64 reference, to the precision of float32 sums."""
 
     truth: list[float]
 
     def __call__(self, losses: list[float]) -> Verdict:
         truth = np.array(self.truth)
-        error = float(np.abs(np.array(losses) - truth).max() / max(1.0, np.abs(truth).max()))
+        error = float(np.abs(np.array(losses) - truth).max() / np.abs(truth).max())
         figures = {"first_loss": losses[0], "relative_error": error}
         if error <= float(np.sqrt(np.finfo(np.float32).eps)):
             return Verdict(passed=True, figures=figures)

@@ -3,7 +3,8 @@
 The model returns fixed vectors (``jobs/stubbed_server.py``), so that the CPU time of the event
 loop's thread is HTTP, JSON, tokenizer, queue and answer. A bare ASGI application that answers a
 body of the same size under uvicorn alternates with it: the least that a server of this kind takes.
-CPU time is counted, which other load distorts least, and the least of the rounds is told too.
+CPU time is counted, because other load distorts it least; printed are the median and the least of
+the rounds.
 """
 
 from __future__ import annotations

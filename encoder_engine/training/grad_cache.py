@@ -4,8 +4,8 @@ How it works:
 
 1. Every micro-batch is embedded without a graph. Only its vectors are kept.
 2. The losses of the whole step, over all ranks, and their gradient on the vectors are computed in
-   float32. Each rank computes its part, and the parts are summed. 3. The loop computes each
-micro-batch once more, with the dropout of its number, and differentiates
+   float32. Each rank computes its part, and the parts are summed.
+3. The loop computes each micro-batch once more, with the dropout of its number, and differentiates
    the inner product of its vectors with their gradient.
 
 Memory is that of one micro-batch and of the step's vectors. The cost over a plain step is one more

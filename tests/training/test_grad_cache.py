@@ -60,7 +60,7 @@ class MeanEmbedder(CoupledModel):
         return {"negatives": LossSum(total, len(vectors) // 2)}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        raise NotImplementedError
+        pytest.fail(f"no test saves the model, asked for {directory}")
 
 
 def make_model(dtype: torch.dtype, dropout: float) -> MeanEmbedder:
