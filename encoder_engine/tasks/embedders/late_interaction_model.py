@@ -6,7 +6,7 @@ Dimensions: S texts of a step, n token vectors that count, D features.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,15 +15,15 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear
-from encoder_engine.models.training_model import CoupledModel, Inputs, LossSum
+from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import Candidates
 from encoder_engine.objectives.vectors.late_interaction import (
     late_interaction_negatives,
     paired_max_similarity,
 )
 from encoder_engine.tasks.embedders.layout import StepLayout, ranges
-from encoder_engine.tasks.embedders.losses import count_terms, list_loss, text_ids_of
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
+from encoder_engine.tasks.embedders.step_model import StepModel
 
 if TYPE_CHECKING:
     import os
@@ -42,31 +42,17 @@ __all__ = ["COUNTED", "NUM_VECTORS", "UNATTENDED", "LateInteractionModel"]
 COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
 
 
-class LateInteractionModel(CoupledModel, TaskModel):
+class LateInteractionModel(StepModel):
     """Projects the encoder's rows to unit vectors, and computes the loss of a step's vectors."""
 
     def __init__(self, encoder: Encoder, task: LateInteractionSettings) -> None:
-        super().__init__()
-        self.encoder, self.task = encoder, task
-        self.loss_name: str = task.loss or "in_batch"
-        self.weights = {self.loss_name: 1.0}
+        super().__init__(encoder, task.loss)
+        self.task = task
         self.projection = Linear(encoder.spec.width, task.dimension, bias=False)
         with torch.no_grad():
             draw_weights(self.projection, encoder.spec.initializer_range)
         self.projection.to(device=encoder.device, dtype=encoder.dtype)
-        if encoder.pooler is not None:
-            # It is saved as it came: no loss trains it.
-            encoder.pooler.requires_grad_(False)
         self.train(encoder.training)
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
-
-    def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of the loss."""
-        return {self.loss_name: count_terms(self.loss_name, inputs.targets)}
 
     def vectors(self, inputs: Inputs) -> Tensor:
         """Return the vectors of all tokens that count, [n, D]."""
@@ -85,7 +71,7 @@ class LateInteractionModel(CoupledModel, TaskModel):
     ) -> dict[str, LossSum]:
         """Return the loss of a whole step."""
         total = self._loss(vectors, targets, StepLayout.of(targets), share)
-        return {self.loss_name: LossSum(total, count_terms(self.loss_name, targets))}
+        return {self.loss_name: LossSum(total, self.count_losses(targets)[self.loss_name])}
 
     def _loss(
         self,
@@ -124,11 +110,6 @@ class LateInteractionModel(CoupledModel, TaskModel):
         return list_loss(
             *(self.loss_name, scores_C, targets, layout), temperature=self.task.temperature
         )
-
-    @torch.no_grad()
-    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``, float32 or float64 [n, D]."""
-        return {"vectors": self.embed(inputs).cpu().numpy()}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the encoder and the modules and settings of a ``MultiVectorEncoder``."""

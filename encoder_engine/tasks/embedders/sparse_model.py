@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.saving.other_directories import write_splade_settings
 from encoder_engine.models.heads import MaskedLM
-from encoder_engine.models.training_model import CoupledModel, Inputs, LossSum
+from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import in_batch_negatives
 from encoder_engine.objectives.vectors.sparse import flops, splade_vectors
 from encoder_engine.tasks.embedders.layout import StepLayout
-from encoder_engine.tasks.embedders.losses import count_terms, list_loss, text_ids_of
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
+from encoder_engine.tasks.embedders.step_model import StepModel
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    import numpy.typing as npt
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
@@ -31,7 +28,7 @@ __all__ = ["SparseModel"]
 QUERY_FLOPS, DOCUMENT_FLOPS = "query_flops", "document_flops"
 
 
-class SparseModel(CoupledModel, TaskModel):
+class SparseModel(StepModel):
     """Weighs the vocabulary's tokens in each text, and computes the losses of a step's vectors.
 
     The losses are the task's own and, unless their weights are 0, the FLOPS penalties of queries
@@ -39,30 +36,17 @@ class SparseModel(CoupledModel, TaskModel):
     """
 
     def __init__(self, encoder: Encoder, task: SparseSettings) -> None:
-        super().__init__()
-        self.encoder, self.task = encoder, task
+        super().__init__(encoder, task.loss)
+        self.task = task
         self.model = MaskedLM(encoder)
-        self.loss_name: str = task.loss or "in_batch"
         penalties = {QUERY_FLOPS: task.query_flops, DOCUMENT_FLOPS: task.document_flops}
-        self.weights = {self.loss_name: 1.0} | {n: w for n, w in penalties.items() if w > 0.0}
-        if encoder.pooler is not None:
-            # It is saved as it came: no loss trains it.
-            encoder.pooler.requires_grad_(False)
+        self.weights |= {n: w for n, w in penalties.items() if w > 0.0}
         self.train(encoder.training)
 
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
-
-    def counts(self, inputs: Inputs) -> dict[str, int]:
+    def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
         """Return the terms of each loss: those of a penalty are its texts."""
-        return self._counts(inputs.targets)
-
-    def _counts(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
         positives, negatives = targets["num_positives"], targets["num_negatives"]
-        found = {
-            self.loss_name: count_terms(self.loss_name, targets),
+        found = super().count_losses(targets) | {
             QUERY_FLOPS: len(positives),
             DOCUMENT_FLOPS: int(positives.sum() + negatives.sum()),
         }
@@ -82,7 +66,7 @@ class SparseModel(CoupledModel, TaskModel):
             # They take no time worth sharing: the first rank computes them.
             counted = name in self.weights and share[0] == 0 and len(places)
             totals[name] = flops(vectors[places]) if counted else vectors.new_zeros(())
-        counts = self._counts(targets)
+        counts = self.count_losses(targets)
         return {name: LossSum(totals[name], counts[name]) for name in self.weights}
 
     def _loss(
@@ -109,11 +93,6 @@ class SparseModel(CoupledModel, TaskModel):
         return list_loss(
             *(self.loss_name, scores_C, targets, layout), temperature=self.task.temperature
         )
-
-    @torch.no_grad()
-    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``, float32 or float64 [S, V]."""
-        return {"vectors": self.embed(inputs).cpu().numpy()}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the masked language model and the settings of a ``SparseEncoder``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -12,16 +12,15 @@ from encoder_engine import ops
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.saving.sentence_directory import write_sentence_settings
 from encoder_engine.models.module_stack import pooled_rows
-from encoder_engine.models.training_model import CoupledModel, Inputs, LossSum
+from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.matryoshka import Matryoshka
-from encoder_engine.tasks.embedders.losses import count_terms, step_loss
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.embedders.losses import step_loss
+from encoder_engine.tasks.embedders.step_model import StepModel
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    import numpy.typing as npt
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
@@ -33,33 +32,18 @@ __all__ = ["EmbeddingModel"]
 _ONE_ROW = (("cls",), ("lasttoken",))
 
 
-class EmbeddingModel(CoupledModel, TaskModel):
+class EmbeddingModel(StepModel):
     """Pools one vector per text, and computes the loss of all vectors of a step."""
 
     def __init__(self, encoder: Encoder, task: EmbeddingSettings) -> None:
-        super().__init__()
-        self.encoder, self.task = encoder, task
-        self.loss_name = task.loss or "in_batch"
-        self.weights = {self.loss_name: 1.0}
+        super().__init__(encoder, task.loss)
+        self.task = task
         self.pooling = task.pooling or ("mean",)
-        if encoder.pooler is not None:
-            # It is saved as it came: no loss trains it.
-            encoder.pooler.requires_grad_(False)
         self.matryoshka = None
         if task.matryoshka:
             self.matryoshka = Matryoshka(
                 dimensions=task.matryoshka, weights=task.matryoshka_weights or None
             )
-        self.train(encoder.training)
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
-
-    def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of the loss."""
-        return {self.loss_name: count_terms(self.loss_name, inputs.targets)}
 
     def vectors(self, inputs: Inputs) -> Tensor:
         """Return the pooled vectors of all texts, [S, D]."""
@@ -81,12 +65,7 @@ class EmbeddingModel(CoupledModel, TaskModel):
             return step_loss(self.task, vectors_SD, targets, share)
 
         total = loss(vectors) if self.matryoshka is None else self.matryoshka(loss, vectors)
-        return {self.loss_name: LossSum(total, count_terms(self.loss_name, targets))}
-
-    @torch.no_grad()
-    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``, float32 or float64 [S, D]."""
-        return {"vectors": self.embed(inputs).cpu().numpy()}
+        return {self.loss_name: LossSum(total, self.count_losses(targets)[self.loss_name])}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the encoder and the settings of a ``SentenceTransformer``."""

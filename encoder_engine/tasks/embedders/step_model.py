@@ -1,0 +1,53 @@
+"""The base of models that embed texts, with one loss of all vectors of a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encoder_engine.models.training_model import CoupledModel, Inputs
+from encoder_engine.tasks.embedders.losses import count_terms
+from encoder_engine.tasks.task import TaskModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models.encoder import Encoder
+
+__all__ = ["StepModel"]
+
+
+class StepModel(CoupledModel, TaskModel):
+    """An encoder whose vectors a loss compares; ``loss_name``: None: in-batch negatives."""
+
+    def __init__(self, encoder: Encoder, loss_name: str | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.loss_name: str = loss_name or "in_batch"
+        self.weights = {self.loss_name: 1.0}
+        if encoder.pooler is not None:
+            # It is saved as it came: no loss trains it.
+            encoder.pooler.requires_grad_(False)
+        self.train(encoder.training)
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of terms of each loss."""
+        return self.count_losses(inputs.targets)
+
+    def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
+        """Return the number of terms of each loss of a step, by its targets."""
+        return {self.loss_name: count_terms(self.loss_name, targets)}
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute ``vectors``, float32 or float64, in the order of the texts."""
+        return {"vectors": self.embed(inputs).cpu().numpy()}
