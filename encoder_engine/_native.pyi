@@ -144,7 +144,7 @@ def attention(
     causal: bool,
     alibi_slopes: int,
     num_threads: int,
-    # All of these or none.
+    # All of these or none, and the last four or not.
     query_rows: int = ...,
     cu_queries: int = ...,
     relative_bias: int = ...,
@@ -155,6 +155,10 @@ def attention(
     entries_reach: int = ...,
     global_rows: int = ...,
     cu_global: int = ...,
+    marks: int = ...,
+    num_marks: int = ...,
+    statistics: int = ...,
+    offsets: int = ...,
     /,
 ) -> None: ...
 def normalize_rows(

@@ -17,11 +17,11 @@ namespace py = pybind11;
 namespace encoder_engine {
 namespace {
 
-// Queries, relative bias, distance vectors and global rows, in the order of _native.pyi.
+// Queries, relative bias, distance vectors, global rows and statistics, in the order of _native.pyi.
 void add_terms(attention_call& call, const py::args& others) {
-    constexpr size_t kMost = 10;
-    if (others.size() != kMost) {
-        throw py::type_error("attention takes 21 or 31 arguments, got " +
+    constexpr size_t kTerms = 10, kMost = 14;
+    if (others.size() != kTerms && others.size() != kMost) {
+        throw py::type_error("attention takes 21, 31 or 35 arguments, got " +
                              std::to_string(21 + others.size()));
     }
     const auto address = [&](size_t i) { return others[i].cast<uintptr_t>(); };
@@ -33,6 +33,9 @@ void add_terms(attention_call& call, const py::args& others) {
                                   address(6), others[7].cast<int64_t>());
     call.global_rows = at<int32_t>(address(8));
     call.cu_global = at<int32_t>(address(9));
+    if (others.size() == kTerms) return;
+    call.statistics = {at<uint8_t>(address(10)), others[11].cast<int64_t>(), at<float>(address(12)),
+                       at<int64_t>(address(13))};
 }
 
 }  // namespace

@@ -24,6 +24,16 @@ struct distance_vectors {
     int64_t reach = 0;
 };
 
+// Where statistics of the weights of each query and head are written.
+struct attention_statistics {
+    const uint8_t* marks;  // [tokens, num_marks], 0 or 1: what kinds of key a token is
+    int64_t num_marks;
+    // [queries, heads, 6 + num_marks]: the greatest weight, the entropy in nats, the mean distance in
+    // tokens, the weights of the tokens before, at and after the query, the sum of each mark's keys.
+    float* values;     // null: no statistics
+    int64_t* offsets;  // [queries, heads]: position of the greatest weight less the query's, the first of equals
+};
+
 struct attention_call {
     element_type type;
     head_rows query, key, value;
@@ -46,6 +56,7 @@ struct attention_call {
     // Tokens that every query of their sequence sees, beyond the window too.
     const int32_t* global_rows = nullptr;  // rising; null: none
     const int32_t* cu_global = nullptr;    // [sequences + 1]
+    attention_statistics statistics{};
 };
 
 // A sequence's bits depend on its own rows alone: neither on the other sequences nor on the number of

@@ -151,6 +151,7 @@ int main(int count, char** arguments) {
         encoder_engine::test_truncation_shares_room();
         encoder_engine::test_unicode_lookups();
         encoder_engine::test_attention_on_every_instruction_set();
+        encoder_engine::test_attention_statistics_on_every_instruction_set();
         encoder_engine::test_packed_linear_on_every_instruction_set();
         encoder_engine::test_quantized_linear_on_every_instruction_set();
         encoder_engine::test_rows_on_every_instruction_set();

@@ -165,6 +165,11 @@ class SelfAttention(nn.Module):
                 **terms,
             )
             return self.output(mixed_MHD.flatten(1)), None
+        if inputs.marks_TC is not None:
+            mixed_THD, statistics = ops.attention_statistics(
+                query, key, value, inputs.sequences, inputs.marks_TC, **terms
+            )
+            return self.output(mixed_THD.flatten(1)), statistics
         everywhere = inputs.global_rows
         mixed_THD = ops.attention(
             *(query, key, value, inputs.sequences),
@@ -177,11 +182,6 @@ class SelfAttention(nn.Module):
             probabilities = ops.attention_probabilities(
                 query, key, inputs.sequences, global_rows=everywhere, **terms
             )
-        if inputs.marks_TC is not None:
-            statistics = ops.attention_statistics(
-                query, key, inputs.sequences, inputs.marks_TC, **terms
-            )
-            return self.output(mixed_THD.flatten(1)), statistics
         if everywhere is not None:
             mixed_THD, probabilities = self._put_global_rows(
                 hidden_TD, everywhere, mixed_THD, probabilities

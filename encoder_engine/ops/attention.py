@@ -56,7 +56,8 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
     return gpu.refuse_triton(facts)
 
 
-def _refuse_native(facts: AttentionFacts) -> str | None:
+def refuse_native(facts: AttentionFacts) -> str | None:
+    """Return the reason why the native kernel cannot take the call, or None."""
     if facts.dropout:
         return "it drops no weights"
     if {"disentangled", "global_rows"} <= set(facts.terms):
@@ -77,7 +78,7 @@ _ATTENTION = Operation(
         Implementation(
             name="native",
             module="encoder_engine.ops.native.attention",
-            refuse=_refuse_native,
+            refuse=refuse_native,
             automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
@@ -144,9 +145,7 @@ def attention(
     :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, query_rows)
-    if value_TKD.shape != key_TKD.shape:
-        raise ShapeError(f"value is {list(value_TKD.shape)}, key is {list(key_TKD.shape)}")
-    check_alike(query_THD, key=key_TKD, value=value_TKD)
+    check_values(query_THD, key_TKD, value_TKD)
     check_probability(dropout)
     terms = Terms(
         query_THD.shape[2] ** -0.5 if scale is None else scale,
@@ -299,6 +298,12 @@ def _check_disentangled(terms: Disentangled | None, query_THD: Tensor) -> None:
             f"disentangled entries must be 0 to {len(vectors[0]) - 1}, as there are "
             f"{len(vectors[0])} vectors, got {lowest} to {highest}; log_position_entries makes them"
         )
+
+
+def check_values(query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> None:
+    if value_TKD.shape != key_TKD.shape:
+        raise ShapeError(f"value is {list(value_TKD.shape)}, key is {list(key_TKD.shape)}")
+    check_alike(query_THD, key=key_TKD, value=value_TKD)
 
 
 def check_rows(

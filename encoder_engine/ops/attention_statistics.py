@@ -1,4 +1,4 @@
-"""Statistics of attention weights by query and head, without a matrix of them: the contract.
+"""Attention with statistics of its weights by query and head, without a matrix: the contract.
 
 Dimensions: T packed tokens, H heads, K heads of keys, D head size, C marks.
 """
@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Disentangled, Terms
-from encoder_engine.ops.attention import AttentionFacts, check_rows, check_terms, find_attention
-from encoder_engine.ops.registry import Implementation, Operation, check_alike
+from encoder_engine.ops import cpu
+from encoder_engine.ops.attention import (
+    AttentionFacts,
+    check_rows,
+    check_terms,
+    check_values,
+    find_attention,
+    refuse_native,
+)
+from encoder_engine.ops.registry import Implementation, Operation, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +36,12 @@ _STATISTICS = Operation(
     "attention_statistics",
     AttentionFacts,
     (
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.attention_statistics",
+            refuse=refuse_native,
+            automatic=cpu.is_automatic,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention_statistics"),
         Implementation(
             name="reference", module="encoder_engine.kernels.attention.statistics_reference"
@@ -35,7 +51,7 @@ _STATISTICS = Operation(
 
 
 class AttentionStatistics(NamedTuple):
-    """Statistics of the weights of each query and head.
+    """Statistics of the weights of each query and head, in float32 or wider.
 
     maximum_TH: the greatest weight.
     offset_TH: its key's position minus the query's, int64; the first of equals.
@@ -56,6 +72,7 @@ class AttentionStatistics(NamedTuple):
 def attention_statistics(
     query_THD: Tensor,
     key_TKD: Tensor,
+    value_TKD: Tensor,
     sequences: Sequences,
     marks_TC: Tensor,
     *,
@@ -67,17 +84,20 @@ def attention_statistics(
     disentangled: Disentangled | None = None,
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
-) -> AttentionStatistics:
-    """Summarise the attention weights, of which only a tile of query rows exists at a time.
+) -> tuple[Tensor, AttentionStatistics]:
+    """Compute attention, and summarise its weights, of which only a tile exists at a time.
 
-    Equals the statistics of :func:`attention_probabilities`, in memory that grows with T.
+    Equals :func:`attention` and the statistics of :func:`attention_probabilities`, in memory that
+    grows with T. On a CPU both come from one pass over the keys.
 
     ``marks_TC``: bool [T, C]; the marks of each token as a key, such as "is a separator".
-    Other arguments are those of :func:`attention`. No gradient is computed. Raises
+    Other arguments are those of :func:`attention`. No gradient is computed.
+
+    Returns the output of :func:`attention`, [T, H, D], and the statistics. Raises
     :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, None)
-    check_alike(query_THD, key=key_TKD)
+    check_values(query_THD, key_TKD, value_TKD)
     if marks_TC.dim() != 2 or marks_TC.shape[0] != query_THD.shape[0]:
         raise ShapeError(
             f"marks must be [{query_THD.shape[0]}, C], a row for each token, got "
@@ -100,8 +120,8 @@ def attention_statistics(
         disentangled,
     )
     check_terms(terms, query_THD, sequences)
-    function = find_attention(_STATISTICS, implementation, terms, query_THD, key_TKD)
-    found: AttentionStatistics = AttentionStatistics(
-        *function(query_THD.detach(), key_TKD.detach(), sequences, marks_TC, terms)
-    )
-    return found
+    with torch.no_grad():
+        operands = autocast(query_THD, key_TKD, value_TKD)
+        function = find_attention(_STATISTICS, implementation, terms, *operands)
+        output_THD, *found = function(*operands, sequences, marks_TC, terms)
+    return output_THD, AttentionStatistics(*found)

@@ -1,4 +1,4 @@
-"""Statistics of attention weights, from the float64 matrix of one sequence and head at a time."""
+"""Attention with statistics of its weights, from one sequence's and head's matrix in float64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .reference import scores_of, softmax_of
+from .reference import attention, scores_of, softmax_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 
 def attention_statistics(
-    query_THD: Tensor, key_TKD: Tensor, sequences: Layout, marks_TC: Tensor, terms: Terms
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    sequences: Layout,
+    marks_TC: Tensor,
+    terms: Terms,
 ) -> tuple[Tensor, ...]:
-    """Return maximum, offset, entropy, distance, near and marked weights."""
+    """Return the output, and maximum, offset, entropy, distance, near and marked weights."""
     num_tokens, num_heads = query_THD.shape[:2]
     group = num_heads // key_TKD.shape[1]
     found = query_THD.double().new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1])
@@ -46,4 +51,5 @@ def attention_statistics(
                 target[6:] = row @ marks_TC[start:stop].double()
     maximum, entropy, distance = (found[..., n].to(query_THD.dtype) for n in range(3))
     near, marked = found[..., 3:6].to(query_THD.dtype), found[..., 6:].to(query_THD.dtype)
-    return maximum, offsets, entropy, distance, near, marked
+    output = attention(query_THD, key_TKD, value_TKD, sequences, terms)
+    return output, maximum, offsets, entropy, distance, near, marked

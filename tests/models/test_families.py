@@ -14,6 +14,7 @@ from encoder_engine.packing import pack, unpad
 from tests.models.all_cases import ALL_CASES
 from tests.models.cases import VOCAB_SIZE, Case, case_id
 from tests.models.exact import exact, in_float64
+from tests.ops.attention.weight_statistics import joined, statistics_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +169,9 @@ def unbanded(band_BHLW: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
-def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path) -> None:
+def test_token_types_attentions_and_their_statistics_are_within_budget(
+    case: Case, tmp_path: Path
+) -> None:
     model = case.save(tmp_path, attn_implementation="eager")
     encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     rows = token_rows([30, 30])
@@ -176,6 +179,9 @@ def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path
     segments = encoder.spec.embedding.num_segments
     keywords = {"token_type_ids": torch.tensor(kinds)} if segments > 1 else {}
     batch = pack(rows, token_type_ids=kinds if segments > 1 else None)
+    # The same for both texts.
+    marks = (torch.arange(60) % 30)[:, None] % 7 == 0
+    statistics = encoder.attention_statistics(batch, marks)
     with torch.no_grad():
         ours = encoder(batch, output_attentions=True)
         eager = model(torch.tensor(rows), output_attentions=True, **keywords)
@@ -183,10 +189,15 @@ def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path
             truth = exact(model)(torch.tensor(rows), output_attentions=True, **keywords)
     assert ours.attentions is not None
     terms = 3 * encoder.spec.width
-    for layer, (mine, theirs, true) in enumerate(
-        zip(ours.attentions, whole(eager.attentions), whole(truth.attentions), strict=True)
-    ):
+    weights = ours.attentions, whole(eager.attentions), whole(truth.attentions)
+    for layer, (mine, theirs, true) in enumerate(zip(*weights, strict=True)):
         assert_within_budget(mine, theirs, true, f"attentions[{layer}]", terms=terms)
+        by_eager, by_truth = (
+            torch.cat([statistics_of(x.transpose(0, 1), marks[:30]) for x in matrices])
+            for matrices in (theirs, true)
+        )
+        found, name = joined(statistics[layer]), f"statistics[{layer}]"
+        assert_within_budget(found, by_eager, by_truth, name, terms=terms)
     assert_within_budget(
         ours.padded(), eager.last_hidden_state, truth.last_hidden_state, terms=terms
     )

@@ -1,11 +1,11 @@
-"""Statistics of attention weights by PyTorch, a tile of query rows at a time.
+"""Attention and statistics of its weights by PyTorch, a tile of query rows at a time.
 
 How it works: the sequences of one length are computed together, and as many of them, or as many
 queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile are written again and
 again: memory beyond the results does not grow with the sequences, and no page is touched anew. A
-tile is read for its maxima, once for each step of the softmax, and by one GEMM with the features of
-the keys, which gives all other sums over keys. A distance is linear in the place of a key on either
-side of the tile's own places, so that it is among them.
+tile is read for its maxima, once for each step of the softmax, by the GEMM with the values, and by
+one with the features of the keys, which gives all other sums over keys. A distance is linear in the
+place of a key on either side of the tile's own places, so that it is among them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ OFFSETS = (-1, 0, 1)
 class _Sums(NamedTuple):
     """Sums of the weights before they are divided by their total, of n sequences of one length.
 
-    ``by_feature``: [n, H, L, F]; ``near``: [n, H, L, 3]; others [n, H, L]. ``surprise`` is the sum
-    of weight times shifted score, ``distance`` lacks what is among the features.
+    ``mixed``: [n, H, L, D], of the values; ``by_feature``: [n, H, L, F]; ``near``: [n, H, L, 3];
+    others [n, H, L]. ``surprise`` is the sum of weight times shifted score, ``distance`` lacks what
+    is among the features.
     """
 
+    mixed: Tensor
     best: Tensor
     surprise: Tensor
     distance: Tensor
@@ -48,12 +50,18 @@ class _Sums(NamedTuple):
 
 
 def attention_statistics(
-    query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, marks_TC: Tensor, terms: Terms
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    sequences: Sequences,
+    marks_TC: Tensor,
+    terms: Terms,
 ) -> tuple[Tensor, ...]:
     """Implement ``ops.attention_statistics``."""
     num_tokens, num_heads = query_THD.shape[:2]
     wide = torch.promote_types(query_THD.dtype, torch.float32)
     found = query_THD.new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1], dtype=wide)
+    output_THD = torch.empty(query_THD.shape, dtype=query_THD.dtype, device=query_THD.device)
     offsets = torch.zeros(num_tokens, num_heads, dtype=torch.int64, device=query_THD.device)
     rows_T = torch.arange(num_tokens, device=query_THD.device)
     longest = int(sequences.lengths.max(initial=0))
@@ -69,11 +77,15 @@ def attention_statistics(
                 if len(keys) == 1:
                     start = sequences.offsets[members[first]]
                     flat = slice(int(start), int(start) + length)
-                sums = _sum_tiles(query_THD, key_TKD, keys, flat, marks_TC, terms, buffers)
+                operands = query_THD, key_TKD, value_TKD
+                sums = _sum_tiles(*operands, keys, flat, marks_TC, terms, buffers)
+                mixed = sums.mixed / sums.by_feature[..., :1]
+                output_THD[flat] = mixed.transpose(1, 2).flatten(0, 1).to(output_THD.dtype)
                 found[flat] = _values(sums).transpose(1, 2).flatten(0, 1)
                 places = torch.arange(length, device=query_THD.device)
                 offsets[flat] = (sums.best - places).transpose(1, 2).flatten(0, 1)
     return (
+        output_THD,
         found[..., 0],
         offsets,
         *(found[..., n] for n in (1, 2)),
@@ -85,6 +97,7 @@ def attention_statistics(
 def _sum_tiles(
     query_THD: Tensor,
     key_TKD: Tensor,
+    value_TKD: Tensor,
     keys: Tensor,
     flat: Tensor | slice,
     marks_TC: Tensor,
@@ -98,14 +111,18 @@ def _sum_tiles(
     (num_sequences, length), num_heads = keys.shape, query_THD.shape[1]
     step = min(length, max(1, buffers.shape[1] // (num_sequences * num_heads * length)))
     query_nHLD = taken(query_THD, flat, length)
-    key_nHLD = taken(key_TKD, flat, length)
-    key_nHLD = key_nHLD.repeat_interleave(num_heads // key_nHLD.shape[1], 1)
+    key_nHLD, value_nHLD = (
+        taken(x, flat, length).repeat_interleave(num_heads // x.shape[1], 1)
+        for x in (key_TKD, value_TKD)
+    )
+    value_nHLD = value_nHLD.to(buffers.dtype).contiguous()
     scaled_nHLD, turned_nHDL = query_nHLD * terms.scale, key_nHLD.transpose(2, 3).contiguous()
     shape = num_sequences, num_heads, length
     marks_nLC = marks_TC[flat].view(num_sequences, length, -1).to(buffers)
     features_nLF = torch.cat([marks_nLC.new_ones(num_sequences, length, 5), marks_nLC], 2)
     new = buffers.new_empty
     sums = _Sums(
+        new(value_nHLD.shape),
         keys.new_empty(shape),
         new(shape),
         new(shape),
@@ -127,6 +144,7 @@ def _sum_tiles(
             torch.matmul(scaled_nHLD[:, :, start:stop], turned_nHDL, out=scores)
         _set_sides(features_nLF, start, stop)
         _sum_tile(scores, weights, features_nLF, start, sums, masked=bool(terms.names()))
+        sums.mixed[:, :, start:stop] = weights @ value_nHLD
     return sums
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from encoder_engine.packing import SelectedRows, Sequences
 
 NO_VECTORS = (0, 0, 0)
+# For torch.compile: the arguments of `compute` but for statistics.
+SCHEMA = (
+    "(Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, float scale, SymInt? window, "
+    "bool causal, Tensor? slopes, Tensor? bias, Tensor? query_rows, Tensor? cu_queries, "
+    "Tensor? global_rows, Tensor? cu_global, Tensor? distance_keys, Tensor? distance_queries, "
+    "Tensor? entries) -> Tensor"
+)
+
+
+class StatisticsMemory(NamedTuple):
+    """Where the kernel finds marks, bool [T, C], and writes statistics of M queries.
+
+    Both are contiguous: values float32 [M, H, 6 + C], offsets int64 [M, H].
+    """
+
+    marks_TC: Tensor
+    values_MHS: Tensor
+    offsets_MH: Tensor
 
 
 def attention(
@@ -22,41 +40,43 @@ def attention(
 ) -> Tensor:
     """Implement ``ops.attention``."""
     # The operator exists for tracing; a call through it costs more than a short text's attention.
-    compute = operator if torch.compiler.is_compiling() else _compute
-    options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)
-    queries = _rows(terms.query_rows)
-    distances = terms.disentangled or (None, None, None)
-    output: Tensor = compute(
-        *(query_THD, key_TKD, value_TKD, sequences.cu_seqlens, *options),
-        *(*queries, *_rows(terms.global_rows), *distances),
-    )
+    attend = operator if torch.compiler.is_compiling() else compute
+    output: Tensor = attend(*arguments(query_THD, key_TKD, value_TKD, sequences, terms))
     if terms.global_rows is None:
         return output
     # The kernel computes every query within its window: those that see everything come again.
-    options = (terms.scale, None, False, terms.slopes_H, terms.bias_HR)
     if terms.query_rows is None:
-        places, everywhere = terms.global_rows.rows.long(), _rows(terms.global_rows)
+        places, everywhere = terms.global_rows.rows.long(), terms.global_rows
     elif torch.compiler.is_compiling():
         # Which queries are global is not known yet: all come again.
-        places, everywhere = torch.arange(len(query_THD)), queries
+        places, everywhere = torch.arange(len(query_THD)), terms.query_rows
     else:
-        places, both = terms.query_rows.shared_with(terms.global_rows)
-        everywhere = _rows(both)
-    seen: Tensor = compute(
-        *(query_THD[places], key_TKD, value_TKD, sequences.cu_seqlens, *options),
-        *(*everywhere, None, None, *distances),
-    )
+        places, everywhere = terms.query_rows.shared_with(terms.global_rows)
+    unlimited = terms._replace(window=None, query_rows=everywhere, global_rows=None)
+    seen: Tensor = attend(*arguments(query_THD[places], key_TKD, value_TKD, sequences, unlimited))
     if terms.query_rows is not None and torch.compiler.is_compiling():
         is_global = torch.isin(terms.query_rows.rows, terms.global_rows.rows)
         return torch.where(is_global[:, None, None], seen, output)
     return output.index_copy(0, places, seen)
 
 
+def arguments(
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
+) -> tuple[Any, ...]:
+    """Return the arguments of :func:`compute`."""
+    options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)
+    distances = terms.disentangled or (None, None, None)
+    return (
+        *(query_MHD, key_TKD, value_TKD, sequences.cu_seqlens, *options),
+        *(*_rows(terms.query_rows), *_rows(terms.global_rows), *distances),
+    )
+
+
 def _rows(rows: SelectedRows | None) -> tuple[Tensor | None, Tensor | None]:
     return (None, None) if rows is None else (rows.rows, rows.within.cu_seqlens)
 
 
-def _compute(
+def compute(
     query_MHD: Tensor,
     key_TKD: Tensor,
     value_TKD: Tensor,
@@ -73,7 +93,9 @@ def _compute(
     distance_keys_NHD: Tensor | None,
     distance_queries_NHD: Tensor | None,
     entries_R: Tensor | None,
+    statistics: StatisticsMemory | None = None,
 ) -> Tensor:
+    """Call the kernel; with ``statistics``, it fills that memory too."""
     output = torch.empty(query_MHD.shape, dtype=query_MHD.dtype)
     query_MHD = _side_by_side(query_MHD)
     # Under autocast they may be of another dtype.
@@ -98,7 +120,7 @@ def _compute(
         address(slopes_H),
         torch.get_num_threads(),
     )
-    others = (bias_HR, cu_queries, cu_global, entries_R)
+    others = (bias_HR, cu_queries, cu_global, entries_R, statistics)
     if all(x is None for x in others):
         _native.attention(*given)
         return output
@@ -116,8 +138,17 @@ def _compute(
         *(_heads(vectors[0]), _heads(vectors[1])),
         *(address(rows[4]), 0 if entries_R is None else len(entries_R) // 2),
         *(address(rows[2]), address(rows[3])),
+        *_memory(statistics),
     )
     return output
+
+
+def _memory(statistics: StatisticsMemory | None) -> tuple[int, ...]:
+    if statistics is None:
+        return ()
+    marks_TC, values_MHS, offsets_MH = statistics
+    places = (values_MHS.data_ptr(), offsets_MH.data_ptr())
+    return (marks_TC.data_ptr(), marks_TC.shape[1], *places)
 
 
 def _narrow(x: Tensor | None) -> Tensor | None:
@@ -132,7 +163,9 @@ def _side_by_side(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 else x.contiguous()
 
 
-operator = torch.library.custom_op("encoder_engine::native_attention", mutates_args=())(_compute)
+operator = torch.library.custom_op(
+    "encoder_engine::native_attention", compute, mutates_args=(), schema=SCHEMA
+)
 
 
 @operator.register_fake

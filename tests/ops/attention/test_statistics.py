@@ -1,4 +1,4 @@
-"""Statistics of attention equal those of the weights themselves, by every implementation."""
+"""Attention with statistics equals attention, and the statistics of the weights themselves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import attention_statistics as aten
 from encoder_engine.packing import SelectedRows, Sequences
+from tests.ops.attention.weight_statistics import joined, statistics_of
 
 LENGTHS = [5, 1, 0, 17, 5, 40]
 TERMS = ["plain", "window", "global", "causal", "alibi", "bias", "disentangled"]
@@ -54,45 +55,32 @@ def test_statistics_are_those_of_the_weights(
     options = terms_of(terms, sequences)
     probabilities = ops.attention_probabilities(query, key, sequences, **options)
     weights = [probabilities[number, :, :n, :n].transpose(0, 1) for number, n in enumerate(LENGTHS)]
+    value = draw(sequences.num_tokens, key_heads, 8, seed=2)
+    mixed = ops.attention(query, key, value, sequences, implementation="reference", **options)
     for implementation in ("aten", "reference"):
-        found = ops.attention_statistics(
-            query, key, sequences, marks, implementation=implementation, **options
+        output, found = ops.attention_statistics(
+            query, key, value, sequences, marks, implementation=implementation, **options
         )
-        for number, rows_QHL in enumerate(weights):
+        # Float64: a few hundred roundings, of sums of at most forty distances.
+        torch.testing.assert_close(output, mixed, rtol=1e-11, atol=1e-11)
+        for number, rows_LHL in enumerate(weights):
             start, stop = sequences.offsets[number : number + 2].tolist()
             if start == stop:
                 continue
-            here = [part[start:stop] for part in found]
-            places = torch.arange(stop - start)
-            distance_QL = places - places[:, None]
-            maximum, best = rows_QHL.max(2)
-            entropy = torch.special.entr(rows_QHL).sum(2)
-            near = [(rows_QHL * (distance_QL == n)[:, None]).sum(2) for n in ops_offsets()]
-            expected = (
-                maximum,
-                best - places[:, None],
-                entropy,
-                (rows_QHL * distance_QL.abs()[:, None]).sum(2),
-                torch.stack(near, 2),
-                rows_QHL @ marks[start:stop].double(),
-            )
-            for ours, theirs in zip(here, expected, strict=True):
-                # Float64: a few hundred roundings, of sums of at most forty distances.
-                torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+            expected = statistics_of(rows_LHL, marks[start:stop])
+            torch.testing.assert_close(joined(found)[start:stop], expected, rtol=1e-11, atol=1e-11)
+            offsets = rows_LHL.argmax(2) - torch.arange(stop - start)[:, None]
+            assert torch.equal(found.offset_TH[start:stop], offsets)
 
 
-def ops_offsets() -> tuple[int, ...]:
-    """Return the distances that are given apart."""
-    return (-1, 0, 1)
-
-
-def test_memory_grows_with_the_tokens_and_not_with_their_square() -> None:
+def test_memory_of_aten_grows_with_the_tokens_and_not_with_their_square() -> None:
     length = 4096
     sequences = Sequences.from_lengths([length])
     query = torch.randn(length, 4, 8)
     largest = 0
     with torch.autograd.profiler.profile(profile_memory=True) as profile:
-        ops.attention_statistics(query, query, sequences, torch.ones(length, 1, dtype=torch.bool))
+        marks = torch.ones(length, 1, dtype=torch.bool)
+        ops.attention_statistics(*(query, query, query, sequences, marks), implementation="aten")
     for event in profile.function_events:
         largest = max(largest, event.cpu_memory_usage)
     # A few tiles, against 268 MB of weights.
@@ -103,6 +91,6 @@ def test_marks_of_another_batch_are_refused() -> None:
     sequences = Sequences.from_lengths([3])
     rows = torch.zeros(3, 1, 4)
     with pytest.raises(ShapeError, match="a row for each token"):
-        ops.attention_statistics(rows, rows, sequences, torch.ones(2, 1, dtype=torch.bool))
+        ops.attention_statistics(rows, rows, rows, sequences, torch.ones(2, 1, dtype=torch.bool))
     with pytest.raises(ShapeError, match=r"must be torch\.bool"):
-        ops.attention_statistics(rows, rows, sequences, torch.ones(3, 1))
+        ops.attention_statistics(rows, rows, rows, sequences, torch.ones(3, 1))

@@ -13,6 +13,7 @@ from torch import Tensor
 from encoder_engine import ops
 from encoder_engine.packing import Sequences
 from tests.ops.attention.cases import AttentionCase
+from tests.ops.attention.weight_statistics import joined, statistics_of
 from tests.ops.trial import BOTH, DROPOUTS, SIZES, Draw, Space, Trial
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def probabilities(draw: Draw) -> Trial:
 
 
 def statistics(draw: Draw) -> Trial:
-    """Return all statistics but the place of the maximum, which jumps between equal weights."""
+    """Return the output, and all statistics but the offset, which jumps between equal weights."""
     base, case, lengths = probabilities(draw), _attention_case(draw), list(draw["lengths"])
     layout = Sequences.from_lengths(lengths, device=draw.device)
     marks = (torch.arange(sum(lengths)) % 3 == 0)[:, None].to(draw.device)
@@ -176,47 +177,36 @@ def statistics(draw: Draw) -> Trial:
         def function(
             query: Tensor,
             key: Tensor,
+            value: Tensor,
             bias: Tensor | None = None,
             to_query: Tensor | None = None,
             to_key: Tensor | None = None,
-        ) -> Tensor:
-            found = ops.attention_statistics(
-                *(query, key, layout, marks),
+        ) -> tuple[Tensor, ...]:
+            output, found = ops.attention_statistics(
+                *(query, key, value, layout, marks),
                 relative_bias_HR=bias,
                 disentangled=case.disentangled(to_query, to_key),
                 implementation=by,
                 **case.arguments(layout, query.dtype),
             )
-            columns = (found.maximum_TH, found.entropy_TH, found.distance_TH)
-            parts = [torch.stack(columns, 2), found.near_THO, found.marked_THC]
-            return torch.cat(parts, 2).to(query.dtype)
+            return output, joined(found).to(query.dtype)
 
         return function
 
-    def eager(*tensors: Tensor, **named: Tensor) -> Tensor:
-        padded = base.eager(*tensors, **named)
+    def eager(query: Tensor, key: Tensor, value: Tensor, **learned: Tensor) -> tuple[Tensor, ...]:
+        padded = base.eager(query, key, **learned)
         assert isinstance(padded, Tensor)
         rows = [torch.zeros(0, case.num_heads, 7).to(padded)]
         for row, (start, stop) in enumerate(pairwise(layout.offsets.tolist())):
             weights = padded[row, :, : stop - start, : stop - start].transpose(0, 1)
-            if start == stop:
-                continue
-            places = torch.arange(stop - start, device=padded.device)
-            distance = places - places[:, None]
-            columns = [
-                weights.amax(2),
-                torch.special.entr(weights).sum(2),
-                (weights * distance.abs().to(weights)[:, None]).sum(2),
-                *((weights * (distance == n)[:, None]).sum(2) for n in (-1, 0, 1)),
-                weights @ marks[start:stop, 0].to(weights),
-            ]
-            rows.append(torch.stack(columns, 2))
-        return torch.cat(rows)
+            if start < stop:
+                rows.append(statistics_of(weights, marks[start:stop]))
+        return case.eager(query, key, value, **learned, layout=layout), torch.cat(rows)
 
     longest = max([*lengths, 1])
     # Distances are the largest terms, as long as the sequence.
     return Trial(
-        inputs=base.inputs,
+        inputs=case.inputs(sum(lengths), draw.dtype, draw.device),
         run=run,
         eager=eager,
         terms=base.terms,

@@ -199,8 +199,9 @@ EE_TILE void rescale_acc(const float* alpha_Q, int64_t width, float* acc_DQ) {
 }
 
 // Computes acc and l of one block of queries; the output is acc / l.
-template <int Columns>
-void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& block) {
+template <int Columns, typename Statistics>
+void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& block,
+                     const Statistics& statistics) {
     constexpr int64_t kRow = Columns * kLanes;
     float* const p_KQ = scratch + at.p_KQ;
     float* const acc_DQ = scratch + at.acc_DQ;
@@ -209,7 +210,10 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
     float* const l_Q = scratch + at.l_Q;
     float* const alpha_Q = scratch + at.alpha_Q;
     begin_queries<Columns>(m_Q, shift_Q, l_Q);
-    const bool scaled = block.has_terms || block.scale < 0.0f;
+    statistics.begin();
+    // Statistics are in float32, and are not taken of exponentials that are for bfloat16.
+    const bool exact = block.has_terms || Statistics::kAreThere;
+    const bool scaled = exact || block.scale < 0.0f;
     const float scale = scaled ? 1.0f : block.scale;
     bool is_first = true;
     const auto attend_block = [&](const key_span& span, int64_t key, int64_t value_keys) {
@@ -217,16 +221,18 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
         multiply_rows<Columns>({span.keys_SD + key * at.key_width, at.key_width, kTileWords},
                                {scratch + at.queries_DQ, kRow, kTileWords * kRow},
                                at.key_width / kTileWords, whole(num_keys, kTileRows), p_KQ, false);
+        const block_places places = places_of(block, span, key, num_keys);
         if (scaled) scale_scores<Columns>(p_KQ, num_keys, block.scale);
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, places_of(block, span, key, num_keys), span.first + key,
-                                 scratch + at.ramp, p_KQ, m_Q);
+            apply_terms<Columns>(block.terms, places, span.first + key, scratch + at.ramp, p_KQ, m_Q);
         } else {
             update_maximum<Columns>(p_KQ, num_keys, scale, m_Q);
         }
+        statistics.rescale(m_Q, shift_Q, l_Q);
         rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
-        if (block.has_terms) {
-            exponentiate<pair_operands, Columns>(p_KQ, num_keys, shift_Q, l_Q);
+        statistics.see(places, p_KQ, shift_Q);
+        if (exact) {
+            exponentiate<pair_operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
         } else {
             exponentiate_scaled<Columns>(p_KQ, num_keys, scale, shift_Q, l_Q);
         }
@@ -301,9 +307,9 @@ struct tile_engine {
             scale_scores<kMostColumns>(products + row * products_row, 1, call.scale * kLog2E);
         }
     }
-    template <int Columns>
-    void attend(const query_block& block) const {
-        attend_by_tiles<Columns>(at, scratch, block);
+    template <int Columns, typename Statistics>
+    void attend(const query_block& block, const Statistics& statistics) const {
+        attend_by_tiles<Columns>(at, scratch, block, statistics);
     }
     template <int Columns>
     void write_out(int64_t count, bfloat16* output, int64_t output_stride) const {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cpu/simd/attention/score_terms.h"
+#include "cpu/simd/attention/softmax_steps.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -34,35 +35,6 @@ EE_TILE void score_tile(const float* keys_KD, int64_t key_width, const float* qu
     }
 }
 
-// Turns scores into p = 2^(score - shift), adds them to l and packs them into words.
-template <typename Operands, int Columns>
-EE_TILE void exponentiate(float* scores_KQ, int64_t num_keys, const float* shift_Q, float* l_Q) {
-    vfloat shift[Columns], sum[Columns];
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) {
-        shift[c] = load(shift_Q + c * kLanes);
-        sum[c] = load(l_Q + c * kLanes);
-    }
-    constexpr int kDepth = Operands::kDepth;
-    const auto exponentiate_keys = [&](int64_t key, int count) {
-#pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c) {
-            vfloat weights[kDepth] = {};
-#pragma GCC unroll 2
-            for (int i = 0; i < count; ++i) {
-                weights[i] = exp2(load(scores_KQ + ((key + i) * Columns + c) * kLanes) - shift[c]);
-                sum[c] = sum[c] + weights[i];
-            }
-            store(scores_KQ + (key / kDepth * Columns + c) * kLanes, Operands::join(weights));
-        }
-    };
-    int64_t key = 0;
-    for (; key + kDepth <= num_keys; key += kDepth) exponentiate_keys(key, kDepth);
-    if (key < num_keys) exponentiate_keys(key, 1);
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(l_Q + c * kLanes, sum[c]);
-}
-
 // acc[q] = alpha[q] * acc[q] + sum over k of p[k][q] * values[k] for a tile of queries, in `Columns`
 // vectors of the head.
 template <typename Operands, int Rows, int Columns>
@@ -81,21 +53,6 @@ EE_TILE void accumulate_tile(const float* p_KQ, int64_t weights_step, const floa
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) store(acc_QD + r * width + c * kLanes, sums[r][c]);
-    }
-}
-
-// Moves `shift` to the maximum so far: alpha = 2^(old - new) rescales l here, and acc later. A query
-// without a key so far has shift 0.
-template <int Columns>
-EE_TILE void rescale(const float* m_Q, float* shift_Q, float* l_Q, float* alpha_Q) {
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns * kLanes; c += kLanes) {
-        const vfloat largest = load(m_Q + c);
-        const vfloat found = largest == -__builtin_inff() ? vfloat{} : largest;
-        const vfloat alpha = exp2(smaller(load(shift_Q + c) - found, vfloat{}));
-        store(shift_Q + c, found);
-        store(alpha_Q + c, alpha);
-        store(l_Q + c, load(l_Q + c) * alpha);
     }
 }
 
@@ -124,18 +81,10 @@ inline block_places places_of(const query_block& block, const key_span& span, in
     return {span.places_S + key, block.places_Q, num_keys, span.in_order && block.in_order, span.outside};
 }
 
-template <int Columns>
-EE_INLINE void begin_queries(float* m_Q, float* shift_Q, float* l_Q) {
-    for (int64_t i = 0; i < Columns * kLanes; i += kLanes) {
-        store(m_Q + i, broadcast(-__builtin_inff()));
-        store(shift_Q + i, vfloat{});
-        store(l_Q + i, vfloat{});
-    }
-}
-
 // Computes acc and l of one block of queries; the output is acc / l.
-template <typename Operands, int Columns>
-void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_t head_dim, const query_block& block) {
+template <typename Operands, int Columns, typename Statistics>
+void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_t head_dim,
+            const query_block& block, const Statistics& statistics) {
     constexpr int kDepth = Operands::kDepth;
     float* const p_KQ = scratch + at.p_KQ;
     float* const acc_QD = scratch + at.acc_QD;
@@ -144,9 +93,11 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
     float* const l_Q = scratch + at.l_Q;
     float* const alpha_Q = scratch + at.alpha_Q;
     begin_queries<Columns>(m_Q, shift_Q, l_Q);
+    statistics.begin();
     for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(acc_QD + i, vfloat{});
     const auto attend_block = [&](const key_span& span, int64_t key) {
         const int64_t num_keys = least(kKeyBlock, span.num_keys - key);
+        const block_places places = places_of(block, span, key, num_keys);
         const float* const keys_KD = span.keys_SD + key * at.key_width;
         const float* const values_KD = span.values_SD + key / kDepth * at.width;
         // With terms the maximum is updated by apply_terms: score_tile writes its own to alpha's memory.
@@ -158,11 +109,12 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
                 p_KQ + first * Columns * kLanes, Columns * kLanes, found_Q);
         });
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, places_of(block, span, key, num_keys), span.first + key,
-                                 scratch + at.ramp, p_KQ, m_Q);
+            apply_terms<Columns>(block.terms, places, span.first + key, scratch + at.ramp, p_KQ, m_Q);
         }
+        statistics.rescale(m_Q, shift_Q, l_Q);
         rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
-        exponentiate<Operands, Columns>(p_KQ, num_keys, shift_Q, l_Q);
+        statistics.see(places, p_KQ, shift_Q);
+        exponentiate<Operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
         for (int64_t first = 0; first < at.width; first += kMostColumns * kLanes) {
             const int64_t across = least<int64_t>(kMostColumns, (at.width - first) / kLanes);
             with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) {

@@ -38,6 +38,7 @@ struct common_layout : scratch_offsets {
     int64_t gathered_keys_GD, gathered_values_GD;
     int64_t queries_QD, distance_keys_DN, of_queries_QN, of_keys_SN;
     int64_t products_row;
+    int64_t statistics;  // rows of Q
 
     common_layout(const attention_call& call, const attention_sizes& sizes, int64_t words_of_key)
         : key_width(words_of_key) {
@@ -59,6 +60,8 @@ struct common_layout : scratch_offsets {
         distance_keys_DN = take(products_row * key_width);
         of_queries_QN = take(whole(kQueryBlock, 16) * products_row);
         of_keys_SN = take(whole(sizes.length, 16) * products_row);
+        const bool has_statistics = call.statistics.values != nullptr;
+        statistics = take(has_statistics ? (6 + call.statistics.num_marks) * kQueryBlock : 0);
     }
 };
 

@@ -75,10 +75,21 @@ void attend_piece(const attention_call& call, const attention_piece& piece,
             if (terms.of_queries_QN != nullptr) {
                 multiply_queries(engine, call, keys, places, queries, count, terms);
             }
-            engine.template attend<kColumns>(block);
+            const int64_t place = row * call.num_heads + piece.head;
+            if (call.statistics.values == nullptr) {
+                engine.template attend<kColumns>(block, no_statistics{});
+            } else {
+                const attention_statistics& to = call.statistics;
+                const int64_t width = 6 + to.num_marks;
+                const block_statistics<kColumns> statistics = {
+                    scratch + at.statistics, to.marks + piece.first_row * to.num_marks, to.num_marks, count};
+                engine.template attend<kColumns>(block, statistics);
+                statistics.write_out(scratch + at.shift_Q, scratch + at.l_Q, block.places_Q,
+                                     to.values + place * width, call.num_heads * width,
+                                     to.offsets + place, call.num_heads);
+            }
             engine.template write_out<kColumns>(
-                count, static_cast<Element*>(call.output) + row * output_stride + piece.head * head_dim,
-                output_stride);
+                count, static_cast<Element*>(call.output) + place * head_dim, output_stride);
         });
     }
     engine.end();
@@ -114,9 +125,9 @@ struct vector_engine {
                 products + first * products_row, products_row, scratch + at.alpha_Q);
         });
     }
-    template <int Columns>
-    void attend(const query_block& block) const {
-        encoder_engine::EE_ISA::attend<Operands, Columns>(at, scratch, call.head_dim, block);
+    template <int Columns, typename Statistics>
+    void attend(const query_block& block, const Statistics& statistics) const {
+        encoder_engine::EE_ISA::attend<Operands, Columns>(at, scratch, call.head_dim, block, statistics);
     }
     template <int Columns>
     void write_out(int64_t count, Element* output, int64_t output_stride) const {
