@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
@@ -15,11 +14,12 @@ import numpy as np
 
 from encoder_engine.data.salient import (
     Span,
+    clip_spans,
     find_salient,
-    locate,
     mark_tokens,
     merge_spans,
 )
+from encoder_engine.data.sentences import encode_sentences
 from encoder_engine.data.shards import (
     TOKENIZER,
     Document,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "split_sentences", "word_starts"]
+__all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "word_starts"]
 
 PROGRESS = "progress.json"
 SHARD_TOKENS = 2**26
@@ -54,12 +54,6 @@ WORD_MARKS = ("\u2581", "\u0120")
 _ADVICE = "name an empty directory, delete this one, or go on with the former settings"
 # Texts in one call of the tokenizer.
 _BATCH_TEXTS = 512
-# Closing quotes and brackets: they belong to the sentence before.
-_CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*"
-# Marks that end a sentence before white space, or anywhere; and the end of a line.
-_ENDS = re.compile(
-    rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[\u3002\uff01\uff1f\uff61])({_CLOSING})\s*(?=\S)|()\s*\n\s*"
-)
 
 
 class Text(NamedTuple):
@@ -82,20 +76,6 @@ class Prepared:
     used_tokens: int = 0
     seconds: float = 0.0
     shards: list[ShardEntry] = field(default_factory=list)
-
-
-def split_sentences(text: str) -> list[str]:
-    """Split a text at line ends and after sentence-final marks, by rule, for many languages.
-
-    Closing quotes and brackets stay with their sentence. Blank pieces are left out.
-    """
-    cut, start = [], 0
-    for found in _ENDS.finditer(text):
-        assert found.lastindex is not None
-        cut.append(text[start : found.end(found.lastindex)])
-        start = found.end()
-    cut.append(text[start:])
-    return [piece for piece in (piece.strip() for piece in cut) if piece]
 
 
 def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
@@ -158,7 +138,8 @@ def prepare(
 ) -> Prepared:
     """Tokenize texts into a corpus in ``directory``; resumes an interrupted run.
 
-    Every text is a document; empty ones are left out. A shard is written, whole or not at all, once
+    Every text is a document; empty ones are left out. Texts are tokenized whole: a vocabulary of
+    bytes keeps the white space between sentences. A shard is written, whole or not at all, once
     ``shard_tokens`` tokens are read. Run again with the same arguments, an interrupted run
     continues after its last shard and ends in the same bytes.
 
@@ -235,37 +216,29 @@ def _tokenize(
     tokenizer: Tokenizer, batch: list[Text], *, salient: bool
 ) -> tuple[list[Document], npt.NDArray[np.int32]]:
     """Return the documents that hold a token, and all their tokens."""
-    cut = [split_sentences(text.text) for text in batch]
-    flat = [sentence for sentences in cut for sentence in sentences]
-    encoded = tokenizer.encode_batch(
-        flat, add_special_tokens=False, truncation=None, return_offsets=salient
-    )
-    borders = encoded.cu_seqlens[1:-1]
-    sentences = iter(np.split(encoded.ids, borders) if flat else [])
-    marks: Iterator[npt.NDArray[np.uint8]] | None = None
-    if salient:
-        assert encoded.offsets is not None
-        spans = [
-            found for text, pieces in zip(batch, cut, strict=True) for found in _spans(text, pieces)
-        ]
-        offsets = np.split(encoded.offsets, borders) if flat else []
-        marks = iter([mark_tokens(*pair) for pair in zip(offsets, spans, strict=True)])
-    documents = [
-        Document(
-            list(islice(sentences, len(pieces))),
-            text.language,
-            None if marks is None else list(islice(marks, len(pieces))),
-        )
-        for pieces, text in zip(cut, batch, strict=True)
+    documents, ids = [], [np.zeros(0, np.int32)]
+    encoded = encode_sentences(tokenizer, [text.text for text in batch])
+    for text, tokens in zip(batch, encoded, strict=True):
+        # White space alone is no document, though a vocabulary of bytes has tokens for it.
+        if not tokens.sentences or not len(tokens.ids_T):
+            continue
+        marks = None
+        if salient:
+            marks = tokens.split(mark_tokens(tokens.offsets_T2, _spans(text, tokens.sentences)))
+        documents.append(Document(tokens.split(tokens.ids_T), text.language, marks))
+        ids.append(tokens.ids_T)
+    return documents, np.concatenate(ids)
+
+
+def _spans(text: Text, sentences: list[Span]) -> list[Span]:
+    """Return the salient spans of a text, each within one sentence."""
+    if text.salient is not None:
+        return clip_spans(merge_spans(list(text.salient)), sentences)
+    return [
+        (begin + first, begin + last)
+        for begin, end in sentences
+        for first, last in find_salient(text.text[begin:end])
     ]
-    return [document for document in documents if any(map(len, document.sentences))], encoded.ids
-
-
-def _spans(text: Text, sentences: list[str]) -> list[list[Span]]:
-    """Return the salient spans of each sentence, as ranges of its characters."""
-    if text.salient is None:
-        return [find_salient(sentence) for sentence in sentences]
-    return locate(text.text, sentences, merge_spans(list(text.salient)))
 
 
 def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:

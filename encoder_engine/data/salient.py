@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Span", "find_salient", "locate", "mark_tokens", "merge_spans"]
+__all__ = ["Span", "clip_spans", "find_salient", "mark_tokens", "merge_spans"]
 
 Span = tuple[int, int]
 
@@ -80,23 +80,14 @@ def merge_spans(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def locate(text: str, sentences: list[str], spans: list[Span]) -> list[list[Span]]:
-    """Return the spans of each sentence, as ranges of the sentence's characters.
-
-    ``spans``: ranges of the text's characters. ``sentences``: occur in the text in this order.
-    """
-    found: list[list[Span]] = []
-    after = 0
-    for sentence in sentences:
-        begin = text.index(sentence, after)
-        after = begin + len(sentence)
-        inside = [
-            (max(start, begin) - begin, min(end, after) - begin)
-            for start, end in spans
-            if start < after and end > begin
-        ]
-        found.append(inside)
-    return found
+def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
+    """Return the part of each span in each sentence, all as ranges of the text's characters."""
+    return [
+        (max(start, begin), min(stop, end))
+        for begin, end in sentences
+        for start, stop in spans
+        if start < end and stop > begin
+    ]
 
 
 def mark_tokens(offsets: npt.NDArray[np.integer[Any]], spans: list[Span]) -> npt.NDArray[np.uint8]:

@@ -9,9 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.noising.passages import encode_sentences
 from encoder_engine.data.noising.span_corruption import Noised, restore_spans
-from encoder_engine.data.prepare import split_sentences
 from tests.embedding.test_families import save_tokenizer
 
 if TYPE_CHECKING:
@@ -97,26 +95,6 @@ def test_ids_get_sentinels_and_special_tokens_of_the_tokenizer(
     assert max(len(row["labels"]) for row in lines_of(out)) == 9
     short = run("noise", texts, *infill, "-t", tmp_path / "roberta", "--max-length", 2)
     assert "no room is left for text" in short.errors
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "t5"])
-def test_the_sentences_of_a_text_keep_its_tokens(name: str, tmp_path: Path) -> None:
-    # A vocabulary of bytes writes the space between sentences, which was lost.
-    save_tokenizer(name, tmp_path)
-    tokenizer = Tokenizer.from_pretrained(tmp_path)
-    for text in (
-        *TEXTS,
-        " The text.\n\n A query?  The row. ",
-        "The a.",
-        "\u00fc\u4e2d\U0001f642. \U0001f642 a.",
-    ):
-        found = encode_sentences(tokenizer, text)
-        whole = tokenizer.encode(text, add_special_tokens=False).tolist()
-        assert [number for sentence in found for number in sentence] == whole
-        assert len(found) == max(len(split_sentences(text)), 1)
-    sentences = [tokenizer.decode(ids) for ids in encode_sentences(tokenizer, TEXTS[0])]
-    alone = [tokenizer.decode(tokenizer.encode(one, False)) for one in split_sentences(TEXTS[0])]
-    assert [one.strip() for one in sentences] == [one.strip() for one in alone]
 
 
 def test_sentences_and_their_contexts_are_written_as_pairs(

@@ -21,12 +21,13 @@ from encoder_engine.data.prepare import (
     Text,
     _changes,
     prepare,
-    split_sentences,
     word_starts,
 )
+from encoder_engine.data.sentences import split_sentences
 from encoder_engine.data.shards import Corpus, write_shard
 from encoder_engine.errors import CorpusError, LockedError
 from encoder_engine.files import FolderLock
+from tests.embedding.test_families import save_tokenizer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "##s", "##ting", "dog", ".", "!", "?", "ran"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -57,30 +58,6 @@ def files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("", []),
-        ("  \n \n", []),
-        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
-        ("Pi is 3.14 or so. Yes.", ["Pi is 3.14 or so.", "Yes."]),
-        ('He said "Go." Then he went.', ['He said "Go."', "Then he went."]),
-        ("a line\nanother one\r\n\r\nthird", ["a line", "another one", "third"]),
-        ("これは一。これは二。はい", ["これは一。", "これは二。", "はい"]),
-        ("「はい。」と言った。", ["「はい。」", "と言った。"]),
-        ("Wait... what?  (Nothing.) Ok", ["Wait...", "what?", "(Nothing.)", "Ok"]),
-    ],
-)
-def test_sentences_end_where_they_do(text: str, sentences: list[str]) -> None:
-    assert split_sentences(text) == sentences
-
-
-def test_no_character_but_white_space_is_lost() -> None:
-    for text in draw_texts(50):
-        joined = "".join(split_sentences(text.text))
-        assert "".join(joined.split()) == "".join(text.text.split())
-
-
 def test_a_corpus_holds_what_the_tokenizer_makes_of_each_sentence(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
@@ -105,6 +82,29 @@ def test_a_corpus_holds_what_the_tokenizer_makes_of_each_sentence(
     assert done.used_tokens == len({int(t) for s in corpus.shards for t in s.tokens})
     starts = {tokenizer.id_to_token(int(n)) for n in np.flatnonzero(~corpus.word_starts)}
     assert starts == {"##s", "##ting"}
+
+
+@pytest.mark.slow
+def test_a_corpus_of_bytes_decodes_to_its_texts(tmp_path: Path) -> None:
+    """The white space between sentences was lost."""
+    save_tokenizer("roberta", tmp_path)
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    texts = [
+        "The text. A query?  The row.\n\nThe end",
+        "  \n",
+        "",
+        "One",
+        " \u00fc\u4e2d. \U0001f642 ",
+    ]
+    corpus_of = [Text(text) for text in texts]
+    for name, salient in (("plain", False), ("salient", True)):
+        prepare(corpus_of, tokenizer, tmp_path / name, source="x", salient=salient)
+        (shard,) = Corpus.open(tmp_path / name).shards
+        ends = shard.sentences[shard.documents]
+        found = [tokenizer.decode(shard.tokens[a:b]) for a, b in itertools.pairwise(ends)]
+        # White space alone is no document.
+        assert found == [texts[0], texts[3], texts[4]]
+        assert np.diff(shard.documents).tolist() == [4, 1, 2]
 
 
 def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(

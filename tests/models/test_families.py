@@ -169,9 +169,7 @@ def unbanded(band_BHLW: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
-def test_token_types_attentions_and_their_statistics_are_within_budget(
-    case: Case, tmp_path: Path
-) -> None:
+def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path) -> None:
     model = case.save(tmp_path, attn_implementation="eager")
     encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     rows = token_rows([30, 30])

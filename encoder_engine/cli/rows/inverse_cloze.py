@@ -47,7 +47,7 @@ def _rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.inverse_cloze import inverse_cloze as draw
     from encoder_engine.data.noising.passages import cut_passages
-    from encoder_engine.data.prepare import split_sentences
+    from encoder_engine.data.sentences import split_sentences
 
     index = 0
     for text in texts:

@@ -68,7 +68,7 @@ def _word_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dic
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.noise import Noise
     from encoder_engine.data.noising.passages import cut_passages
-    from encoder_engine.data.prepare import split_sentences
+    from encoder_engine.data.sentences import split_sentences
 
     noise_of: Noise[str] = Noise(
         kinds=options["kinds"],
@@ -90,12 +90,8 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.noise import Noise
-    from encoder_engine.data.noising.passages import (
-        cut_passages,
-        encode_sentences,
-        frame_of,
-        sentinel_ids,
-    )
+    from encoder_engine.data.noising.passages import cut_passages, frame_of, sentinel_ids
+    from encoder_engine.data.sentences import encode_sentences
     from encoder_engine.errors import ConfigError
 
     tokenizer = load_tokenizer(options["tokenizer"])
@@ -121,7 +117,9 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
         )
     index = 0
     for text in texts:
-        for passage in cut_passages(encode_sentences(tokenizer, text), longest):
+        (tokens,) = encode_sentences(tokenizer, [text])
+        sentences = [ids.tolist() for ids in tokens.split(tokens.ids_T)]
+        for passage in cut_passages(sentences, longest):
             noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
             yield {
                 "input_ids": [*before, *noised.inputs, *after],

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from encoder_engine.data.prepare import split_sentences
 from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.text import Tokenizer
 
-__all__ = ["cut_passages", "encode_sentences", "frame_of", "sentinel_ids"]
+__all__ = ["cut_passages", "frame_of", "sentinel_ids"]
 
 Token = TypeVar("Token", bound=Hashable)
 
@@ -37,25 +34,6 @@ def cut_passages(sentences: Sequence[list[Token]], longest: int) -> Iterator[lis
             room -= len(piece)
     if passage:
         yield passage
-
-
-def encode_sentences(tokenizer: Tokenizer, text: str) -> list[list[int]]:
-    """Return the token ids of each sentence of a text; together they are the text's.
-
-    The text is encoded whole: a vocabulary of bytes writes the space before a sentence, which a
-    sentence by itself does not have. A token belongs to the last sentence that begins before the
-    token's end.
-    """
-    encoded = tokenizer.encode_batch(
-        [text], add_special_tokens=False, truncation=None, return_offsets=True
-    )
-    begins, after = [], 0
-    for sentence in split_sentences(text):
-        begins.append(text.index(sentence, after))
-        after = begins[-1] + len(sentence)
-    owners = np.searchsorted(begins, np.maximum.accumulate(encoded.offsets[:, 1]), side="left")
-    borders = np.searchsorted(owners, np.arange(2, len(begins) + 1), side="left")
-    return [ids.tolist() for ids in np.split(encoded.ids, borders)]
 
 
 def sentinel_ids(tokenizer: Tokenizer) -> list[int]:

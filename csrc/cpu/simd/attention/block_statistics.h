@@ -164,7 +164,9 @@ struct block_statistics {
             for (int64_t n = kDistance; n < kMarked + num_marks; ++n) {
                 values[n] = row(n)[query] * inverse;
             }
-            *offsets = static_cast<int64_t>(row(kBest)[query] - queries_Q[query]);
+            // No score equals a maximum that is NaN.
+            const float best = row(kBest)[query], place = queries_Q[query];
+            *offsets = best < __builtin_inff() ? static_cast<int64_t>(best - place) : 0;
             values += stride;
             offsets += offsets_stride;
         }
