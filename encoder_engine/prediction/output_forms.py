@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.data.row_files import json_line
 from encoder_engine.errors import OutputError
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.sequence_task import SequenceTask
@@ -72,7 +72,7 @@ class JsonLines(OutputForm):
 
     def row(self, example: Any, prediction: Any) -> str:
         """Return a line."""
-        return json.dumps(self.task.to_record(example, prediction), ensure_ascii=False) + "\n"
+        return json_line(self.task.to_record(example, prediction)).decode()
 
 
 class ConllFile(OutputForm):
@@ -121,8 +121,8 @@ class SquadFile(OutputForm):
 
     def row(self, example: Any, prediction: Any) -> str:
         """Return an entry; an empty text where there is no answer."""
-        entry = json.dumps({example.id: prediction.text}, ensure_ascii=False)[1:-1]
-        return ("," if self.num_rows else "") + "\n " + entry
+        entry = json_line({example.id: prediction.text}).decode()
+        return ("," if self.num_rows else "") + "\n " + entry.rstrip("\n")[1:-1]
 
     def end(self) -> str:
         """Close the object."""

@@ -62,15 +62,16 @@ def test_tags_and_flat_spans_are_conll() -> None:
 
 
 def test_answers_are_texts_by_id() -> None:
+    answers = {"one": 'a "b"', "two": "", "three": "half a pair: \ud800"}
     rows = [
         (
             QuestionExample(id=name, question="q", context="c"),
             AnswerPrediction(text, 0, 1, 1, (), 0),
         )
-        for name, text in (("one", 'a "b"'), ("two", ""))
+        for name, text in answers.items()
     ]
     text = written("p.json", QuestionAnsweringTask(), *rows)
-    assert json.loads(text) == {"one": 'a "b"', "two": ""}
+    assert json.loads(text.encode()) == answers
     assert json.loads(written("p.json", QuestionAnsweringTask())) == {}
 
 

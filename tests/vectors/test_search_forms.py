@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 DIMENSION, ROWS = 100, 3000
+# A score in float32 rounds each of up to 100 products, below 4 in size, and each sum.
+ROUNDING = 2 * DIMENSION * float(np.finfo(np.float32).eps)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,9 @@ def test_a_copy_finds_what_an_exact_search_finds(
     exact = search_copy(store, copy, queries, 10, oversampling=ROWS)
     assert [[h.row for h in hits] for hits in exact] == [[h.row for h in hits] for hits in truth]
     for hits, wanted in zip(exact, truth, strict=True):
-        np.testing.assert_allclose([h.score for h in hits], [h.score for h in wanted], atol=1e-5)
+        np.testing.assert_allclose(
+            [h.score for h in hits], [h.score for h in wanted], atol=ROUNDING
+        )
 
 
 def test_copies_are_compared_with_their_store(
@@ -126,11 +130,11 @@ def test_sparse_search_equals_the_matrix_product() -> None:
 
     documents, queries = some(40), some(7)
     scores = queries.dense() @ documents.dense().T
-    np.testing.assert_allclose(queries.similarity(documents), scores, atol=1e-5)
+    np.testing.assert_allclose(queries.similarity(documents), scores, atol=ROUNDING)
     for number, hits in enumerate(documents.search(queries, 5)):
         order = [row for row in np.argsort(-scores[number], kind="stable") if scores[number, row]]
         assert [row for row, _ in hits] == order[:5]
-        np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=1e-5)
+        np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=ROUNDING)
     with pytest.raises(ShapeError, match="over vocabularies of 20 and 21"):
         documents.search(sparse([{0: 1.0}], 21), 3)
 
@@ -185,7 +189,7 @@ def test_negatives_leave_out_answers_and_their_like(tmp_path: Path) -> None:
         texts_of=lambda rows: {row: texts[row] for row in rows},
     )
     assert found.rows == [[4, 6]]
-    np.testing.assert_allclose(found.scores[0], [0.7, 0.5], atol=1e-6)
+    np.testing.assert_allclose(found.scores[0], [0.7, 0.5], atol=ROUNDING)
     assert (found.num_positives, found.num_equal_texts, found.num_too_near) == (1, 2, 2)
     assert found.num_short == 1
 
