@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -121,13 +121,18 @@ def test_a_compiled_encoder_embeds_with_the_heads_that_are_left(tiny: Path, tmp_
     encoder.save_pretrained(tmp_path / "cut")
     ee.Tokenizer.from_pretrained(tiny).save(tmp_path / "cut")
     texts = ["a good film", "the plot"]
+    engines: list[tuple[Literal["compiled", "torch"], str]] = [
+        ("compiled", "float32"),
+        ("torch", "float32"),
+        ("torch", "float64"),
+    ]
     compiled, eager, truth = (
         torch.from_numpy(
             ee.Embedder.from_pretrained(
                 tmp_path / "cut", device="cpu", dtype=dtype, engine=engine, pooling="mean"
             ).encode(texts)
         )
-        for engine, dtype in (("compiled", "float32"), ("torch", "float32"), ("torch", "float64"))
+        for engine, dtype in engines
     )
     # The longest sums: the width of the MLP, and the keys of a text.
     terms = encoder.config["intermediate_size"] + max(map(len, texts))
