@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "word_starts"]
 
 PROGRESS = "progress.json"
+# Raised where the same texts become other tokens: shards of two versions do not mix.
+_VERSION = 2
 SHARD_TOKENS = 2**26
 # The marks of SentencePiece and of byte-level BPE in front of a word.
 WORD_MARKS = ("\u2581", "\u0120")
@@ -159,6 +161,7 @@ def prepare(
         else "made",
         "languages": list(languages),
         "shard_tokens": shard_tokens,
+        "version": _VERSION,
         **({"salient": True} if salient else {}),
     }
     with locked_folder(directory):
@@ -272,6 +275,8 @@ def _describe(change: Difference) -> str:
     name = change.name.removeprefix("source.")
     if name.startswith("inputs."):
         return "the inputs are others, or were changed"
+    if name == "version":
+        return "another version of encoder-engine began it, and cut or tokenized texts otherwise"
     return "the tokenizer is another" if name == "tokenizer" else str(change._replace(name=name))
 
 

@@ -181,6 +181,12 @@ def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: 
     path.write_text("\n".join([*SPECIAL, *WORDS[::-1]]) + "\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="the tokenizer is another"):
         prepare(texts, Tokenizer.from_pretrained(path), tmp_path / "a", source="x")
+    progress = tmp_path / "a" / "progress.json"
+    recorded = json.loads(progress.read_text(encoding="utf-8"))
+    del recorded["begun"]["version"]
+    progress.write_text(json.dumps(recorded), encoding="utf-8")
+    with pytest.raises(CorpusError, match="another version of encoder-engine began it"):
+        prepare(texts, tokenizer, tmp_path / "a", source="x")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(CorpusError, match="is not empty, and no corpus was started in it"):
