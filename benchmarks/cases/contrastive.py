@@ -93,7 +93,7 @@ def _without_copies(data: TaskData, order: np.ndarray[Any, Any]) -> np.ndarray[A
 
 def _theirs(course: Course) -> Work:
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     def make() -> Callable[[], list[float]]:
         with tempfile.TemporaryDirectory() as folder:

@@ -68,14 +68,14 @@ def _ours(course: Course) -> Work:
     used = replace(course.data, train_items=course.data.train_items.take(course.numbers))
     cut = np.split(np.arange(len(course.numbers)), len(course.cut))
 
-    def make() -> Callable[[], list[float]]:
+    def make(epochs: int) -> Callable[[], list[float]]:
         model = copy.deepcopy(course.model).train()
 
         def steps() -> list[float]:
             tokens = course.recipe.batch.micro_tokens
             kept = replace(course, data=with_features(used, model, batch_tokens=tokens))
-            return take_steps(model, partial(kept.batches, cut * EPOCHS), course.recipe)()
+            return take_steps(model, partial(kept.batches, cut * epochs), course.recipe)()
 
         return steps
 
-    return make_work(make)
+    return make_work(partial(make, EPOCHS), partial(make, 1))
