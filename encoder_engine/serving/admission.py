@@ -19,6 +19,9 @@ QUEUE_SECONDS = 10.0
 # A queue with this share of max_queue_tokens is full. Above it most requests would be read and
 # tokenized only to be refused.
 FULL_SHARE = 0.95
+# The most requests that wait or are computed: half of the connections that a server takes. Beyond
+# its connections every refusal costs a new one, ten times a refusal on one that is open.
+MOST_CALLS = 2048
 
 
 class Admission:
@@ -89,6 +92,8 @@ class Admission:
         is shutting down, and :class:`OverloadedError`.
         """
         self._check_open()
+        if self.num_calls > MOST_CALLS:
+            raise self.overloaded(f"{MOST_CALLS} requests are waiting")
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
             return 0.0

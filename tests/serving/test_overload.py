@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from encoder_engine.errors import DrainingError, OverloadedError
+from encoder_engine.serving import admission
 from encoder_engine.serving.admission import FULL_SHARE
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.http.disconnect import EXTENSION, Listener, Watch
@@ -117,3 +118,23 @@ def test_a_client_that_disconnects_cancels_its_request(listens: bool) -> None:
         listener.tell()
 
     asyncio.run(run())
+
+
+def test_a_service_takes_so_many_requests_and_no_more(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MOST_CALLS", 5)
+
+    async def run() -> tuple[list[Any], int]:
+        async with Service({"tiny": tiny}) as service:
+            gate.close()
+            calls = [asyncio.create_task(service.embed(["the"])) for _ in range(9)]
+            await asyncio.sleep(0.05)
+            waiting = service.admission.num_calls
+            gate.open()
+            return list(await asyncio.gather(*calls, return_exceptions=True)), waiting
+
+    answers, waiting = asyncio.run(run())
+    refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
+    assert (waiting, len(refused)) == (5, 4)
+    assert all("5 requests" in str(error) for error in refused)
