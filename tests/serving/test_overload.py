@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from encoder_engine.errors import DrainingError, OverloadedError
-from encoder_engine.serving import admission
 from encoder_engine.serving.admission import FULL_SHARE
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.http.disconnect import EXTENSION, Listener, Watch
@@ -120,21 +119,32 @@ def test_a_client_that_disconnects_cancels_its_request(listens: bool) -> None:
     asyncio.run(run())
 
 
-def test_a_service_takes_so_many_requests_and_no_more(
-    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admission, "MOST_CALLS", 5)
+def test_a_service_takes_so_many_requests_and_no_more(tiny: Embedder, gate: Gate) -> None:
+    read, sent = [0], list[Any]()
 
-    async def run() -> tuple[list[Any], int]:
-        async with Service({"tiny": tiny}) as service:
+    async def receive() -> dict[str, Any]:
+        read[0] += 1
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> list[Any]:
+        async with Service({"tiny": tiny}, ServingOptions(max_requests=5)) as service:
             gate.close()
             calls = [asyncio.create_task(service.embed(["the"])) for _ in range(9)]
             await asyncio.sleep(0.05)
-            waiting = service.admission.num_calls
+            assert service.admission.num_calls == 5
+            # Exactly the limit waits: another request is refused unread, and may try again here.
+            await asgi_app(service)(scope_of("/embed", 2), receive, send)
+            headers = dict(sent[0]["headers"])
+            assert (sent[0]["status"], read) == (429, [0])
+            assert b"retry-after" in headers
+            assert b"connection" not in headers
             gate.open()
-            return list(await asyncio.gather(*calls, return_exceptions=True)), waiting
+            return list(await asyncio.gather(*calls, return_exceptions=True))
 
-    answers, waiting = asyncio.run(run())
+    answers = asyncio.run(run())
     refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
-    assert (waiting, len(refused)) == (5, 4)
-    assert all("5 requests" in str(error) for error in refused)
+    assert len(refused) == 4
+    assert all("the limit is 5" in str(error) for error in refused)
