@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,7 +36,8 @@ NUM_TEXTS = 200
 class Load:
     """A load and its result; times in milliseconds.
 
-    share: of the capacity. answered, refused, failed: requests by their end.
+    share: of the capacity. answered, refused: requests by their end.
+    failures: the requests that were neither, by the exception or the status: none of a good server.
     """
 
     share: float
@@ -43,7 +45,7 @@ class Load:
     sent: int
     answered: int
     refused: int
-    failed: int
+    failures: dict[str, int]
     p50_ms: float
     p99_ms: float
     refused_p99_ms: float
@@ -80,7 +82,9 @@ def load(shares: tuple[float, ...], seconds: float, precision: str, threads: int
                 server, target, share=share, rate=share * capacity, seconds=seconds,
                 expected=expected,
             )  # fmt: skip
-            click.echo(json.dumps({k: round(v, 3) for k, v in asdict(measured).items()}))
+            facts = asdict(measured)
+            rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in facts.items()}
+            click.echo(json.dumps(rounded))
     finally:
         server.stop()
     sys.stdout.flush()
@@ -116,7 +120,7 @@ def measure_load(
         sent=len(answers),
         answered=len(served),
         refused=len(refused),
-        failed=len(answers) - len(served) - len(refused),
+        failures=_failures(answers),
         p50_ms=1e3 * percentile(served, 0.5),
         p99_ms=1e3 * percentile(served, 0.99),
         refused_p99_ms=1e3 * percentile(refused, 0.99),
@@ -124,6 +128,12 @@ def measure_load(
         server_cpu_us=1e6 * used / max(len(answers), 1),
         wrong_vectors=wrong,
     )
+
+
+def _failures(answers: list[Answer]) -> dict[str, int]:
+    """Count the requests that were neither answered nor refused, by what happened to them."""
+    failed = (answer for answer in answers if answer.status not in (200, 429))
+    return dict(Counter(one.failure or f"status {one.status}" for one in failed))
 
 
 def _of_status(answers: list[Answer], status: int) -> list[Answer]:

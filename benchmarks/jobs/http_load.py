@@ -10,9 +10,11 @@ It needs the standard library alone, because it also runs in the environments of
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import time
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 # Seconds that an open loop waits for answers after its last request: the server's queue holds 10
@@ -21,16 +23,19 @@ LAST_SECONDS = 20.0
 
 
 class Answer(NamedTuple):
-    """The answer to a request; status 0: the connection failed.
+    """The answer to a request; status 0: there was none.
 
     seconds: from the time when the request was due.
     number: of the request.
+    failure: where there was none, the class of the exception, with the name of a system error that
+        has no class of its own, as ``OSError EMFILE``.
     """
 
     status: int
     seconds: float
     body: bytes
     number: int
+    failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +70,26 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.open = transport, True
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result((0, b""))
+            self._answer.set_exception(exc or EOFError("the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         found = _parse(self._received)
         if found is not None and self._answer is not None and not self._answer.done():
+            # Of a connection that the server ends, another request would fail.
+            self.open = self.open and not _closes(self._received)
             self._received.clear()
             self._answer.set_result(found)
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
-        """Send a request and return the status and the body."""
-        if not self.open or self._transport is None:
-            return 0, b""
+        """Send a request over an open connection, and return the status and the body.
+
+        Raises :class:`OSError`, and :class:`EOFError` where the server ends the connection instead.
+        """
+        assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer
@@ -118,13 +127,56 @@ def _parse(received: bytearray) -> tuple[int, bytes] | None:
         start = line_end + 2 + size + 2
 
 
-async def _connect(target: Target) -> _Connection:
-    loop = asyncio.get_running_loop()
-    try:
-        _, connection = await loop.create_connection(_Connection, target.host, target.port)
-    except OSError:
-        return _Connection()
-    return connection
+def _closes(received: bytearray) -> bool:
+    """Return whether an answer says that its connection ends."""
+    head = bytes(received[: received.index(b"\r\n\r\n")]).lower()
+    return b"\r\nconnection: close" in head
+
+
+class _Client:
+    """Sends requests to a target, over connections that are kept where they stay open."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._idle: list[_Connection] = []
+
+    async def ask(self, number: int, due: float) -> Answer:
+        """Send a request over an idle connection, or a new one where none is idle."""
+        status, body, failure = 0, b"", ""
+        connection: _Connection | None = None
+        try:
+            connection = await self._connect()
+            status, body = await connection.send(self._target.request(number))
+        except (OSError, EOFError) as error:
+            failure = _name_of(error)
+        finally:
+            if connection is not None and connection.open and status:
+                self._idle.append(connection)
+            elif connection is not None:
+                connection.close()
+        return Answer(status, time.perf_counter() - due, body, number, failure)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        for connection in self._idle:
+            connection.close()
+
+    async def _connect(self) -> _Connection:
+        while self._idle:
+            # The server may have ended it since its last answer.
+            if (connection := self._idle.pop()).open:
+                return connection
+        host, port = self._target.host, self._target.port
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(_Connection, host, port)
+        return connection
+
+
+def _name_of(error: Exception) -> str:
+    """Return the class of an error, with the system's name where that says more."""
+    number = error.errno if type(error) is OSError else None
+    name = type(error).__name__
+    return name if number is None else f"{name} {errno.errorcode.get(number, number)}"
 
 
 def closed_loop(target: Target, *, connections: int, requests: int) -> list[Answer]:
@@ -133,21 +185,16 @@ def closed_loop(target: Target, *, connections: int, requests: int) -> list[Answ
 
 
 async def _closed_loop(target: Target, connections: int, requests: int) -> list[Answer]:
-    found: list[Answer | None] = [None] * requests
+    found: list[Answer] = []
     numbers = iter(range(requests))
 
     async def work() -> None:
-        connection = await _connect(target)
-        for number in numbers:
-            start = time.perf_counter()
-            status, body = await connection.send(target.request(number))
-            found[number] = Answer(status, time.perf_counter() - start, body, number)
-            if not connection.open:
-                connection = await _connect(target)
-        connection.close()
+        client = _Client(target)
+        found.extend([await client.ask(number, time.perf_counter()) for number in numbers])
+        client.close()
 
     await asyncio.gather(*(work() for _ in range(connections)))
-    return [answer for answer in found if answer is not None]
+    return sorted(found, key=attrgetter("number"))
 
 
 def open_loop(target: Target, *, rate: float, seconds: float, seed: int) -> list[Answer]:
@@ -159,30 +206,27 @@ def open_loop(target: Target, *, rate: float, seconds: float, seed: int) -> list
 
 
 async def _open_loop(target: Target, times: list[float]) -> list[Answer]:
-    idle: list[_Connection] = []
-    found: list[Answer] = []
+    client, found = _Client(target), list[Answer]()
 
     async def work(number: int, due: float) -> None:
-        connection = idle.pop() if idle else await _connect(target)
-        status, body = await connection.send(target.request(number))
-        found.append(Answer(status, time.perf_counter() - due, body, number))
-        if connection.open:
-            idle.append(connection)
+        found.append(await client.ask(number, due))
 
     start = time.perf_counter()
-    tasks = []
+    tasks: dict[asyncio.Task[None], int] = {}
     for number, offset in enumerate(times):
         wait = start + offset - time.perf_counter()
         if wait > 0:
             await asyncio.sleep(wait)
-        tasks.append(asyncio.ensure_future(work(number, start + offset)))
+        tasks[asyncio.create_task(work(number, start + offset))] = number
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=LAST_SECONDS)
-        found += [Answer(0, time.perf_counter() - start, b"", -1) for _ in late]
+        end = time.perf_counter()
         for task in late:
+            number = tasks[task]
+            found.append(Answer(0, end - start - times[number], b"", number, "TimeoutError"))
             task.cancel()
-    for connection in idle:
-        connection.close()
+        await asyncio.gather(*late, return_exceptions=True)
+    client.close()
     return found
 
 

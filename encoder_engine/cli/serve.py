@@ -72,7 +72,10 @@ MIB = 2**20
 @click.option("--max-queue-tokens", type=click.IntRange(min=1), help="[default: 10 seconds' work]")
 @click.option("--max-queue-mib", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--max-answer-mib", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option("--max-connections", type=click.IntRange(min=1), default=4096, show_default=True)
+@click.option(
+    "--max-connections", type=click.IntRange(min=1), default=4096, show_default=True,
+    help="Half as many requests may wait; the others are refused.",
+)  # fmt: skip
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds of a request."
 )
@@ -119,6 +122,7 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
             batch_ms=options["batch_ms"],
             lanes=options["lanes"],
             max_texts=options["max_texts"],
+            max_requests=max(1, options["max_connections"] // 2),
             max_queue_tokens=options["max_queue_tokens"],
             max_queue_bytes=options["max_queue_mib"] * MIB,
             max_answer_bytes=options["max_answer_mib"] * MIB,

@@ -41,10 +41,11 @@ class Admission:
         """Count a call and the bytes of its texts until :meth:`end`.
 
         Raises :class:`DrainingError` while the service is shutting down, :class:`OverloadedError`
-        where too many bytes are queued, and :class:`InputError` for more than the limit alone.
+        where too many calls or bytes are queued, and :class:`InputError` for more bytes than the
+        limit alone.
         """
         most = self._options.max_queue_bytes
-        self._check_open()
+        self._check_calls()
         if num_bytes > most:
             raise InputError(
                 f"the request's texts have {num_bytes} bytes; the limit is {most}: split it"
@@ -82,13 +83,17 @@ class Admission:
             )
         self.answer_bytes += num_bytes
 
-    def check_queue(self) -> float:
-        """Refuse a request of any size where the queue is full: nothing of it need be read.
+    def check_queue(self) -> None:
+        """Refuse a new request of any size where the queue is full: nothing of it need be read.
 
-        Returns the seconds that the queue needs. Raises :class:`DrainingError` while the service
-        is shutting down, and :class:`OverloadedError`.
+        Raises :class:`DrainingError` while the service is shutting down, and
+        :class:`OverloadedError`.
         """
-        self._check_open()
+        self._check_calls()
+        self._check_tokens()
+
+    def _check_tokens(self) -> float:
+        """Refuse a request of any size by the tokens that wait; return the seconds they need."""
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
             return 0.0
@@ -105,9 +110,10 @@ class Admission:
     def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
         """Refuse a request that would wait too long; an idle service accepts every request.
 
-        seconds: the time left until the request's deadline.
+        seconds: the time left until the request's deadline. Raises what :meth:`check_queue` does.
         """
-        wait = self.check_queue()
+        self._check_open()
+        wait = self._check_tokens()
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
             return
@@ -118,6 +124,13 @@ class Admission:
                 f"the queue needs about {wait:.1f} s, but the request's deadline is in {seconds:g} "
                 "s"
             )
+
+    def _check_calls(self) -> None:
+        """Refuse a new call where as many as the limit are not answered."""
+        self._check_open()
+        most = self._options.max_requests
+        if self.num_calls >= most:
+            raise self.overloaded(f"{self.num_calls} requests are waiting; the limit is {most}")
 
     def _check_open(self) -> None:
         if self.closed:

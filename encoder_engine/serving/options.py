@@ -20,6 +20,9 @@ class ServingOptions:
         waits at most for one batch.
     lanes: threads that compute, each with an equal share of the model's threads.
     max_texts: the most texts of a request.
+    max_requests: the most requests that wait or are computed. A server should take twice as many
+        connections: those beyond wait for nothing but their refusal, which on a connection that is
+        open costs a tenth of one on a new connection.
     max_queue_tokens: the most tokens in the queue; None: as many as are computed in 10 seconds.
     max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.
@@ -37,6 +40,7 @@ class ServingOptions:
     batch_ms: float = 20.0
     lanes: int = 1
     max_texts: int = 2048
+    max_requests: int = 2048
     max_queue_tokens: int | None = None
     max_queue_bytes: int = 256 * MIB
     max_answer_bytes: int = 256 * MIB
@@ -47,8 +51,8 @@ class ServingOptions:
     drain_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        positive = ("batch_ms", "lanes", "max_texts", "max_queue_tokens", "max_queue_bytes")
-        for name in (*positive, "max_answer_bytes", "timeout", "drain_timeout"):
+        most = ("max_texts", "max_requests", "max_queue_tokens", "max_queue_bytes")
+        for name in ("batch_ms", "lanes", *most, "max_answer_bytes", "timeout", "drain_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} must be greater than 0, got {value!r}")

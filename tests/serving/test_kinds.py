@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.token_weights import TokenWeights
 from encoder_engine.errors import EncoderEngineError, InputError, SequenceLengthError
 from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.serving.http.cohere import cut_documents
 from encoder_engine.serving.options import ServingOptions
 from encoder_engine.serving.service import Service
 from encoder_engine.serving.tasks import CallOptions
+from encoder_engine.text import Tokenizer
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory
 
@@ -197,3 +200,12 @@ def test_a_task_finds_the_first_model_that_has_it(tiny: Embedder, ranker: Ranker
     assert same(asyncio.run(run()), ranker.score([("the", "text")]))
     with pytest.raises(EncoderEngineError, match="cannot be served"):
         Service({"text": "text"})
+
+
+@pytest.mark.parametrize(("side", "expected"), [("right", "the row"), ("left", "words row")])
+def test_documents_lose_the_end_that_the_tokenizer_cuts(
+    tiny: Embedder, side: Any, expected: str
+) -> None:
+    tokenizer = Tokenizer(replace(tiny.tokenizer.spec, truncation_side=side))
+    found, cut = cut_documents(tokenizer, ["the row text words row", "the row"], 2)
+    assert (found, cut) == ([expected, "the row"], [0])

@@ -117,3 +117,34 @@ def test_a_client_that_disconnects_cancels_its_request(listens: bool) -> None:
         listener.tell()
 
     asyncio.run(run())
+
+
+def test_a_service_takes_so_many_requests_and_no_more(tiny: Embedder, gate: Gate) -> None:
+    read, sent = [0], list[Any]()
+
+    async def receive() -> dict[str, Any]:
+        read[0] += 1
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> list[Any]:
+        async with Service({"tiny": tiny}, ServingOptions(max_requests=5)) as service:
+            gate.close()
+            calls = [asyncio.create_task(service.embed(["the"])) for _ in range(9)]
+            await asyncio.sleep(0.05)
+            assert service.admission.num_calls == 5
+            # Exactly the limit waits: another request is refused unread, and may try again here.
+            await asgi_app(service)(scope_of("/embed", 2), receive, send)
+            headers = dict(sent[0]["headers"])
+            assert (sent[0]["status"], read) == (429, [0])
+            assert b"retry-after" in headers
+            assert b"connection" not in headers
+            gate.open()
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    answers = asyncio.run(run())
+    refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
+    assert len(refused) == 4
+    assert all("the limit is 5" in str(error) for error in refused)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from benchmarks.jobs import http_load
 from benchmarks.jobs.http_load import Target, closed_loop, open_loop, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pytest
+
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabcd"
+LAST = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 REFUSED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -26,16 +30,20 @@ def server(answers: list[bytes], stall: float = 0.0) -> Iterator[Target]:
 
     def talk(connection: socket.socket) -> None:
         nonlocal number
-        with connection:
+        with connection, suppress(OSError):
             while connection.recv(65_536):
                 with lock:
                     answer, first = answers[number % len(answers)], number == 0
                     number += 1
                     if first:
                         time.sleep(stall)
+                if not answer:
+                    return
                 connection.sendall(answer[:20])
                 time.sleep(0.001)
                 connection.sendall(answer[20:])
+                if answer == LAST:
+                    return
 
     def accept() -> None:
         while True:
@@ -73,7 +81,25 @@ def test_an_open_loop_counts_a_stall_for_all_that_were_due() -> None:
     assert percentile([], 0.5) == 0.0
 
 
-def test_a_server_that_is_gone_is_a_failure() -> None:
-    with server([SIZED]) as target:
-        pass
-    assert {answer.status for answer in closed_loop(target, connections=2, requests=4)} == {0}
+def test_what_has_no_answer_is_named_by_its_exception() -> None:
+    with server([SIZED, b""]) as target:
+        found = closed_loop(target, connections=1, requests=3)
+    assert [(one.status, one.failure) for one in found] == [(200, ""), (0, "EOFError"), (200, "")]
+    gone = closed_loop(target, connections=2, requests=4)
+    assert {(one.status, one.failure) for one in gone} == {(0, "ConnectionRefusedError")}
+    assert [one.number for one in gone] == [0, 1, 2, 3]
+
+
+def test_a_connection_that_its_server_ends_is_not_used_again() -> None:
+    with server([LAST]) as target:
+        found = open_loop(target, rate=200.0, seconds=0.3, seed=3)
+    assert {(one.status, one.failure) for one in found} == {(429, "")}
+    assert len(found) >= 20
+
+
+def test_a_request_without_an_answer_in_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_load, "LAST_SECONDS", 0.1)
+    with server([SIZED], stall=1.0) as target:
+        found = open_loop(target, rate=100.0, seconds=0.1, seed=3)
+    assert {(one.status, one.failure) for one in found} == {(0, "TimeoutError")}
+    assert len({one.number for one in found}) == len(found) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
     from encoder_engine.text import Tokenizer
 
-__all__ = ["rerank"]
+__all__ = ["cut_documents", "rerank"]
 
 
 async def rerank(body: bytes, context: Context) -> Reply:
@@ -36,18 +37,17 @@ async def rerank(body: bytes, context: Context) -> Reply:
     served = context.service.find(request.model, "rank")
     served.check_task("rank")
     texts, cut = documents, list[int]()
+    call = context.call(priority=request.priority)
     if request.max_tokens_per_doc is not None:
+        seconds, start = context.timeout or context.service.options.timeout, time.monotonic()
         texts, cut = await context.service.run_aside(
-            partial(_cut, served.tokenizer, documents, request.max_tokens_per_doc),
+            partial(cut_documents, served.tokenizer, documents, request.max_tokens_per_doc),
             num_bytes=sum(map(size_of, documents)),
-            timeout=context.timeout,
+            timeout=seconds,
         )
+        call["timeout"] = seconds - (time.monotonic() - start)
     answer = await context.service.rank(
-        request.query,
-        texts,
-        request.model,
-        options=context.options(truncate=None),
-        **context.call(priority=request.priority),
+        request.query, texts, request.model, options=context.options(truncate=None), **call
     )
     answer = answer._replace(truncated=tuple(sorted({*answer.truncated, *cut})))
     results: list[dict[str, Any]] = []
@@ -68,11 +68,18 @@ async def rerank(body: bytes, context: Context) -> Reply:
     return reply_of(dump(reply), answer)
 
 
-def _cut(tokenizer: Tokenizer, texts: list[str], most: int) -> tuple[list[str], list[int]]:
-    """Return texts cut behind a number of tokens, and the numbers of those that were cut."""
+def cut_documents(tokenizer: Tokenizer, texts: list[str], most: int) -> tuple[list[str], list[int]]:
+    """Return texts of at most so many tokens, and the numbers of those that were cut.
+
+    A text loses the end that the tokenizer's files say: that of the left or of the right.
+    """
     found = tokenizer.encode_batch(
         texts, add_special_tokens=False, max_length=most, return_offsets=True, num_threads=1
     )
-    cut = np.flatnonzero(found.truncated).tolist()
-    ends = dict(zip(cut, found.offsets[found.cu_seqlens[1:][cut] - 1, 1].tolist(), strict=True))
-    return [text[: ends.get(row, len(text))] for row, text in enumerate(texts)], cut
+    cut, kept = np.flatnonzero(found.truncated).tolist(), list(texts)
+    left = tokenizer.spec.truncation_side == "left"
+    for row in cut:
+        first, last = found.cu_seqlens[row], found.cu_seqlens[row + 1] - 1
+        begin, end = found.offsets[first, 0], found.offsets[last, 1]
+        kept[row] = texts[row][begin:] if left else texts[row][:end]
+    return kept, cut
