@@ -30,7 +30,7 @@ from encoder_engine import ops
 from encoder_engine.finetuning.data import TaskData, prepare_data
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe_reader import find_recipe
-from encoder_engine.training.optim import make_optimizers
+from encoder_engine.training.optim import clip_gradient, make_optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +196,7 @@ def take_steps(
             [found] = model(one).values()
             loss = found.total / found.num_terms
             torch.autograd.backward(loss)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            clip_gradient(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()

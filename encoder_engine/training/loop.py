@@ -44,7 +44,13 @@ from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
-from encoder_engine.training.optim import make_optimizers, set_learning_rate
+from encoder_engine.training.optim import (
+    CLEAR_EVERY,
+    clear_tiny_moments,
+    clip_gradient,
+    make_optimizers,
+    set_learning_rate,
+)
 from encoder_engine.training.schedule import learning_rate_factor
 from encoder_engine.training.world import World, replicate, shard
 
@@ -286,6 +292,8 @@ class Loop:
             _check_finite("the gradient's norm", norm, step)
         finite = math.isfinite(norm)
         self._update(learning_rate, finite=finite)
+        if (step + 1) % CLEAR_EVERY == 0:
+            clear_tiny_moments(self.optimizers)
         if not finite and self.scaler.get_scale() < LEAST_SCALE:
             raise NonFiniteLossError(
                 f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
@@ -320,10 +328,7 @@ class Loop:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        most = self.course.optimizer.clip_norm
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.clip_grad_norm_(parameters, float("inf") if most is None else most)
-        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        return clip_gradient(self.model.parameters(), self.course.optimizer.clip_norm)
 
     def _update(self, learning_rate: float, *, finite: bool) -> None:
         """Step and clear the gradients; if they overflowed float16, the step is skipped."""

@@ -10,7 +10,15 @@ import torch
 from torch import nn
 
 from encoder_engine.training.checkpoints import begin_optimizers
-from encoder_engine.training.optim import Lamb, StableAdamW, make_optimizers
+from encoder_engine.training.optim import (
+    CLEAR_EVERY,
+    TINY,
+    Lamb,
+    StableAdamW,
+    clear_tiny_moments,
+    clip_gradient,
+    make_optimizers,
+)
 from encoder_engine.training.recipe import OptimizerRecipe
 
 RATE, BETAS, EPSILON, DECAY = 0.02, (0.9, 0.99), 1e-6, 0.1
@@ -103,3 +111,42 @@ def test_matrices_decay_and_biases_do_not(name: Any) -> None:
     for optimizer in optimizers:
         optimizer.step()
     assert all(bool((p != b).any()) for p, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("most", [None, 0.5, 10.0])
+def test_a_gradient_is_clipped_as_torch_clips_it(most: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = (nn.Linear(5, 3) for _ in range(2))
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        one.grad = torch.randn(one.shape, generator=generator)
+        other.grad = one.grad.clone()
+    found = clip_gradient(ours.parameters(), most)
+    limit = float("inf") if most is None else most
+    expected = nn.utils.clip_grad_norm_(theirs.parameters(), limit)
+    assert found == float(expected)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0)
+
+
+def test_rows_without_gradients_keep_no_denormal_moments_and_the_same_weights() -> None:
+    weights = []
+    for clears in (False, True):
+        torch.manual_seed(0)
+        table = nn.Embedding(6, 4)
+        [optimizer] = make_optimizers(table, OptimizerRecipe(learning_rate=1e-3))
+        for step in range(8 * CLEAR_EVERY):
+            rows = torch.tensor([0, 1] if step else [0, 1, 2, 3])
+            torch.autograd.backward(table(rows).square().sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            if clears and (step + 1) % CLEAR_EVERY == 0:
+                clear_tiny_moments([optimizer])
+        weights.append(table.weight.detach().clone())
+        moment = optimizer.state[table.weight]["exp_avg"]
+        size = moment[2:4].abs()
+        denormal = (size > 0) & (size < torch.finfo(torch.float32).tiny)
+        assert bool(denormal.any()) is not clears
+        assert bool((moment[:2].abs() > TINY).any())
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
