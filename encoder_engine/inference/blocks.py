@@ -154,8 +154,9 @@ class BlockBuilder:
         self._normalize_heads(block, heads, whole)
         angles = self._constants.angles(spec)
         if angles is not None:
-            # Query and key, not value.
+            assert spec.rotary is not None
             turned = spec.num_heads + spec.key_heads
+            turned += spec.key_heads if spec.rotary.turns_values else 0
             program.rotate(angles, spec.head_dim, heads, num_heads=turned, row_width=whole)
         query, keys = heads, self._keys(spec, heads)
         if selects:

@@ -146,7 +146,14 @@ class SelfAttention(nn.Module):
         query, key = _normalized(self.query_norm, query), _normalized(self.key_norm, key)
         if self.rotary is not None:
             assert inputs.position_ids_T is not None
-            query, key = _turned(query, key, self.rotary(), inputs.position_ids_T)
+            assert self.spec.rotary is not None
+            table_PD, positions = self.rotary(), inputs.position_ids_T
+            if self.spec.rotary.turns_values:
+                pair = torch.cat([key, value], dim=1)
+                query, pair = _turned(query, pair, table_PD, positions)
+                key, value = pair.chunk(2, dim=1)
+            else:
+                query, key = _turned(query, key, table_PD, positions)
         terms = _Terms(
             scale=self.spec.scale,
             window=self.spec.window,

@@ -153,6 +153,20 @@ MORE_CASES = [
     ),
     Case("megatron-bert", "MegatronBertConfig", "MegatronBertModel", bert_sizes(42, 7, 2)),
     Case("xlm-roberta-xl", "XLMRobertaXLConfig", "XLMRobertaXLModel", bert_sizes(48, 3, 2)),
+    Case(
+        "roformer",
+        "RoFormerConfig",
+        "RoFormerModel",
+        bert_sizes(36, 3, 2, embedding_size=20),
+        extra=("encoder.embed_positions.",),
+    ),
+    Case(
+        "roformer",
+        "RoFormerConfig",
+        "RoFormerModel",
+        bert_sizes(40, 5, 1, rotary_value=True),
+        extra=("encoder.embed_positions.",),
+    ),
     Case("ernie", "ErnieConfig", "ErnieModel", bert_sizes(30, 3, 2)),
     Case("data2vec-text", "Data2VecTextConfig", "Data2VecTextModel", bert_sizes(42, 7, 2)),
     Case(

@@ -261,3 +261,16 @@ def test_an_older_head_that_holds_its_vocabulary_twice_is_read(tmp_path: Path) -
     after = load_file(tmp_path / "again" / "model.safetensors")
     assert after.keys() == tensors.keys()
     assert all(torch.equal(after[name], tensors[name]) for name in tensors)
+
+
+ROFORMER = SIZES | {"model_type": "roformer", "embedding_size": 24}
+
+
+def test_roformer_turns_pairs_of_features_of_query_key_and_value() -> None:
+    spec = spec_from_config(ROFORMER | {"rotary_value": True})
+    assert fact(spec, "blocks.attention.rotary.turns_values")
+    assert spec_to_config(spec, {})["rotary_value"] is True
+    with pytest.raises(ConfigError, match="heads of 3 features have no pairs"):
+        spec_from_config(ROFORMER | {"hidden_size": 9})
+    with pytest.raises(UnsupportedFeatureError, match="is_decoder"):
+        spec_from_config(ROFORMER | {"is_decoder": True})

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.checkpoints.files import StoredTensor
     from encoder_engine.families.checkpoints.parameters import Shapes
-    from encoder_engine.families.facts.names import Origin, Rename
+    from encoder_engine.families.facts.names import Arrangement, Origin, Rename
 
 __all__ = ["Assembly", "stack_arrays", "unstack_array", "warn_of_suspicious"]
 
@@ -43,7 +43,7 @@ class Assembly:
 
     ``shapes``: the parameters by the engine's names.
     ``whole``: the parameters that must be int8.
-    ``rows``: the rows of stacked tensors that are not equal, by the engine's names.
+    ``arrangements``: of parameters that are not plain stacks of equal parts, by the engine's names.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class Assembly:
         renames: Sequence[Rename],
         *,
         whole: Collection[str] = (),
-        rows: Mapping[str, tuple[int, ...]] | None = None,
+        arrangements: Mapping[str, Arrangement] | None = None,
     ) -> None:
         """Map the checkpoint's names to parameters without reading any tensor.
 
         Raises :class:`TensorNamesError` and :class:`TensorShapeError` with every mismatch.
         """
-        self._sources = origins(renames, shapes, rows)
+        self._sources = origins(renames, shapes, arrangements)
         self._stored = dict(stored)
         self._whole = frozenset(whole)
         # Names of tensors that were read and hold larger values than trained weights.
@@ -125,16 +125,23 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
     if origin.transposed:
         parts = [np.ascontiguousarray(part.T) for part in parts]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if not origin.halves_swapped:
-        return whole
-    return np.concatenate(np.split(whole, 2)[::-1])
+    if origin.halves_swapped:
+        whole = np.concatenate(np.split(whole, 2)[::-1])
+    _, order, columns = origin.arrangement
+    whole = whole if order is None else whole[order]
+    return whole if columns is None else np.ascontiguousarray(whole[:, columns])
 
 
 def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
     """Split one parameter into a checkpoint's tensors, by name: the inverse of stacking."""
     whole = parameter
+    _, order, columns = origin.arrangement
+    if order is not None:
+        whole = whole[np.argsort(order)]
+    if columns is not None:
+        whole = np.ascontiguousarray(whole[:, np.argsort(columns)])
     if origin.halves_swapped:
-        whole = np.concatenate(np.split(parameter, 2)[::-1])
+        whole = np.concatenate(np.split(whole, 2)[::-1])
     parts = np.split(whole, np.cumsum(origin.rows_of(len(whole)))[:-1])
     if origin.transposed:
         parts = [np.ascontiguousarray(part.T) for part in parts]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from encoder_engine.families.facts.names import Arrangement
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from encoder_engine.families.facts.head_layout import HeadLayout
     from encoder_engine.families.facts.spec import (
@@ -18,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Shapes",
+    "arrangements",
     "block_dense_layers",
     "encoder_shapes",
     "head_shapes",
     "quantized_shapes",
-    "stacked_rows",
 ]
 
 Shapes = dict[str, tuple[int, ...]]
@@ -49,16 +55,40 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
     return found
 
 
-def stacked_rows(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
-    """Return the rows of query, key and value where they differ, by the name of their parameter."""
-    found: dict[str, tuple[int, ...]] = {}
+def arrangements(spec: EncoderSpec) -> dict[str, Arrangement]:
+    """Return the arrangements of a block's projections where a checkpoint has another order."""
+    found: dict[str, Arrangement] = {}
+    made: dict[AttentionSpec, dict[str, Arrangement]] = {}
     for place, block in enumerate(spec.blocks):
         attention = block.attention
-        if attention.key_heads != attention.num_heads:
-            rows = (attention.query_width, attention.key_width, attention.key_width)
-            for part in ("weight", "weight_scale", "bias"):
-                found[f"blocks.{place}.attention.qkv.{part}"] = rows
+        if attention not in made:
+            made[attention] = dict(_attention_arrangements(attention))
+        prefix = f"blocks.{place}.attention"
+        found |= {f"{prefix}.{name}": one for name, one in made[attention].items()}
     return found
+
+
+def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangement]]:
+    rows = (spec.query_width, spec.key_width, spec.key_width)
+    equal = None if len(set(rows)) == 1 else rows
+    rotary = spec.rotary
+    order = None
+    if rotary is not None and rotary.interleaved:
+        turned = spec.num_heads + spec.key_heads * (2 if rotary.turns_values else 1)
+        order = np.arange(sum(rows))
+        order[: turned * spec.head_dim] = _first_features_first(turned, spec.head_dim)
+        if rotary.turns_values:
+            columns = _first_features_first(spec.num_heads, spec.head_dim)
+            yield "output.weight", Arrangement(columns=columns)
+    if equal is not None or order is not None:
+        for part in ("weight", "weight_scale", "bias"):
+            yield f"qkv.{part}", Arrangement(rows=equal, order=order)
+
+
+def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
+    """Return the places of the first features of a head's pairs, then of the second ones."""
+    pairs = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
+    return pairs.transpose(0, 2, 1).reshape(-1)
 
 
 def block_dense_layers(shapes: Shapes) -> list[str]:

@@ -113,12 +113,23 @@ class RotarySpec:
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
     ``fraction``: of each head's features that are turned, the first ones.
+    ``turns_values``: values are turned as well, by the positions of their tokens (RoFormer).
+    ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
+    parameters have the first features of all pairs of a head, then the second ones.
     """
 
     base: float
     stretch: float = 1.0
     scaling: RotaryScaling | None = None
     fraction: float = 1.0
+    turns_values: bool = False
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.turns_values or self.interleaved) and self.fraction != 1.0:
+            raise ConfigError(
+                "interleaved=True and turns_values=True need fraction=1.0: all features are turned"
+            )
 
     def width(self, head_dim: int) -> int:
         """Return the number of features of a head that are turned."""

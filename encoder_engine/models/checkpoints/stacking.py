@@ -43,12 +43,18 @@ def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
     if origin.transposed:
         parts = [part.T for part in parts]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return _swap_halves(whole) if origin.halves_swapped else whole
+    whole = _swap_halves(whole) if origin.halves_swapped else whole
+    _, order, columns = origin.arrangement
+    whole = whole if order is None else whole[torch.from_numpy(order)]
+    return whole if columns is None else whole[:, torch.from_numpy(columns)]
 
 
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
     """Split one parameter into a checkpoint's tensors, by name."""
-    whole = _swap_halves(parameter) if origin.halves_swapped else parameter
+    _, order, columns = origin.arrangement
+    whole = parameter if order is None else parameter[torch.from_numpy(np.argsort(order))]
+    whole = whole if columns is None else whole[:, torch.from_numpy(np.argsort(columns))]
+    whole = _swap_halves(whole) if origin.halves_swapped else whole
     parts = torch.split(whole, list(origin.rows_of(len(whole))))
     if origin.transposed:
         parts = tuple(part.T for part in parts)
