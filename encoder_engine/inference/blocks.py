@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from encoder_engine.families.checkpoints.parameters import TABLE
 from encoder_engine.inference.layers import QuantizedDense
 from encoder_engine.inference.program import GLOBAL, KEYS, SELECTED, TOKENS, Heads
 
 if TYPE_CHECKING:
+    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec
     from encoder_engine.inference.constants import Constants
     from encoder_engine.inference.layers import Dense, NormWeights, Reader
@@ -32,6 +34,7 @@ class BlockWeights:
     attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
         residual. None: the block has no such norm.
     global_query, global_key_value: the projections of global rows; None: there are none.
+    bias_table: the block's own learned numbers of buckets of distances, [N, H]; None: it has none.
     """
 
     spec: BlockSpec
@@ -47,6 +50,7 @@ class BlockWeights:
     feed_forward_norm: NormWeights
     attention_output_norm: NormWeights | None
     feed_forward_output_norm: NormWeights | None
+    bias_table: Array | None
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
@@ -76,6 +80,11 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
         feed_forward_norm=feed_forward_norm,
         attention_output_norm=reader.norm(f"{name}.attention_output_norm", of_attention),
         feed_forward_output_norm=reader.norm(f"{name}.feed_forward_output_norm", of_outputs),
+        bias_table=(
+            None
+            if spec.attention.relative_bias is None
+            else reader.table(f"{name}.attention.{TABLE}.weight")
+        ),
     )
 
 
@@ -170,7 +179,7 @@ class BlockBuilder:
             keys,
             keys._replace(first=keys.first + key_width),
             *(mixed, spec),
-            terms=self._constants.terms(spec, block.qkv),
+            terms=self._constants.terms(spec, block.qkv, block.bias_table),
             window=spec.window,
             sees_global=sees_global,
         )

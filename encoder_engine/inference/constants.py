@@ -22,7 +22,7 @@ from encoder_engine.positions import (
 
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec
+    from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec, RelativeBiasSpec
     from encoder_engine.inference.layers import Dense, NormWeights
 
 __all__ = ["Constants", "unsettled_distances"]
@@ -62,18 +62,29 @@ class Constants:
             self._made[rotary, head_dim] = table
         return self._made[rotary, head_dim]
 
-    def terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
-        """Return the terms that a block's attention adds to its scores; ``qkv``: its projection."""
+    def terms(
+        self, attention: AttentionSpec, qkv: Dense | QuantizedDense, bias_table: Array | None
+    ) -> Terms:
+        """Return the terms that a block's attention adds to its scores.
+
+        qkv: its projection. bias_table: its own learned numbers of buckets, [N, H]; None: it has
+        none.
+        """
         if id(qkv) not in self._terms:
-            self._terms[id(qkv)] = self._make_terms(attention, qkv)
+            self._terms[id(qkv)] = self._make_terms(attention, qkv, bias_table)
         return self._terms[id(qkv)]
 
-    def _make_terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
+    def _make_terms(
+        self, attention: AttentionSpec, qkv: Dense | QuantizedDense, bias_table: Array | None
+    ) -> Terms:
         terms = NO_TERMS
         if attention.alibi_slopes is not None:
             terms = terms._replace(slopes_H=np.array(attention.alibi_slopes, dtype=np.float32))
-        if self._bias_table is not None:
-            terms = terms._replace(bias_HR=self._bias())
+        if attention.relative_bias is not None:
+            assert bias_table is not None
+            terms = terms._replace(bias_HR=_bias(attention.relative_bias, bias_table))
+        elif self._bias_table is not None:
+            terms = terms._replace(bias_HR=self._shared_bias())
         if attention.disentangled:
             keys_ND, queries_ND = self._distance_heads(qkv)
             terms = terms._replace(
@@ -83,15 +94,13 @@ class Constants:
             )
         return terms
 
-    def _bias(self) -> Array:
-        """Return the number added to the scores at each distance, float32 [H, R]."""
+    def _shared_bias(self) -> Array:
+        """Return the number that all blocks add to the scores at each distance."""
         spec = self._spec.relative_bias
         assert spec is not None
         assert self._bias_table is not None
         if spec not in self._made:
-            buckets = relative_position_buckets(spec.num_buckets, spec.max_distance)
-            table = widen(self._bias_table)
-            self._made[spec] = np.ascontiguousarray(table[buckets].T)
+            self._made[spec] = _bias(spec, self._bias_table)
         return self._made[spec]
 
     def _entries(self) -> Array:
@@ -129,6 +138,12 @@ class Constants:
         return self._made["distance vectors"]
 
 
+def _bias(spec: RelativeBiasSpec, table_NH: Array) -> Array:
+    """Return the number added to the scores at each distance, float32 [H, R]."""
+    buckets = relative_position_buckets(spec.num_buckets, spec.max_distance)
+    return np.ascontiguousarray(widen(table_NH)[buckets].T)
+
+
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
     """Return the rows through a dense layer, in their dtype."""
     half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
@@ -152,8 +167,11 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
     """Return the reason why the bucket of a distance may be ambiguous; None: it is not."""
-    bias, vectors = spec.relative_bias, spec.distance_vectors
-    settled = bias is None or relative_positions_are_settled(bias.num_buckets, bias.max_distance)
+    vectors = spec.distance_vectors
+    settled = all(
+        relative_positions_are_settled(bias.num_buckets, bias.max_distance)
+        for bias in spec.relative_biases
+    )
     if vectors is not None:
         settled &= log_positions_are_settled(vectors.num_buckets, vectors.max_distance)
     if settled:

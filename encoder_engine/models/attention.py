@@ -125,6 +125,8 @@ class SelfAttention(nn.Module):
         if spec.global_projections:
             self.global_query = Linear(width, heads_width, bias=spec.bias)
             self.global_key_value = Linear(width, 2 * heads_width, bias=spec.bias)
+        bias = spec.relative_bias
+        self.relative_bias = None if bias is None else RelativeBias(bias, num_heads=spec.num_heads)
         self.rotary = self.slopes = None
         if spec.rotary is not None:
             assert num_positions is not None
@@ -159,7 +161,9 @@ class SelfAttention(nn.Module):
             window=self.spec.window,
             causal=self.spec.causal,
             alibi_slopes_H=None if self.slopes is None else self.slopes(),
-            relative_bias_HR=inputs.relative_bias_HR,
+            relative_bias_HR=(
+                inputs.relative_bias_HR if self.relative_bias is None else self.relative_bias()
+            ),
             disentangled=self._disentangled(inputs.distances),
         )
         if rows is not None:
@@ -299,7 +303,10 @@ class DistanceVectors(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """A learned number for each bucket of distances and each head, shared by all blocks (T5)."""
+    """A learned number for each bucket of distances and each head.
+
+    All blocks share it (T5), or each has its own (umT5).
+    """
 
     def __init__(self, spec: RelativeBiasSpec, *, num_heads: int) -> None:
         super().__init__()

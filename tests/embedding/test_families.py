@@ -73,6 +73,7 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "big_bird": XLM_R,
     "mbart": ("MBartTokenizer", unigram(*ANGLES)),
     "mt5": T5,
+    "umt5": T5,
     "rembert": XLM_R,
     "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "bert": BERT,

@@ -146,6 +146,20 @@ MORE_CASES = [
         is_half_of="MT5Model",
     ),
     Case(
+        "umt5",
+        "UMT5Config",
+        "UMT5EncoderModel",
+        t5_sizes(40, 3, 3, d_kv=12),
+        is_half_of="UMT5Model",
+    ),
+    Case(
+        "umt5",
+        "UMT5Config",
+        "UMT5EncoderModel",
+        t5_sizes(64, 4, 1, d_kv=16, relative_attention_max_distance=40, feed_forward_proj="relu"),
+        is_half_of="UMT5Model",
+    ),
+    Case(
         "rembert",
         "RemBertConfig",
         "RemBertModel",

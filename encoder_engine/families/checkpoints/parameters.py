@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "TABLE",
     "Shapes",
     "arrangements",
     "block_dense_layers",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 Shapes = dict[str, tuple[int, ...]]
+# The name of a table of learned rows, which is not a dense layer.
+TABLE = "relative_bias.table"
 
 
 def encoder_shapes(spec: EncoderSpec) -> Shapes:
@@ -41,7 +44,7 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
     for place, block in enumerate(spec.blocks):
         found |= {f"blocks.{place}.{name}": shape for name, shape in _block(block, width)}
     if spec.relative_bias is not None:
-        found["relative_bias.table.weight"] = (spec.relative_bias.num_buckets, spec.num_heads)
+        found[f"{TABLE}.weight"] = (spec.relative_bias.num_buckets, spec.num_heads)
     if spec.distance_vectors is not None:
         found["distance_vectors.table.weight"] = (spec.distance_vectors.num_vectors, width)
         found |= dict(_norm("distance_vectors.norm", spec.distance_vectors.norm, width))
@@ -93,7 +96,8 @@ def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64
 
 def block_dense_layers(shapes: Shapes) -> list[str]:
     """List the dense layers of all blocks, without ``.weight``: those that int8 quantizes."""
-    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    tables = f".{TABLE}.weight"
+    matrices = [n for n, shape in shapes.items() if len(shape) == 2 and not n.endswith(tables)]
     return [name.removesuffix(".weight") for name in matrices if name.startswith("blocks.")]
 
 
@@ -154,6 +158,8 @@ def _attention(spec: AttentionSpec, width: int) -> Iterator[tuple[str, tuple[int
     yield from _dense("attention.output", width, heads_width, bias=spec.output_bias)
     for name, size in zip(("query_norm", "key_norm"), spec.query_key_widths, strict=True):
         yield from _norm(f"attention.{name}", spec.query_key_norm, size)
+    if spec.relative_bias is not None:
+        yield f"attention.{TABLE}.weight", (spec.relative_bias.num_buckets, spec.num_heads)
     if spec.global_projections:
         yield from _dense("attention.global_query", heads_width, width, bias=spec.bias)
         yield from _dense("attention.global_key_value", 2 * heads_width, width, bias=spec.bias)

@@ -19,11 +19,15 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets; without a key, ``max_distance`` is the family's default."""
+    """A relative bias by buckets; without a key, ``max_distance`` is the family's default.
+
+    ``by_block``: each block has a table of its own (umT5).
+    """
 
     num_buckets: str
     max_distance: str | None = None
     family_max_distance: int = 128
+    by_block: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -38,11 +42,13 @@ class RelativeBuckets:
         bias = RelativeBiasSpec(
             num_buckets=config.get(self.num_buckets).positive(), max_distance=distance
         )
+        if self.by_block:
+            return with_fact(spec, "blocks.attention.relative_bias", bias)
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Return the number of buckets and the largest distance."""
-        bias = spec.relative_bias
+        bias = fact(spec, "blocks.attention.relative_bias") or spec.relative_bias
         if bias is None:
             return {}
         keys: dict[str | None, Any] = {

@@ -138,7 +138,7 @@ class RotarySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeBiasSpec:
-    """A relative bias: a learned number per bucket and head, added to the scores of every block.
+    """A relative bias: a learned number per bucket and head, added to the scores.
 
     The buckets are those of :func:`encoder_engine.ops.relative_position_buckets`.
     """
@@ -195,6 +195,7 @@ class AttentionSpec:
     ``window``: tokens seen on either side; None: all.
     ``alibi_slopes``: by head, subtracted from the scores per token of distance.
     ``global_projections``: global rows have their own query, key and value projections.
+    ``relative_bias``: the block's own; that of an :class:`EncoderSpec` serves all blocks.
     ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
     ``dropout``: of the attention weights; ``output_dropout``: of the result.
     """
@@ -212,6 +213,7 @@ class AttentionSpec:
     rotary: RotarySpec | None = None
     alibi_slopes: tuple[float, ...] | None = None
     global_projections: bool = False
+    relative_bias: RelativeBiasSpec | None = None
     disentangled: tuple[Literal["query", "key"], ...] = ()
     dropout: float = 0.0
     output_dropout: float = 0.0
@@ -375,6 +377,10 @@ class EncoderSpec:
                     f"block {index} has {attention.num_heads} heads, block 0 {self.num_heads}: one "
                     "relative_bias cannot serve both"
                 )
+            if self.relative_bias is not None and attention.relative_bias is not None:
+                raise ConfigError(
+                    f"block {index} has a relative_bias of its own beside the encoder's: state one"
+                )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
         """Yield each distinct block with its first index: a million layers may share one."""
@@ -387,6 +393,12 @@ class EncoderSpec:
     def num_heads(self) -> int:
         """Heads of the first block."""
         return self.blocks[0].attention.num_heads
+
+    @property
+    def relative_biases(self) -> frozenset[RelativeBiasSpec]:
+        """The relative biases of the encoder and of its blocks."""
+        own = (block.attention.relative_bias for _, block in self._distinct_blocks())
+        return frozenset(bias for bias in (self.relative_bias, *own) if bias is not None)
 
     @property
     def is_causal(self) -> bool:
