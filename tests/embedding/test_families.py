@@ -78,6 +78,7 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "bert": BERT,
     "camembert": ("CamembertTokenizer", unigram(*CAMEMBERT_TOKENS)),
+    "deberta": ("DebertaTokenizer", byte_bpe(*BRACKETS)),
     "deberta-v2": (
         "DebertaV2Tokenizer",
         unigram("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),

@@ -14,6 +14,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 48,
 }
+DISTANCES = {"relative_attention": True, "position_biased_input": False}
 LINEAR = {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 700.0, "factor": 2.0} | {
     "original_max_position_embeddings": 48
@@ -167,6 +168,18 @@ MORE_CASES = [
     ),
     Case("megatron-bert", "MegatronBertConfig", "MegatronBertModel", bert_sizes(42, 7, 2)),
     Case("xlm-roberta-xl", "XLMRobertaXLConfig", "XLMRobertaXLModel", bert_sizes(48, 3, 2)),
+    Case(
+        "deberta",
+        "DebertaConfig",
+        "DebertaModel",
+        bert_sizes(36, 3, 3, pos_att_type="c2p|p2c", max_relative_positions=30) | DISTANCES,
+    ),
+    Case(
+        "deberta",
+        "DebertaConfig",
+        "DebertaModel",
+        bert_sizes(40, 5, 1, pos_att_type=["c2p"], type_vocab_size=2) | DISTANCES,
+    ),
     Case(
         "roformer",
         "RoFormerConfig",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from encoder_engine.errors import (
     SuspiciousWeightsWarning,
     TensorNamesError,
     TensorShapeError,
+    UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.arrays import (
     BFLOAT16,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.parameters import Shapes
     from encoder_engine.families.facts.names import Arrangement, Origin, Rename
 
-__all__ = ["Assembly", "stack_arrays", "unstack_array", "warn_of_suspicious"]
+__all__ = ["Assembly", "raise_of_unstored", "stack_arrays", "unstack_array", "warn_of_suspicious"]
 
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
@@ -128,7 +129,10 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
     if origin.halves_swapped:
         whole = np.concatenate(np.split(whole, 2)[::-1])
     _, order, columns = origin.arrangement
-    whole = whole if order is None else whole[order]
+    if order is not None:
+        # The row of zeros is at -1.
+        zeros = np.zeros((1, *whole.shape[1:]), dtype=whole.dtype)
+        whole = np.concatenate((whole, zeros))[order] if order.min() < 0 else whole[order]
     return whole if columns is None else np.ascontiguousarray(whole[:, columns])
 
 
@@ -137,7 +141,9 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
     whole = parameter
     _, order, columns = origin.arrangement
     if order is not None:
-        whole = whole[np.argsort(order)]
+        if widen(whole[order < 0]).any():
+            raise_of_unstored(origin)
+        whole = whole[origin.places]
     if columns is not None:
         whole = np.ascontiguousarray(whole[:, np.argsort(columns)])
     if origin.halves_swapped:
@@ -146,6 +152,14 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
     if origin.transposed:
         parts = [np.ascontiguousarray(part.T) for part in parts]
     return dict(zip(origin.names, parts, strict=True))
+
+
+def raise_of_unstored(origin: Origin) -> NoReturn:
+    """Raise :class:`UnsupportedFeatureError` for rows of a parameter that no checkpoint has."""
+    raise UnsupportedFeatureError(
+        f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
+        "because a checkpoint of this family does not store them; some are not"
+    )
 
 
 def _check_values(arrays: dict[str, Array]) -> list[str]:

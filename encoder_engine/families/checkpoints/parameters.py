@@ -83,9 +83,16 @@ def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangem
         if rotary.turns_values:
             columns = _first_features_first(spec.num_heads, spec.head_dim)
             yield "output.weight", Arrangement(columns=columns)
+    if spec.stacked_by_head:
+        by_head = np.arange(sum(rows)).reshape(spec.num_heads, 3, spec.head_dim)
+        order = by_head.transpose(1, 0, 2).reshape(-1)
     if equal is not None or order is not None:
         for part in ("weight", "weight_scale", "bias"):
             yield f"qkv.{part}", Arrangement(rows=equal, order=order)
+    if not spec.key_bias:
+        query, key, value = rows
+        bias = np.r_[np.arange(query), np.full(key, -1), query + np.arange(value)]
+        yield "qkv.bias", Arrangement(rows=(query, value), order=bias)
 
 
 def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
@@ -160,6 +167,11 @@ def _attention(spec: AttentionSpec, width: int) -> Iterator[tuple[str, tuple[int
         yield from _norm(f"attention.{name}", spec.query_key_norm, size)
     if spec.relative_bias is not None:
         yield f"attention.{TABLE}.weight", (spec.relative_bias.num_buckets, spec.num_heads)
+    if spec.distance_projections:
+        if "query" in spec.disentangled:
+            yield from _dense("attention.distance_key", heads_width, width, bias=False)
+        if "key" in spec.disentangled:
+            yield from _dense("attention.distance_query", heads_width, width)
     if spec.global_projections:
         yield from _dense("attention.global_query", heads_width, width, bias=spec.bias)
         yield from _dense("attention.global_key_value", 2 * heads_width, width, bias=spec.bias)

@@ -23,7 +23,7 @@ class Arrangement(NamedTuple):
 
     rows: the rows of each tensor; None: they are equal.
     order, columns: the place in the stack of each row and each column of the parameter, int64;
-        None: the same place.
+        None: the same place. A row of order -1 is zero, and not in the checkpoint.
     """
 
     rows: tuple[int, ...] | None = None
@@ -48,6 +48,16 @@ class Origin(NamedTuple):
     arrangement: Arrangement = PLAIN
 
     @property
+    def places(self) -> Places | None:
+        """The row of the parameter for each row of the stack; None: the same."""
+        order = self.arrangement.order
+        if order is None:
+            return None
+        stored = (order >= 0).nonzero()[0]
+        places: Places = stored[order[stored].argsort()]
+        return places
+
+    @property
     def is_rearranged(self) -> bool:
         """True if the parameter's rows or columns are in another order than the stack's."""
         _, order, columns = self.arrangement
@@ -69,12 +79,14 @@ class Rename:
     ``theirs``: several names are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
     ``transposed``: matrices are stored with a row for each input (GPT-2).
+    ``biases``: the whole names of biases that are not ``theirs`` and ``.bias``.
     """
 
     ours: str
     theirs: str | tuple[str, ...]
     halves_swapped: bool = False
     transposed: bool = False
+    biases: tuple[str, ...] | None = None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -90,6 +102,8 @@ class Rename:
         parts = match.groupdict()
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
         block = parts.get("block", "")
+        if self.biases is not None and parts["part"] == "bias":
+            return Origin(tuple(other.replace("{block}", block) for other in self.biases))
         names = tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
         return Origin(names, self.halves_swapped, self.transposed and parts["part"] == "weight")
 
