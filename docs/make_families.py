@@ -92,7 +92,7 @@ def positions(spec: EncoderSpec) -> str:
         parts.append("rotary")
     if attention.alibi_slopes is not None:
         parts.append("ALiBi")
-    if spec.relative_bias is not None:
+    if spec.relative_biases:
         parts.append("bias by distance")
     if spec.distance_vectors is not None:
         parts.append("disentangled")

@@ -150,7 +150,7 @@ def _refuse_cut(encoder: Encoder, spec: AttentionSpec, gone: set[int]) -> None:
         "slopes by head": spec.alibi_slopes is not None,
         "projections of global rows": spec.global_projections,
         "disentangled terms": bool(spec.disentangled),
-        "a relative bias by head": encoder.spec.relative_bias is not None,
+        "a relative bias by head": bool(encoder.spec.relative_biases),
     }
     reason = next((name for name, holds in shared.items() if holds), None)
     if reason is None and len(gone) == spec.num_heads:

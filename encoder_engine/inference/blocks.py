@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from encoder_engine.families.checkpoints.parameters import TABLE
+from encoder_engine.inference.constants import TermWeights
 from encoder_engine.inference.layers import QuantizedDense
 from encoder_engine.inference.program import GLOBAL, KEYS, SELECTED, TOKENS, Heads
 
 if TYPE_CHECKING:
+    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec
     from encoder_engine.inference.constants import Constants
     from encoder_engine.inference.layers import Dense, NormWeights, Reader
@@ -32,6 +35,8 @@ class BlockWeights:
     attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
         residual. None: the block has no such norm.
     global_query, global_key_value: the projections of global rows; None: there are none.
+    distance_key, distance_query: the projections of distance vectors; None: there are none.
+    bias_table: the block's own learned numbers of buckets of distances, [N, H]; None: it has none.
     """
 
     spec: BlockSpec
@@ -47,6 +52,9 @@ class BlockWeights:
     feed_forward_norm: NormWeights
     attention_output_norm: NormWeights | None
     feed_forward_output_norm: NormWeights | None
+    distance_key: Dense | QuantizedDense | None
+    distance_query: Dense | QuantizedDense | None
+    bias_table: Array | None
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
@@ -54,6 +62,7 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
     own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm
+    of_distances = spec.attention.disentangled if spec.attention.distance_projections else ()
     of_outputs = spec.norm if spec.output_norms else None
     of_attention = spec.norm if spec.sum_norm else of_outputs
     feed_forward_norm = reader.norm(f"{name}.feed_forward_norm", spec.norm)
@@ -76,6 +85,21 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
         feed_forward_norm=feed_forward_norm,
         attention_output_norm=reader.norm(f"{name}.attention_output_norm", of_attention),
         feed_forward_output_norm=reader.norm(f"{name}.feed_forward_output_norm", of_outputs),
+        distance_key=(
+            reader.block_dense(f"{name}.attention.distance_key")
+            if "query" in of_distances
+            else None
+        ),
+        distance_query=(
+            reader.block_dense(f"{name}.attention.distance_query")
+            if "key" in of_distances
+            else None
+        ),
+        bias_table=(
+            None
+            if spec.attention.relative_bias is None
+            else reader.table(f"{name}.attention.{TABLE}.weight")
+        ),
     )
 
 
@@ -154,8 +178,9 @@ class BlockBuilder:
         self._normalize_heads(block, heads, whole)
         angles = self._constants.angles(spec)
         if angles is not None:
-            # Query and key, not value.
+            assert spec.rotary is not None
             turned = spec.num_heads + spec.key_heads
+            turned += spec.key_heads if spec.rotary.turns_values else 0
             program.rotate(angles, spec.head_dim, heads, num_heads=turned, row_width=whole)
         query, keys = heads, self._keys(spec, heads)
         if selects:
@@ -164,12 +189,13 @@ class BlockBuilder:
             program.take_rows(heads, query, whole)
         mixed = self._buffer("mixed", width)
         sees_global = program.sees_all is not None
+        weights = TermWeights(block.qkv, block.bias_table, block.distance_key, block.distance_query)
         program.attend(
             Heads(query, 0, whole),
             keys,
             keys._replace(first=keys.first + key_width),
             *(mixed, spec),
-            terms=self._constants.terms(spec, block.qkv),
+            terms=self._constants.terms(spec, weights),
             window=spec.window,
             sees_global=sees_global,
         )

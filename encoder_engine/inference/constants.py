@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,24 @@ from encoder_engine.positions import (
 
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec
+    from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec, RelativeBiasSpec
     from encoder_engine.inference.layers import Dense, NormWeights
 
-__all__ = ["Constants", "unsettled_distances"]
+__all__ = ["Constants", "TermWeights", "unsettled_distances"]
+
+
+class TermWeights(NamedTuple):
+    """The weights of a block from which the terms of its attention follow.
+
+    qkv: its projection.
+    bias_table: its own learned numbers of buckets, [N, H]; None: it has none.
+    distance_key, distance_query: its own projections of distance vectors; None: it has none.
+    """
+
+    qkv: Dense | QuantizedDense
+    bias_table: Array | None
+    distance_key: Dense | QuantizedDense | None
+    distance_query: Dense | QuantizedDense | None
 
 
 class Constants:
@@ -62,20 +76,23 @@ class Constants:
             self._made[rotary, head_dim] = table
         return self._made[rotary, head_dim]
 
-    def terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
-        """Return the terms that a block's attention adds to its scores; ``qkv``: its projection."""
-        if id(qkv) not in self._terms:
-            self._terms[id(qkv)] = self._make_terms(attention, qkv)
-        return self._terms[id(qkv)]
+    def terms(self, attention: AttentionSpec, block: TermWeights) -> Terms:
+        """Return the terms that a block's attention adds to its scores."""
+        if id(block.qkv) not in self._terms:
+            self._terms[id(block.qkv)] = self._make_terms(attention, block)
+        return self._terms[id(block.qkv)]
 
-    def _make_terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
+    def _make_terms(self, attention: AttentionSpec, block: TermWeights) -> Terms:
         terms = NO_TERMS
         if attention.alibi_slopes is not None:
             terms = terms._replace(slopes_H=np.array(attention.alibi_slopes, dtype=np.float32))
-        if self._bias_table is not None:
-            terms = terms._replace(bias_HR=self._bias())
+        if attention.relative_bias is not None:
+            assert block.bias_table is not None
+            terms = terms._replace(bias_HR=_bias(attention.relative_bias, block.bias_table))
+        elif self._bias_table is not None:
+            terms = terms._replace(bias_HR=self._shared_bias())
         if attention.disentangled:
-            keys_ND, queries_ND = self._distance_heads(qkv)
+            keys_ND, queries_ND = self._distance_heads(attention, block)
             terms = terms._replace(
                 distance_keys_ND=keys_ND if "query" in attention.disentangled else None,
                 distance_queries_ND=queries_ND if "key" in attention.disentangled else None,
@@ -83,15 +100,13 @@ class Constants:
             )
         return terms
 
-    def _bias(self) -> Array:
-        """Return the number added to the scores at each distance, float32 [H, R]."""
+    def _shared_bias(self) -> Array:
+        """Return the number that all blocks add to the scores at each distance."""
         spec = self._spec.relative_bias
         assert spec is not None
         assert self._bias_table is not None
         if spec not in self._made:
-            buckets = relative_position_buckets(spec.num_buckets, spec.max_distance)
-            table = widen(self._bias_table)
-            self._made[spec] = np.ascontiguousarray(table[buckets].T)
+            self._made[spec] = _bias(spec, self._bias_table)
         return self._made[spec]
 
     def _entries(self) -> Array:
@@ -103,14 +118,21 @@ class Constants:
             self._made[spec] = entries.astype(np.int32)
         return self._made[spec]
 
-    def _distance_heads(self, qkv: Dense | QuantizedDense) -> tuple[Array, Array]:
-        """Project the vectors of distances by a block's projection: keys and queries, [N, H d].
+    def _distance_heads(
+        self, attention: AttentionSpec, block: TermWeights
+    ) -> tuple[Array | None, Array | None]:
+        """Project the vectors of distances for a block: keys and queries, [N, H d].
 
         They depend on the weights alone, so they are computed once and not in every call.
         """
         vectors_ND = self._distance_vectors()
-        projected = _multiply(qkv, vectors_ND)
-        query, key, _ = np.split(projected, 3, axis=1)
+        if attention.distance_projections:
+            by_key, by_query = block.distance_key, block.distance_query
+            return (
+                None if by_key is None else _multiply(by_key, vectors_ND),
+                None if by_query is None else _multiply(by_query, vectors_ND),
+            )
+        query, key, _ = np.split(_multiply(block.qkv, vectors_ND), 3, axis=1)
         return np.ascontiguousarray(key), np.ascontiguousarray(query)
 
     def _distance_vectors(self) -> Array:
@@ -127,6 +149,12 @@ class Constants:
             )
             self._made["distance vectors"] = normal
         return self._made["distance vectors"]
+
+
+def _bias(spec: RelativeBiasSpec, table_NH: Array) -> Array:
+    """Return the number added to the scores at each distance, float32 [H, R]."""
+    buckets = relative_position_buckets(spec.num_buckets, spec.max_distance)
+    return np.ascontiguousarray(widen(table_NH)[buckets].T)
 
 
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
@@ -152,8 +180,11 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
     """Return the reason why the bucket of a distance may be ambiguous; None: it is not."""
-    bias, vectors = spec.relative_bias, spec.distance_vectors
-    settled = bias is None or relative_positions_are_settled(bias.num_buckets, bias.max_distance)
+    vectors = spec.distance_vectors
+    settled = all(
+        relative_positions_are_settled(bias.num_buckets, bias.max_distance)
+        for bias in spec.relative_biases
+    )
     if vectors is not None:
         settled &= log_positions_are_settled(vectors.num_buckets, vectors.max_distance)
     if settled:

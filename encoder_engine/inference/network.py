@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from encoder_engine.errors import ConfigError
+from encoder_engine.families.checkpoints.parameters import TABLE
 from encoder_engine.families.heads import (
     check_head,
     count_outputs,
@@ -86,9 +87,7 @@ class CompiledNetwork:
             constants=Constants(
                 spec,
                 bias_table=(
-                    None
-                    if spec.relative_bias is None
-                    else reader.table("relative_bias.table.weight")
+                    None if spec.relative_bias is None else reader.table(f"{TABLE}.weight")
                 ),
                 distance_table=(
                     None if distances is None else reader.table("distance_vectors.table.weight")
@@ -116,7 +115,7 @@ class CompiledNetwork:
         """Yield the name and the memory of each parameter that is read in every call."""
         for name, layer in self.reader.made.items():
             # Tables and vectors follow from these parameters, and are computed once.
-            if name.startswith(("distance_vectors.", "relative_bias.")):
+            if name.startswith("distance_vectors.") or name.endswith(f"{TABLE}.weight"):
                 continue
             if isinstance(layer, np.ndarray):
                 yield name, layer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.assembling import unstack_array
-from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
@@ -69,6 +69,6 @@ def _tensors(spec: EncoderSpec, parameters: Iterable[tuple[str, Array]]) -> dict
     found = dict(parameters)
     tensors: dict[str, Array] = {}
     renames = find_family(spec.model_type).renames
-    for name, origin in origins(renames, found, stacked_rows(spec)).items():
+    for name, origin in origins(renames, found, arrangements(spec)).items():
         tensors |= unstack_array(origin, found[name])
     return tensors

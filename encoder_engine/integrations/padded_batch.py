@@ -84,7 +84,7 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
     """Return the packed batch of a call's arguments."""
     ids_BL, positions = named["input_ids"], named.get("position_ids")
     if _has_holes(keep_BL):
-        by_distance = spec.relative_bias or spec.distance_vectors or spec.convolution
+        by_distance = spec.relative_biases or spec.distance_vectors or spec.convolution
         if by_distance or any(b.attention.window is not None for b in spec.blocks):
             refuse_holes(keep_BL, f"a {spec.model_type} counts", "pad at one end")
         positions = _positions(spec, ids_BL) if positions is None else positions

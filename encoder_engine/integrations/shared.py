@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.registry import find_family
@@ -127,7 +127,7 @@ class SharedEncoder:
         self._origins = origins_checked(self.encoder, model_tensors, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
-            if len(origin.names) == 1 and not (origin.halves_swapped or origin.transposed):
+            if len(origin.names) == 1 and not origin.is_rearranged:
                 source = base.get_submodule(origin.names[0].rpartition(".")[0])
                 if getattr(source, "padding_idx", None) is not None:
                     self.encoder.set_submodule(path, PaddedTable(source))
@@ -270,7 +270,7 @@ def origins_checked(
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
     renames = family.memory_renames or family.renames
-    found = origins(renames, parameters, stacked_rows(encoder.spec))
+    found = origins(renames, parameters, arrangements(encoder.spec))
     wanted = {name for origin in found.values() for name in origin.names}
     kind = type(base).__name__
     if wanted != model_tensors.keys():

@@ -125,6 +125,13 @@ class SelfAttention(nn.Module):
         if spec.global_projections:
             self.global_query = Linear(width, heads_width, bias=spec.bias)
             self.global_key_value = Linear(width, 2 * heads_width, bias=spec.bias)
+        self.distance_key = self.distance_query = None
+        if spec.distance_projections and "query" in spec.disentangled:
+            self.distance_key = Linear(width, heads_width, bias=False)
+        if spec.distance_projections and "key" in spec.disentangled:
+            self.distance_query = Linear(width, heads_width)
+        bias = spec.relative_bias
+        self.relative_bias = None if bias is None else RelativeBias(bias, num_heads=spec.num_heads)
         self.rotary = self.slopes = None
         if spec.rotary is not None:
             assert num_positions is not None
@@ -142,17 +149,26 @@ class SelfAttention(nn.Module):
         ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
         allowed then.
         """
-        query, key, value = self._split(self.qkv(hidden_TD))
+        query, key, value = self._split(self._project(hidden_TD))
         query, key = _normalized(self.query_norm, query), _normalized(self.key_norm, key)
         if self.rotary is not None:
             assert inputs.position_ids_T is not None
-            query, key = _turned(query, key, self.rotary(), inputs.position_ids_T)
+            assert self.spec.rotary is not None
+            table_PD, positions = self.rotary(), inputs.position_ids_T
+            if self.spec.rotary.turns_values:
+                pair = torch.cat([key, value], dim=1)
+                query, pair = _turned(query, pair, table_PD, positions)
+                key, value = pair.chunk(2, dim=1)
+            else:
+                query, key = _turned(query, key, table_PD, positions)
         terms = _Terms(
             scale=self.spec.scale,
             window=self.spec.window,
             causal=self.spec.causal,
             alibi_slopes_H=None if self.slopes is None else self.slopes(),
-            relative_bias_HR=inputs.relative_bias_HR,
+            relative_bias_HR=(
+                inputs.relative_bias_HR if self.relative_bias is None else self.relative_bias()
+            ),
             disentangled=self._disentangled(inputs.distances),
         )
         if rows is not None:
@@ -189,19 +205,36 @@ class SelfAttention(nn.Module):
         return self.output(mixed_THD.flatten(1)), probabilities
 
     def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
-        """Project the vectors of distances by the projections of the tokens."""
+        """Project the vectors of distances, by their own projections or those of the tokens."""
         if distances is None or not self.spec.disentangled:
             return None
         vectors_ND = distances.vectors_ND
         if self.training and distances.dropout > 0.0:
             vectors_ND = F.dropout(vectors_ND, distances.dropout)
-        query, key, _ = self._split(self.qkv(vectors_ND))
         terms = self.spec.disentangled
+        if self.spec.distance_projections:
+            by_key, by_query = self.distance_key, self.distance_query
+            return ops.Disentangled(
+                None if by_key is None else self._heads(by_key(vectors_ND), 1)[0],
+                None if by_query is None else self._heads(by_query(vectors_ND), 1)[0],
+                distances.entries_R,
+            )
+        query, key, _ = self._split(self._project(vectors_ND))
         return ops.Disentangled(
             key if "query" in terms else None,
             query if "key" in terms else None,
             distances.entries_R,
         )
+
+    def _project(self, rows_TD: Tensor) -> Tensor:
+        """Return query, key and value; a bias that the key lacks gets no gradient."""
+        layer, first = self.qkv, self.spec.query_width
+        if self.spec.key_bias or type(layer) is not Linear or not layer.bias.requires_grad:
+            projected: Tensor = layer(rows_TD)
+            return projected
+        sizes = [first, self.spec.key_width, self.spec.key_width]
+        query, key, value = torch.split(layer.bias, sizes)
+        return Linear.multiply(rows_TD, layer.weight, torch.cat([query, key.detach(), value]))
 
     @property
     def _dropout(self) -> float:
@@ -292,7 +325,10 @@ class DistanceVectors(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """A learned number for each bucket of distances and each head, shared by all blocks (T5)."""
+    """A learned number for each bucket of distances and each head.
+
+    All blocks share it (T5), or each has its own (umT5).
+    """
 
     def __init__(self, spec: RelativeBiasSpec, *, num_heads: int) -> None:
         super().__init__()

@@ -54,6 +54,8 @@ OWN_FILES = (
 )
 # What Tokenizer.save_compiled of a former version wrote.
 FORMER_COMPILED = ".eetok"
+# The class of RoFormer, which finds Chinese words by a dictionary before it looks for pieces.
+JIEBA_CLASS = "RoFormerTokenizer"
 PARTS = ("unk", "cls", "sep", "pad", "mask")
 DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
 
@@ -134,13 +136,15 @@ def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
 def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> TokenizerSpec:
     vocab = read_vocab_txt(path)
     kind = (config.tokenizer_class or "BertTokenizer").removesuffix("Fast")
+    if choose_class(path.parent, config) == JIEBA_CLASS:
+        kind = JIEBA_CLASS
     if kind in LETTER_CLASSES:
         _refuse_lowercase(lowercase, path)
         return _with_config(spec_from_letters(vocab, path=path, config=config), config)
     if kind not in BERT_LIKE:
         raise TokenizerFileError(
-            f"{config.where}: a vocab.txt of {config.tokenizer_class} is not supported; save the "
-            "tokenizer as tokenizer.json"
+            f"{config.where}: a vocab.txt of {config.tokenizer_class or kind} is not supported; "
+            "save the tokenizer as tokenizer.json"
         )
     if not config.old_added.is_null and not config.added_tokens:
         raise TokenizerFileError(

@@ -63,19 +63,22 @@ CAMEMBERT_TOKENS = (
     *("<unk>NOTUSED", "<s>", "</s>", "<mask>"),
 )
 # What a family's checkpoints are published with: transformers' class, and a small vocabulary.
+# RoFormer's own finds words by a dictionary, and is refused: BERT's stands for it.
 TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "esm": ("EsmTokenizer", "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *LETTERS, "<mask>"])),
     **dict.fromkeys(("data2vec-text", "xlm-roberta-xl"), ("RobertaTokenizer", byte_bpe(*ANGLES))),
-    **dict.fromkeys(("ernie", "megatron-bert"), BERT),
+    **dict.fromkeys(("ernie", "megatron-bert", "roformer"), BERT),
     **dict.fromkeys(DECODERS, GPT2),
     "bart": ("BartTokenizer", byte_bpe(*ANGLES)),
     "big_bird": XLM_R,
     "mbart": ("MBartTokenizer", unigram(*ANGLES)),
     "mt5": T5,
+    "umt5": T5,
     "rembert": XLM_R,
     "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "bert": BERT,
     "camembert": ("CamembertTokenizer", unigram(*CAMEMBERT_TOKENS)),
+    "deberta": ("DebertaTokenizer", byte_bpe(*BRACKETS)),
     "deberta-v2": (
         "DebertaV2Tokenizer",
         unigram("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),

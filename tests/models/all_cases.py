@@ -14,6 +14,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 48,
 }
+DISTANCES = {"relative_attention": True, "position_biased_input": False}
 LINEAR = {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 700.0, "factor": 2.0} | {
     "original_max_position_embeddings": 48
@@ -146,6 +147,20 @@ MORE_CASES = [
         is_half_of="MT5Model",
     ),
     Case(
+        "umt5",
+        "UMT5Config",
+        "UMT5EncoderModel",
+        t5_sizes(40, 3, 3, d_kv=12),
+        is_half_of="UMT5Model",
+    ),
+    Case(
+        "umt5",
+        "UMT5Config",
+        "UMT5EncoderModel",
+        t5_sizes(64, 4, 1, d_kv=16, relative_attention_max_distance=40, feed_forward_proj="relu"),
+        is_half_of="UMT5Model",
+    ),
+    Case(
         "rembert",
         "RemBertConfig",
         "RemBertModel",
@@ -153,6 +168,32 @@ MORE_CASES = [
     ),
     Case("megatron-bert", "MegatronBertConfig", "MegatronBertModel", bert_sizes(42, 7, 2)),
     Case("xlm-roberta-xl", "XLMRobertaXLConfig", "XLMRobertaXLModel", bert_sizes(48, 3, 2)),
+    Case(
+        "deberta",
+        "DebertaConfig",
+        "DebertaModel",
+        bert_sizes(36, 3, 3, pos_att_type="c2p|p2c", max_relative_positions=30) | DISTANCES,
+    ),
+    Case(
+        "deberta",
+        "DebertaConfig",
+        "DebertaModel",
+        bert_sizes(40, 5, 1, pos_att_type=["c2p"], type_vocab_size=2) | DISTANCES,
+    ),
+    Case(
+        "roformer",
+        "RoFormerConfig",
+        "RoFormerModel",
+        bert_sizes(36, 3, 2, embedding_size=20),
+        extra=("encoder.embed_positions.",),
+    ),
+    Case(
+        "roformer",
+        "RoFormerConfig",
+        "RoFormerModel",
+        bert_sizes(40, 5, 1, rotary_value=True),
+        extra=("encoder.embed_positions.",),
+    ),
     Case("ernie", "ErnieConfig", "ErnieModel", bert_sizes(30, 3, 2)),
     Case("data2vec-text", "Data2VecTextConfig", "Data2VecTextModel", bert_sizes(42, 7, 2)),
     Case(

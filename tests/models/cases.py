@@ -52,7 +52,7 @@ class Case:
         config = getattr(transformers, self.config_class)(**(self.sizes | changes))
         model = self.transformers_class(config)
         with torch.no_grad():
-            for parameter in model.parameters():
+            for parameter in (one for one in model.parameters() if one.requires_grad):
                 parameter.add_(0.05 * torch.randn_like(parameter))
         return model.eval()
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.facts.names import modern_name, origins
 from encoder_engine.models import all_families
 from encoder_engine.models.checkpoints.stacking import stack_tensors
@@ -76,7 +76,7 @@ def test_every_gradient_is_within_budget(case: Case, tmp_path: Path) -> None:
     packed_loss(encoder(pack(rows))).backward()  # type: ignore[no-untyped-call]
     parameters = dict(encoder.named_parameters())
     size = largest(*truth.values())
-    for name, origin in origins(family.renames, parameters, stacked_rows(encoder.spec)).items():
+    for name, origin in origins(family.renames, parameters, arrangements(encoder.spec)).items():
         found = parameters[name].grad
         assert_within_budget(
             torch.zeros_like(parameters[name]) if found is None else found,

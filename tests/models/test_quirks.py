@@ -18,6 +18,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.config import spec_from_config, spec_to_config
 from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.inference.saving import save_checkpoint
 from encoder_engine.models import heads
 from encoder_engine.packing import pack
 from tests.models.cases import CASES, Case
@@ -261,3 +262,51 @@ def test_an_older_head_that_holds_its_vocabulary_twice_is_read(tmp_path: Path) -
     after = load_file(tmp_path / "again" / "model.safetensors")
     assert after.keys() == tensors.keys()
     assert all(torch.equal(after[name], tensors[name]) for name in tensors)
+
+
+ROFORMER = SIZES | {"model_type": "roformer", "embedding_size": 24}
+
+
+def test_roformer_turns_pairs_of_features_of_query_key_and_value() -> None:
+    spec = spec_from_config(ROFORMER | {"rotary_value": True})
+    assert fact(spec, "blocks.attention.rotary.turns_values")
+    assert spec_to_config(spec, {})["rotary_value"] is True
+    with pytest.raises(ConfigError, match="heads of 3 features have no pairs"):
+        spec_from_config(ROFORMER | {"hidden_size": 9})
+    with pytest.raises(UnsupportedFeatureError, match="is_decoder"):
+        spec_from_config(ROFORMER | {"is_decoder": True})
+
+
+FIRST_DEBERTA = {k: v for k, v in DEBERTA.items() if k != "share_att_key"} | {
+    "model_type": "deberta"
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("talking_head", True),
+        ("relative_attention", False),
+        ("position_biased_input", True),
+        ("pos_att_type", []),
+        ("embedding_size", 12),
+    ],
+)
+def test_what_the_first_deberta_does_not_support_is_refused(key: str, value: object) -> None:
+    assert spec_from_config(FIRST_DEBERTA).blocks[0].attention.distance_projections
+    with pytest.raises(UnsupportedFeatureError, match=f"{key}="):
+        spec_from_config(FIRST_DEBERTA | {key: value})
+
+
+def test_a_bias_of_keys_that_no_checkpoint_stores_is_not_saved(tmp_path: Path) -> None:
+    encoder = ee.Encoder(spec_from_config(FIRST_DEBERTA))
+    encoder.save_pretrained(tmp_path / "zero")
+    encoder = ee.Encoder.from_pretrained(tmp_path / "zero", device="cpu")
+    width = encoder.spec.width
+    with torch.no_grad():
+        encoder.state_dict()["blocks.1.attention.qkv.bias"][width + 3] = 0.5
+    with pytest.raises(UnsupportedFeatureError, match="further rows, which must be zero"):
+        encoder.save_pretrained(tmp_path / "other")
+    compiled = encoder.compile_for_inference()
+    with pytest.raises(UnsupportedFeatureError, match="further rows, which must be zero"):
+        save_checkpoint(compiled, tmp_path / "compiled")

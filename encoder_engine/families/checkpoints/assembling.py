@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from encoder_engine.errors import (
     SuspiciousWeightsWarning,
     TensorNamesError,
     TensorShapeError,
+    UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.arrays import (
     BFLOAT16,
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.checkpoints.files import StoredTensor
     from encoder_engine.families.checkpoints.parameters import Shapes
-    from encoder_engine.families.facts.names import Origin, Rename
+    from encoder_engine.families.facts.names import Arrangement, Origin, Rename
 
-__all__ = ["Assembly", "stack_arrays", "unstack_array", "warn_of_suspicious"]
+__all__ = ["Assembly", "raise_of_unstored", "stack_arrays", "unstack_array", "warn_of_suspicious"]
 
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
@@ -43,7 +44,7 @@ class Assembly:
 
     ``shapes``: the parameters by the engine's names.
     ``whole``: the parameters that must be int8.
-    ``rows``: the rows of stacked tensors that are not equal, by the engine's names.
+    ``arrangements``: of parameters that are not plain stacks of equal parts, by the engine's names.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Assembly:
         renames: Sequence[Rename],
         *,
         whole: Collection[str] = (),
-        rows: Mapping[str, tuple[int, ...]] | None = None,
+        arrangements: Mapping[str, Arrangement] | None = None,
     ) -> None:
         """Map the checkpoint's names to parameters without reading any tensor.
 
         Raises :class:`TensorNamesError` and :class:`TensorShapeError` with every mismatch.
         """
-        self._sources = origins(renames, shapes, rows)
+        self._sources = origins(renames, shapes, arrangements)
         self._stored = dict(stored)
         self._whole = frozenset(whole)
         # Names of tensors that were read and hold larger values than trained weights.
@@ -125,20 +126,40 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
     if origin.transposed:
         parts = [np.ascontiguousarray(part.T) for part in parts]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if not origin.halves_swapped:
-        return whole
-    return np.concatenate(np.split(whole, 2)[::-1])
+    if origin.halves_swapped:
+        whole = np.concatenate(np.split(whole, 2)[::-1])
+    _, order, columns = origin.arrangement
+    if order is not None:
+        # The row of zeros is at -1.
+        zeros = np.zeros((1, *whole.shape[1:]), dtype=whole.dtype)
+        whole = np.concatenate((whole, zeros))[order] if order.min() < 0 else whole[order]
+    return whole if columns is None else np.ascontiguousarray(whole[:, columns])
 
 
 def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
     """Split one parameter into a checkpoint's tensors, by name: the inverse of stacking."""
     whole = parameter
+    _, order, columns = origin.arrangement
+    if order is not None:
+        if widen(whole[order < 0]).any():
+            raise_of_unstored(origin)
+        whole = whole[origin.places]
+    if columns is not None:
+        whole = np.ascontiguousarray(whole[:, np.argsort(columns)])
     if origin.halves_swapped:
-        whole = np.concatenate(np.split(parameter, 2)[::-1])
+        whole = np.concatenate(np.split(whole, 2)[::-1])
     parts = np.split(whole, np.cumsum(origin.rows_of(len(whole)))[:-1])
     if origin.transposed:
         parts = [np.ascontiguousarray(part.T) for part in parts]
     return dict(zip(origin.names, parts, strict=True))
+
+
+def raise_of_unstored(origin: Origin) -> NoReturn:
+    """Raise :class:`UnsupportedFeatureError` for rows of a parameter that no checkpoint has."""
+    raise UnsupportedFeatureError(
+        f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
+        "because a checkpoint of this family does not store them; some are not"
+    )
 
 
 def _check_values(arrays: dict[str, Array]) -> list[str]:

@@ -26,11 +26,11 @@ from encoder_engine.families.checkpoints.files import (
     resolve_directory,
 )
 from encoder_engine.families.checkpoints.parameters import (
+    arrangements,
     block_dense_layers,
     encoder_shapes,
     head_shapes,
     quantized_shapes,
-    stacked_rows,
 )
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.families.facts.names import modern_name, origins
@@ -92,8 +92,11 @@ class Checkpoint:
         """Map the encoder's parameters to tensors, once. Exceptions: see :class:`Assembly`."""
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
-        rows = stacked_rows(self.spec)
-        assembly = Assembly(shapes, self.tensors, self.family.renames, whole=whole, rows=rows)
+        assembly = Assembly(
+            *(shapes, self.tensors, self.family.renames),
+            whole=whole,
+            arrangements=arrangements(self.spec),
+        )
         # The assembly lets go of what it has read; this would keep the tensors of a .bin in memory.
         for name in self.tensors.keys() - {self._tokens_name}:
             del self.tensors[name]

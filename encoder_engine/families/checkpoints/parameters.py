@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from encoder_engine.families.facts.names import Arrangement
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from encoder_engine.families.facts.head_layout import HeadLayout
     from encoder_engine.families.facts.spec import (
@@ -17,15 +23,18 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "TABLE",
     "Shapes",
+    "arrangements",
     "block_dense_layers",
     "encoder_shapes",
     "head_shapes",
     "quantized_shapes",
-    "stacked_rows",
 ]
 
 Shapes = dict[str, tuple[int, ...]]
+# The name of a table of learned rows, which is not a dense layer.
+TABLE = "relative_bias.table"
 
 
 def encoder_shapes(spec: EncoderSpec) -> Shapes:
@@ -35,7 +44,7 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
     for place, block in enumerate(spec.blocks):
         found |= {f"blocks.{place}.{name}": shape for name, shape in _block(block, width)}
     if spec.relative_bias is not None:
-        found["relative_bias.table.weight"] = (spec.relative_bias.num_buckets, spec.num_heads)
+        found[f"{TABLE}.weight"] = (spec.relative_bias.num_buckets, spec.num_heads)
     if spec.distance_vectors is not None:
         found["distance_vectors.table.weight"] = (spec.distance_vectors.num_vectors, width)
         found |= dict(_norm("distance_vectors.norm", spec.distance_vectors.norm, width))
@@ -49,21 +58,53 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
     return found
 
 
-def stacked_rows(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
-    """Return the rows of query, key and value where they differ, by the name of their parameter."""
-    found: dict[str, tuple[int, ...]] = {}
+def arrangements(spec: EncoderSpec) -> dict[str, Arrangement]:
+    """Return the arrangements of a block's projections where a checkpoint has another order."""
+    found: dict[str, Arrangement] = {}
+    made: dict[AttentionSpec, dict[str, Arrangement]] = {}
     for place, block in enumerate(spec.blocks):
         attention = block.attention
-        if attention.key_heads != attention.num_heads:
-            rows = (attention.query_width, attention.key_width, attention.key_width)
-            for part in ("weight", "weight_scale", "bias"):
-                found[f"blocks.{place}.attention.qkv.{part}"] = rows
+        if attention not in made:
+            made[attention] = dict(_attention_arrangements(attention))
+        prefix = f"blocks.{place}.attention"
+        found |= {f"{prefix}.{name}": one for name, one in made[attention].items()}
     return found
+
+
+def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangement]]:
+    rows = (spec.query_width, spec.key_width, spec.key_width)
+    equal = None if len(set(rows)) == 1 else rows
+    rotary = spec.rotary
+    order = None
+    if rotary is not None and rotary.interleaved:
+        turned = spec.num_heads + spec.key_heads * (2 if rotary.turns_values else 1)
+        order = np.arange(sum(rows))
+        order[: turned * spec.head_dim] = _first_features_first(turned, spec.head_dim)
+        if rotary.turns_values:
+            columns = _first_features_first(spec.num_heads, spec.head_dim)
+            yield "output.weight", Arrangement(columns=columns)
+    if spec.stacked_by_head:
+        by_head = np.arange(sum(rows)).reshape(spec.num_heads, 3, spec.head_dim)
+        order = by_head.transpose(1, 0, 2).reshape(-1)
+    if equal is not None or order is not None:
+        for part in ("weight", "weight_scale", "bias"):
+            yield f"qkv.{part}", Arrangement(rows=equal, order=order)
+    if not spec.key_bias:
+        query, key, value = rows
+        bias = np.r_[np.arange(query), np.full(key, -1), query + np.arange(value)]
+        yield "qkv.bias", Arrangement(rows=(query, value), order=bias)
+
+
+def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
+    """Return the places of the first features of a head's pairs, then of the second ones."""
+    pairs = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
+    return pairs.transpose(0, 2, 1).reshape(-1)
 
 
 def block_dense_layers(shapes: Shapes) -> list[str]:
     """List the dense layers of all blocks, without ``.weight``: those that int8 quantizes."""
-    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    tables = f".{TABLE}.weight"
+    matrices = [n for n, shape in shapes.items() if len(shape) == 2 and not n.endswith(tables)]
     return [name.removesuffix(".weight") for name in matrices if name.startswith("blocks.")]
 
 
@@ -124,6 +165,13 @@ def _attention(spec: AttentionSpec, width: int) -> Iterator[tuple[str, tuple[int
     yield from _dense("attention.output", width, heads_width, bias=spec.output_bias)
     for name, size in zip(("query_norm", "key_norm"), spec.query_key_widths, strict=True):
         yield from _norm(f"attention.{name}", spec.query_key_norm, size)
+    if spec.relative_bias is not None:
+        yield f"attention.{TABLE}.weight", (spec.relative_bias.num_buckets, spec.num_heads)
+    if spec.distance_projections:
+        if "query" in spec.disentangled:
+            yield from _dense("attention.distance_key", heads_width, width, bias=False)
+        if "key" in spec.disentangled:
+            yield from _dense("attention.distance_query", heads_width, width)
     if spec.global_projections:
         yield from _dense("attention.global_query", heads_width, width, bias=spec.bias)
         yield from _dense("attention.global_key_value", 2 * heads_width, width, bias=spec.bias)

@@ -19,11 +19,15 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets; without a key, ``max_distance`` is the family's default."""
+    """A relative bias by buckets; without a key, ``max_distance`` is the family's default.
+
+    ``by_block``: each block has a table of its own (umT5).
+    """
 
     num_buckets: str
     max_distance: str | None = None
     family_max_distance: int = 128
+    by_block: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -38,11 +42,13 @@ class RelativeBuckets:
         bias = RelativeBiasSpec(
             num_buckets=config.get(self.num_buckets).positive(), max_distance=distance
         )
+        if self.by_block:
+            return with_fact(spec, "blocks.attention.relative_bias", bias)
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Return the number of buckets and the largest distance."""
-        bias = spec.relative_bias
+        bias = fact(spec, "blocks.attention.relative_bias") or spec.relative_bias
         if bias is None:
             return {}
         keys: dict[str | None, Any] = {
@@ -79,10 +85,11 @@ def _slopes(num_heads: int) -> tuple[float, ...]:
     return tuple(slopes + between[: num_heads - power])
 
 
+SHARED = "share_att_key"
 # Keys with (their value where missing, the supported value).
 REQUIRED_VALUES = {
     "relative_attention": (False, True),
-    "share_att_key": (False, True),
+    SHARED: (False, True),
     "position_biased_input": (True, False),
 }
 # The names of content-to-position and position-to-content terms in pos_att_type.
@@ -94,19 +101,23 @@ class DisentangledAttention:
     """Disentangled attention, with the terms that ``pos_att_type`` lists.
 
     The scale of the scores is ``((1 + number of terms) * head_dim) ** -0.5``.
+    ``own_projections``: distance vectors have projections of their own, and neither buckets nor a
+    norm (DeBERTa v1).
     """
+
+    own_projections: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys it reads."""
-        return (
-            "pos_att_type",
-            "position_buckets",
-            "max_relative_positions",
-            "norm_rel_ebd",
-            "embedding_size",
-            *REQUIRED_VALUES,
-        )
+        of_vectors = () if self.own_projections else ("position_buckets", "norm_rel_ebd")
+        names = ("pos_att_type", "max_relative_positions", "embedding_size")
+        return (*names, *of_vectors, *self._required)
+
+    @property
+    def _required(self) -> dict[str, tuple[bool, bool]]:
+        gone = {SHARED} if self.own_projections else set()
+        return {key: values for key, values in REQUIRED_VALUES.items() if key not in gone}
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the spec's distance vectors, and the terms and scale of every block."""
@@ -125,7 +136,7 @@ class DisentangledAttention:
                 f"{embedding_size=} beside hidden_size={spec.width} is "
                 "not supported: embeddings must be as wide as the encoder"
             )
-        for key, (missing, wanted) in REQUIRED_VALUES.items():
+        for key, (missing, wanted) in self._required.items():
             stated = config.object().get(key, missing)
             if stated != wanted:
                 raise UnsupportedFeatureError(
@@ -143,6 +154,11 @@ class DisentangledAttention:
         if not reach.present or (isinstance(reach.value, int) and reach.value < 1):
             # Without a value: the maximum length of texts.
             reach = replace(reach, value=spec.position_limit, present=True)
+        dropout = fact(spec, "blocks.attention.output_dropout")
+        if self.own_projections:
+            return DistanceVectorsSpec(
+                num_buckets=None, max_distance=reach.positive(), dropout=dropout
+            )
         norm = config.object().get("norm_rel_ebd", "none")
         norms = [part.strip() for part in str(norm).split("|")]
         if norms not in (["none"], ["layer_norm"]):
@@ -154,7 +170,7 @@ class DisentangledAttention:
             num_buckets=None if without else buckets.positive(),
             max_distance=reach.positive(),
             norm=spec.blocks[0].norm if norms == ["layer_norm"] else None,
-            dropout=fact(spec, "blocks.attention.output_dropout"),
+            dropout=dropout,
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
@@ -163,10 +179,11 @@ class DisentangledAttention:
         terms = fact(spec, "blocks.attention.disentangled")
         if vectors is None or terms is None:
             return {}
-        return {
+        written: dict[str, Any] = {
             "pos_att_type": [name for name, who in POSITION_TERMS.items() if who in terms],
             "position_buckets": -1 if vectors.num_buckets is None else vectors.num_buckets,
             "max_relative_positions": vectors.max_distance,
             "norm_rel_ebd": "none" if vectors.norm is None else "layer_norm",
-            **{key: wanted for key, (_, wanted) in REQUIRED_VALUES.items()},
+            **{key: wanted for key, (_, wanted) in self._required.items()},
         }
+        return {key: value for key, value in written.items() if key in self.keys}

@@ -10,7 +10,28 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Origin", "Rename", "modern_name", "origins"]
+    import numpy as np
+    import numpy.typing as npt
+
+    Places = npt.NDArray[np.int64]
+
+__all__ = ["Arrangement", "Origin", "Rename", "modern_name", "origins"]
+
+
+class Arrangement(NamedTuple):
+    """The rows and columns of a parameter that is stacked from a checkpoint's tensors.
+
+    rows: the rows of each tensor; None: they are equal.
+    order, columns: the place in the stack of each row and each column of the parameter, int64;
+        None: the same place. A row of order -1 is zero, and not in the checkpoint.
+    """
+
+    rows: tuple[int, ...] | None = None
+    order: Places | None = None
+    columns: Places | None = None
+
+
+PLAIN = Arrangement()
 
 
 class Origin(NamedTuple):
@@ -18,18 +39,36 @@ class Origin(NamedTuple):
 
     names: the tensors, in the order of their rows.
     halves_swapped, transposed: as in :class:`Rename`.
-    rows: the rows of each tensor; None: they are equal.
+    arrangement: of the parameter's rows and columns.
     """
 
     names: tuple[str, ...]
     halves_swapped: bool = False
     transposed: bool = False
-    rows: tuple[int, ...] | None = None
+    arrangement: Arrangement = PLAIN
+
+    @property
+    def places(self) -> Places | None:
+        """The row of the parameter for each row of the stack; None: the same."""
+        order = self.arrangement.order
+        if order is None:
+            return None
+        stored = (order >= 0).nonzero()[0]
+        places: Places = stored[order[stored].argsort()]
+        return places
+
+    @property
+    def is_rearranged(self) -> bool:
+        """True if the parameter's rows or columns are in another order than the stack's."""
+        _, order, columns = self.arrangement
+        moved = order is not None or columns is not None
+        return moved or self.halves_swapped or self.transposed
 
     def rows_of(self, total: int) -> tuple[int, ...]:
         """Return the number of rows of each tensor, of ``total`` rows together."""
         count = len(self.names)
-        return (total // count,) * count if self.rows is None or count == 1 else self.rows
+        rows = self.arrangement.rows
+        return (total // count,) * count if rows is None or count == 1 else rows
 
 
 @dataclass(frozen=True)
@@ -40,12 +79,14 @@ class Rename:
     ``theirs``: several names are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
     ``transposed``: matrices are stored with a row for each input (GPT-2).
+    ``biases``: the whole names of biases that are not ``theirs`` and ``.bias``.
     """
 
     ours: str
     theirs: str | tuple[str, ...]
     halves_swapped: bool = False
     transposed: bool = False
+    biases: tuple[str, ...] | None = None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -61,6 +102,8 @@ class Rename:
         parts = match.groupdict()
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
         block = parts.get("block", "")
+        if self.biases is not None and parts["part"] == "bias":
+            return Origin(tuple(other.replace("{block}", block) for other in self.biases))
         names = tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
         return Origin(names, self.halves_swapped, self.transposed and parts["part"] == "weight")
 
@@ -68,18 +111,18 @@ class Rename:
 def origins(
     renames: Iterable[Rename],
     parameters: Iterable[str],
-    rows: Mapping[str, tuple[int, ...]] | None = None,
+    arrangements: Mapping[str, Arrangement] | None = None,
 ) -> dict[str, Origin]:
     """Map each of the engine's parameter names to its checkpoint tensors.
 
-    ``rows``: the rows of stacked tensors that are not equal, by the engine's name.
+    ``arrangements``: of parameters that are not plain stacks of equal parts, by the engine's name.
     """
     mapped: dict[str, Origin] = {}
     renames = tuple(renames)
     for name in parameters:
         found = [origin for rename in renames if (origin := rename.apply(name)) is not None]
         assert len(found) == 1, f"{name} is named by {len(found)} renames, not one"
-        mapped[name] = found[0]._replace(rows=(rows or {}).get(name))
+        mapped[name] = found[0]._replace(arrangement=(arrangements or {}).get(name, PLAIN))
     return mapped
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "FULL",
     "SLIDING",
     "LayerTypes",
+    "PairedRotary",
     "RopeParameters",
     "RopeTheta",
     "RotaryBase",
@@ -66,6 +67,38 @@ class RotaryBase:
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Return the base."""
         return {self.key: fact(spec, "blocks.attention.rotary.base")}
+
+
+@dataclass(frozen=True)
+class PairedRotary:
+    """One rotary embedding for all blocks, of neighbouring features; a key says if it is of values.
+
+    ``base``: it has no key.
+    """
+
+    key: str
+    base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set every block's rotary embedding; raises :class:`ConfigError` for an odd head size."""
+        head_dim = fact(spec, "blocks.attention.head_dim")
+        if head_dim % 2:
+            raise ConfigError(
+                f"heads of {head_dim} features have no pairs to turn; the width of all heads "
+                f"({spec.width}) must be a multiple of twice their number ({spec.num_heads})"
+            )
+        turns_values = config.get(self.key).boolean(False)
+        rotary = RotarySpec(base=self.base, turns_values=turns_values, interleaved=True)
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return whether values are turned."""
+        return {self.key: fact(spec, "blocks.attention.rotary.turns_values")}
 
 
 @dataclass(frozen=True)

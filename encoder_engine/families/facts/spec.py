@@ -113,12 +113,23 @@ class RotarySpec:
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
     ``fraction``: of each head's features that are turned, the first ones.
+    ``turns_values``: values are turned as well, by the positions of their tokens (RoFormer).
+    ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
+    parameters have the first features of all pairs of a head, then the second ones.
     """
 
     base: float
     stretch: float = 1.0
     scaling: RotaryScaling | None = None
     fraction: float = 1.0
+    turns_values: bool = False
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.turns_values or self.interleaved) and self.fraction != 1.0:
+            raise ConfigError(
+                "interleaved=True and turns_values=True need fraction=1.0: all features are turned"
+            )
 
     def width(self, head_dim: int) -> int:
         """Return the number of features of a head that are turned."""
@@ -127,7 +138,7 @@ class RotarySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeBiasSpec:
-    """A relative bias: a learned number per bucket and head, added to the scores of every block.
+    """A relative bias: a learned number per bucket and head, added to the scores.
 
     The buckets are those of :func:`encoder_engine.ops.relative_position_buckets`.
     """
@@ -177,6 +188,8 @@ class AttentionSpec:
     ``num_key_heads``: heads of key and value, shared by as many query heads each (Ainslie et al.
     2023); None: one for each query head.
     ``bias``: in the projections of query, key and value; ``output_bias``: in the output's.
+    ``key_bias``: False: the key's part of the bias is zero, and stays so in training.
+    ``stacked_by_head``: a checkpoint has query, key and value of a head side by side.
     ``query_key_norm``: of query and key before the rotary embedding: of each head by itself with
     ``norm_by_head``, else over all heads together.
     ``scale``: of the scores; None: ``head_dim ** -0.5``.
@@ -184,7 +197,10 @@ class AttentionSpec:
     ``window``: tokens seen on either side; None: all.
     ``alibi_slopes``: by head, subtracted from the scores per token of distance.
     ``global_projections``: global rows have their own query, key and value projections.
+    ``relative_bias``: the block's own; that of an :class:`EncoderSpec` serves all blocks.
     ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
+    ``distance_projections``: distance vectors have their own projections, of the key without a
+    bias, of the query with one (DeBERTa); False: they share those of the tokens.
     ``dropout``: of the attention weights; ``output_dropout``: of the result.
     """
 
@@ -193,6 +209,8 @@ class AttentionSpec:
     num_key_heads: int | None = None
     bias: bool = True
     output_bias: bool = True
+    key_bias: bool = True
+    stacked_by_head: bool = False
     query_key_norm: NormSpec | None = None
     norm_by_head: bool = True
     scale: float | None = None
@@ -201,7 +219,9 @@ class AttentionSpec:
     rotary: RotarySpec | None = None
     alibi_slopes: tuple[float, ...] | None = None
     global_projections: bool = False
+    relative_bias: RelativeBiasSpec | None = None
     disentangled: tuple[Literal["query", "key"], ...] = ()
+    distance_projections: bool = False
     dropout: float = 0.0
     output_dropout: float = 0.0
 
@@ -364,6 +384,10 @@ class EncoderSpec:
                     f"block {index} has {attention.num_heads} heads, block 0 {self.num_heads}: one "
                     "relative_bias cannot serve both"
                 )
+            if self.relative_bias is not None and attention.relative_bias is not None:
+                raise ConfigError(
+                    f"block {index} has a relative_bias of its own beside the encoder's: state one"
+                )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
         """Yield each distinct block with its first index: a million layers may share one."""
@@ -376,6 +400,12 @@ class EncoderSpec:
     def num_heads(self) -> int:
         """Heads of the first block."""
         return self.blocks[0].attention.num_heads
+
+    @property
+    def relative_biases(self) -> frozenset[RelativeBiasSpec]:
+        """The relative biases of the encoder and of its blocks."""
+        own = (block.attention.relative_bias for _, block in self._distinct_blocks())
+        return frozenset(bias for bias in (self.relative_bias, *own) if bias is not None)
 
     @property
     def is_causal(self) -> bool:

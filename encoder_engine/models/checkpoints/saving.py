@@ -10,7 +10,7 @@ from safetensors.torch import save as save_safetensors
 
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
-from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.registry import find_family
@@ -64,8 +64,8 @@ def _tensors_to_save(encoder: Network) -> dict[str, Tensor]:
     family = find_family(encoder.spec.model_type)
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
-    rows = stacked_rows(encoder.spec)
-    for name, origin in origins(family.renames, parameters, rows).items():
+    arranged = arrangements(encoder.spec)
+    for name, origin in origins(family.renames, parameters, arranged).items():
         tensors |= unstack_parameter(origin, parameters[name].detach().cpu())
     return tensors
 

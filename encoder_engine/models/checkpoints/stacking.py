@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, words
+from encoder_engine.families.checkpoints.assembling import raise_of_unstored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,12 +44,25 @@ def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
     if origin.transposed:
         parts = [part.T for part in parts]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return _swap_halves(whole) if origin.halves_swapped else whole
+    whole = _swap_halves(whole) if origin.halves_swapped else whole
+    _, order, columns = origin.arrangement
+    if order is not None:
+        # The row of zeros is at -1.
+        zeros = whole.new_zeros((1, *whole.shape[1:]))
+        whole = torch.cat((whole, zeros))[torch.from_numpy(order)]
+    return whole if columns is None else whole[:, torch.from_numpy(columns)]
 
 
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
     """Split one parameter into a checkpoint's tensors, by name."""
-    whole = _swap_halves(parameter) if origin.halves_swapped else parameter
+    _, order, columns = origin.arrangement
+    whole = parameter
+    if order is not None:
+        if parameter[torch.from_numpy(order < 0)].any():
+            raise_of_unstored(origin)
+        whole = parameter[torch.from_numpy(origin.places)]
+    whole = whole if columns is None else whole[:, torch.from_numpy(np.argsort(columns))]
+    whole = _swap_halves(whole) if origin.halves_swapped else whole
     parts = torch.split(whole, list(origin.rows_of(len(whole))))
     if origin.transposed:
         parts = tuple(part.T for part in parts)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.registry import find_family
 from encoder_engine.models.linear import Linear
@@ -113,7 +113,7 @@ def add_adapters(encoder: Network, adapter: Adapter) -> None:
             module = name.removesuffix(".weight")
             names.add(module.rpartition(".")[2])
             if module.rpartition(".")[2] in adapter.targets:
-                if origin.transposed or origin.halves_swapped:
+                if origin.is_rearranged:
                     raise UnsupportedFeatureError(
                         f"{module} is stored in another order than it is computed in; leave it out "
                         "of the adapters' targets"
@@ -154,7 +154,7 @@ def _origins(encoder: Network) -> dict[str, Origin]:
     """Return the checkpoint's names of each matrix, by the name of its layer."""
     family = find_family(encoder.spec.model_type)
     names = [name for name, p in encoder.named_parameters() if p.dim() == 2]
-    found = origins(family.renames, names, stacked_rows(encoder.spec))
+    found = origins(family.renames, names, arrangements(encoder.spec))
     return {name.removesuffix(".weight"): origin for name, origin in found.items()}
 
 

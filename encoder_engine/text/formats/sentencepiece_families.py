@@ -36,6 +36,8 @@ CLASSES = {
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
     "longt5": "T5Tokenizer",
+    "roformer": "RoFormerTokenizer",
+    "umt5": "T5Tokenizer",
     "xlnet": "XLNetTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }

@@ -400,3 +400,11 @@ def test_a_template_with_the_second_text_first_agrees(minilm_peer: Peer, tmp_pat
     for overflow in (False, True):
         settings = Settings(max_length=8, overflow=overflow)
         assert peer.compare(texts, pairs, settings) is None
+
+
+def test_a_vocabulary_whose_words_need_a_dictionary_is_refused(toy_folder: Path) -> None:
+    (toy_folder / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    with pytest.raises(
+        TokenizerFileError, match=r"vocab\.txt of RoFormerTokenizer is not supported"
+    ):
+        Tokenizer.from_pretrained(toy_folder)
