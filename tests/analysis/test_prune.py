@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -18,13 +18,18 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.packing import pack
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
+from encoder_engine.tasks.task import Windows
+from encoder_engine.tasks.token_classification import TaggedExample, TokenClassificationTask
 from tests.finetuning.tiny import write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
 
+    from encoder_engine.tasks.task import Task
     from tests.analysis.conftest import Run
 
 IDS = [[2, 5, 7, 3], [2, 9, 10, 11, 6, 3], [2, 3]]
@@ -166,9 +171,17 @@ def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path
     rounding = 2 * floor(torch.tensor(largest), torch.float64, terms=16 * 10 * 32, size=largest)
     np.testing.assert_allclose(np.stack(whole), np.stack(single), rtol=0, atol=rounding)
     # By finite differences of each text's loss, where a head's output weights shrink.
+    assert whole[0][1] == pytest.approx(np.mean(slopes(predictor, examples)), rel=1e-5)
+
+
+def slopes(predictor: Predictor, examples: Sequence[Any]) -> list[float]:
+    """Return the absolute slope of each example's loss on the second head of the first block.
+
+    By central differences: rounding of 1e-16 / 1e-6, and a curvature of 1e-12.
+    """
     weight = predictor.model.encoder.blocks[0].get_submodule("attention.output").weight
     assert isinstance(weight, torch.Tensor)
-    step, slopes = 1e-6, []
+    step, found = 1e-6, []
     for example in examples:
         items = predictor.task.encode([example], predictor.tokenizer, predictor.windows)
         losses = []
@@ -176,12 +189,48 @@ def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path
             before = weight.detach().clone()
             with torch.no_grad():
                 weight[:, 16:] *= factor
-                found = predictor.model(predictor.task.collate(items))
-                losses.append(float(next(iter(found.values())).total))
+                values = predictor.model(predictor.task.collate(items))
+                losses.append(float(next(iter(values.values())).total))
                 weight.copy_(before)
-        slopes.append(abs(losses[0] - losses[1]) / (2 * step))
-    # Central differences: rounding of 1e-16 / 1e-6, and a curvature of 1e-12.
-    assert whole[0][1] == pytest.approx(np.mean(slopes), rel=1e-5)
+        found.append(abs(losses[0] - losses[1]) / (2 * step))
+    return found
+
+
+def choices() -> list[ChoiceExample]:
+    """Return questions of two and of three endings."""
+    return [
+        ChoiceExample("a film", ("good plot", "bad", "the very plot"), 1),
+        ChoiceExample("the plot", ("not a film", "good good"), 0),
+    ]
+
+
+def long_sentences() -> list[TaggedExample]:
+    """Return sentences that six tokens cut into windows, and one that they do not."""
+    words = ("the", "good", "film", "not", "a", "bad", "plot", "very", "good")
+    return [
+        TaggedExample(words[:length], tuple("AB"[n % 2] for n in range(length)), 0)
+        for length in (9, 7, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "examples"),
+    [(MultipleChoiceTask(), choices()), (TokenClassificationTask(), long_sentences())],
+    ids=["choices", "windows"],
+)
+def test_importance_is_of_examples_and_not_of_their_sequences(
+    tiny: Path, task: Task[Any, Any], examples: Sequence[Any]
+) -> None:
+    task = task.fit(examples)
+    torch.manual_seed(0)
+    model = task.make_model(ee.Encoder.from_pretrained(tiny, device="cpu"))
+    windows = Windows(max_length=6 if isinstance(task, TokenClassificationTask) else 64)
+    predictor = Predictor(model, task, ee.Tokenizer.from_pretrained(tiny), windows)
+    model.double().eval()
+    items = task.encode(examples, predictor.tokenizer, windows)
+    assert len(items.rows) > len(examples)
+    importance = head_importance(predictor, examples)
+    assert importance[0][1] == pytest.approx(np.mean(slopes(predictor, examples)), rel=1e-5)
 
 
 def test_the_least_important_heads_come_first() -> None:
