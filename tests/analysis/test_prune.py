@@ -106,6 +106,17 @@ def wide_encoder() -> ee.Encoder:
     return ee.Encoder(spec_from_config(config), config=config).eval()
 
 
+def test_heads_that_cannot_be_cut_leave_the_encoder_as_it_was() -> None:
+    encoder = wide_encoder()
+    spec, config = encoder.spec, dict(encoder.config)
+    with torch.no_grad():
+        before = encoder(pack(IDS)).last_hidden_state
+        with pytest.raises(UnsupportedFeatureError, match="block 1, with no head left"):
+            cut_heads(encoder, [(0, 0), *((1, head) for head in range(4))])
+        assert (encoder.spec, encoder.config) == (spec, config)
+        assert torch.equal(encoder(pack(IDS)).last_hidden_state, before)
+
+
 def test_heads_that_are_cut_one_after_the_other_keep_their_numbers(tmp_path: Path) -> None:
     one, other = wide_encoder(), wide_encoder()
     cut_heads(one, [(0, 1), (0, 3), (1, 0)])
