@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 import encoder_engine as ee
 from encoder_engine.analysis.subject import Subject
-from encoder_engine.families.config import spec_from_config
+from tests.analysis.conftest import subject_of
 from tests.text.formats.test_library import make_modernbert, make_roberta
 
 if TYPE_CHECKING:
@@ -22,23 +21,6 @@ SENTENCES = [
     ["<mask>", "the", "<mask>", "."],
     ["world"],
 ]
-
-
-def subject_of(tokenizer: ee.Tokenizer) -> Subject:
-    """Return an encoder of random weights with a tokenizer's vocabulary."""
-    config = {
-        "model_type": "bert",
-        "vocab_size": tokenizer.vocab_size,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "max_position_embeddings": 64,
-        "type_vocab_size": 2,
-    }
-    torch.manual_seed(0)
-    encoder = ee.Encoder(spec_from_config(config), config=config).eval()
-    return Subject(encoder=encoder, tokenizer=tokenizer, max_length=64)
 
 
 # The empty word has no token.
