@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from encoder_engine.errors import OutputError
+
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -55,6 +58,13 @@ def file_version(path: Path) -> list[int]:
         return []
     found = path.stat()
     return [found.st_size, found.st_mtime_ns]
+
+
+def check_new_folder(path: str | os.PathLike[str]) -> None:
+    """Raise :class:`OutputError` unless a folder can be written without replacing a file."""
+    folder = Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder} exists and is not empty; name a new folder")
 
 
 def hub_option(command: Command) -> Command:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.analysis import pruning_curve
 from encoder_engine.analysis.importance import head_importance
 from encoder_engine.analysis.pruning import cut_heads, least_important, zero_heads, zeroed
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
@@ -286,3 +287,30 @@ def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path:
     assert cut_score["scores"][found["score"]] == found["curve"][1]["score"]
     score = run("evaluate", output, data, "--json", "--device", "cpu")
     assert json.loads(score.output)["scores"][found["score"]] == found["curve"][1]["score"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_refuses_before_it_scores(
+    tuned: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreached(*_: object, **__: object) -> None:
+        pytest.fail("the curve was computed")
+
+    monkeypatch.setattr(pruning_curve, "prune_curve", unreached)
+    data, full = tuned / "dev.jsonl", tmp_path / "full"
+    arguments = ("prune", tuned / "run", data, "--device", "cpu")
+    full.mkdir()
+    (full / "config.json").write_text("{}")
+    for taken in (full, tuned / "run" / "model"):
+        before = (taken / "config.json").read_bytes()
+        result = run(*arguments, "--heads", "1", "--output", taken)
+        assert result.code == 1
+        assert "exists and is not empty" in result.errors
+        assert (taken / "config.json").read_bytes() == before
+    result = run(*arguments, "--heads", "99", "--output", tmp_path / "new")
+    assert result.code == 2
+    assert "--heads is 99, and" in result.errors
+    result = run(*arguments, "--heads", "4", "--output", tmp_path / "new")
+    assert result.code == 1
+    assert "or --zeroed, removes them" in result.errors
+    assert not (tmp_path / "new").exists()
