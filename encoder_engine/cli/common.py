@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -93,8 +94,17 @@ def pooling_modes(value: str | None) -> tuple[str, ...] | None:
 
 
 def print_json(value: object) -> None:
-    """Write one line of JSON to standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Write one line of JSON to standard output; a number that is not finite is null."""
+    click.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Replace numbers that JSON cannot hold, at any depth."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:

@@ -314,3 +314,22 @@ def test_the_verb_refuses_before_it_scores(
     assert result.code == 1
     assert "or --zeroed, removes them" in result.errors
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_leaves_a_gap_where_there_is_no_score(
+    tuned: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan, page = float("nan"), tmp_path / "page.html"
+    scores = [90.0, nan, 80.0, 70.0]
+    points = [pruning_curve.CurvePoint(n, score, score) for n, score in enumerate(scores)]
+    monkeypatch.setattr(pruning_curve, "prune_curve", lambda *_, **__: points)
+    arguments = ("prune", tuned / "run", tuned / "dev.jsonl", "--device", "cpu")
+    result = run(*arguments, "--json", "--html", page)
+    assert result.code == 0, result.errors
+    assert "NaN" not in result.output
+    assert [point["score"] for point in json.loads(result.output)["curve"]] == [90, None, 80, 70]
+    (drawing,) = (part for part in page.read_text().split("<svg") if "polyline" in part)
+    assert "nan" not in drawing
+    # Of both lines: a dot, a gap, and a line of two points.
+    assert drawing.count("<circle") == drawing.count("<polyline") == 2

@@ -80,17 +80,11 @@ def probe(model: str, train: str, test: str | None, **options: Any) -> None:
         "test": data.test.shape[1],
         "labels": len(data.labels),
         "most_frequent": data.most_frequent,
-        "layers": [_values(found) for found in layers],
+        "layers": [asdict(found) | {"selectivity": found.selectivity} for found in layers],
         "mix": None if mix is None else asdict(mix),
     }
     parts = _parts(layers, mix)
     write_result(f"Probes of {model}: {options['label']}", summary, parts, values, options)
-
-
-def _values(found: LayerProbe) -> dict[str, Any]:
-    """Return a layer's numbers; without a control task those are null."""
-    values = asdict(found) | {"selectivity": found.selectivity}
-    return {name: None if value != value else value for name, value in values.items()}
 
 
 def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
