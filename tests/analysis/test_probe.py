@@ -35,10 +35,40 @@ def test_targets_of_edge_probing_are_spans(tmp_path: Path) -> None:
     (edge,) = read_edges(path).edges
     assert edge.spans == ((0, 2), (2, 3))
     path.write_text(json.dumps({"text": "the", "targets": [target]}) + "\n")
-    with pytest.raises(RowError, match="outside of the text"):
+    with pytest.raises(RowError, match="the text's words"):
         read_edges(path)
     path.write_text(json.dumps({"text": "the", "targets": []}) + "\n")
     with pytest.raises(InputError, match="has no edge"):
+        read_edges(path)
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        ("ARG0", "targets must be a list of objects"),
+        ({"span1": [0, 1]}, "targets must be a list of objects"),
+        (3, "targets must be a list of objects"),
+        (["ARG0"], r"targets\[0\] must be an object"),
+        ([[0, 1]], r"targets\[0\] must be an object"),
+        ([{"label": "x"}], r"targets\[0\] has no span1"),
+        ([{"span2": [0, 1], "label": "x"}], r"targets\[0\] has no span1"),
+        *(
+            ([{"span1": span, "label": "x"}], r"targets\[0\].span1 must be \[start, end\]")
+            for span in ([3], 3, ["0", "1"], [0.5, 1.5], [True, 2], [1, 1], [0, 4], "01")
+        ),
+        ([{"span1": [0, 1], "span2": [2], "label": "x"}], r"targets\[0\].span2 must be"),
+        *(
+            ([{"span1": [0, 1], "label": label}], r"targets\[0\].label must be a name")
+            for label in (None, {"a": 1}, [], [["x"]], 1.5, True)
+        ),
+    ],
+)
+def test_malformed_targets_are_refused_with_their_row(
+    tmp_path: Path, targets: object, expected: str
+) -> None:
+    path = tmp_path / "edges.jsonl"
+    path.write_text(json.dumps({"text": "the good film", "targets": targets}) + "\n")
+    with pytest.raises(RowError, match=f"line 1: {expected}"):
         read_edges(path)
 
 
