@@ -39,10 +39,14 @@ class Edge(NamedTuple):
 
 
 class EdgeSet(NamedTuple):
-    """Sentences of words, and the edges in them; each has one span, or each has two."""
+    """Sentences of words, and the edges in them; each has one span, or each has two.
+
+    ``label``: the column of the labels.
+    """
 
     sentences: list[list[str]]
     edges: list[Edge]
+    label: str = ""
 
     def word_type(self, edge: Edge) -> str:
         """Return the words of an edge's spans, which the control task labels."""
@@ -74,21 +78,21 @@ def read_edges(
     )
     sentences: list[list[str]] = []
     edges: list[Edge] = []
+    name = "tags" if suffix in CONLL_SUFFIXES else column
     for record in records:
         if num_rows is not None and len(sentences) == num_rows:
             break
         number = len(sentences)
         if record.has("targets"):
-            words = record.text("text").split()
+            name, words = "targets", record.text("text").split()
             edges += [Edge(number, *target) for target in _targets(record, len(words))]
         else:
             words = record.names_of("words")
-            name = "tags" if suffix in CONLL_SUFFIXES else column
             edges += [Edge(number, *edge) for edge in _word_edges(record, name)]
         sentences.append(words)
     if len({len(edge.spans) for edge in edges}) != 1:
         raise InputError(f"{path} has no edge, or edges of one span beside edges of two")
-    return EdgeSet(sentences, edges)
+    return EdgeSet(sentences, edges, name)
 
 
 def _word_edges(record: Record, column: str) -> Iterator[tuple[tuple[Span, ...], str]]:
@@ -136,7 +140,7 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
             f"{len(edges.sentences)} sentences leave no edge to train, or none to test, after the "
             f"first {num_train}"
         )
-    return EdgeSet(edges.sentences, parts[0]), EdgeSet(edges.sentences, parts[1])
+    return edges._replace(edges=parts[0]), edges._replace(edges=parts[1])
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:

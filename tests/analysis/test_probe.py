@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges
-from encoder_engine.analysis.probe_fit import fit_probe
+from encoder_engine.analysis import probing
+from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges, split_edges
+from encoder_engine.analysis.probe_fit import FittedProbe, fit_probe
 from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
 from encoder_engine.errors import InputError, RowError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
+
+    from encoder_engine.analysis.edges import Edge
     from encoder_engine.analysis.subject import Subject
     from tests.analysis.conftest import Run
 
@@ -136,6 +140,64 @@ def test_mixes_weigh_layers_and_an_mlp_has_a_hidden_layer(subject: Subject, conl
     assert 0 <= mix.centre <= 2
     hidden = probe_layers(data, hidden=8, control=False)
     assert [found.accuracy for found in hidden] == [100.0] * 3
+
+
+def test_halves_of_one_file_are_computed_in_one_pass(
+    subject: Subject, conllu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = read_edges(conllu)
+    train, test = split_edges(edges, 30)
+    apart = [edge_states(subject, part) for part in (train, test)]
+    passes: list[EdgeSet] = []
+
+    def counted(subject: Subject, part: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
+        passes.append(part)
+        return edge_states(subject, part)
+
+    monkeypatch.setattr(probing, "edge_states", counted)
+    data = ProbeData.measure(subject, train, test)
+    assert len(passes) == 1
+    means = apart[0][0].mean(1, keepdims=True)
+    for found, labels, (states, kept) in zip(
+        (data.train, data.test), (data.train_labels, data.test_labels), apart, strict=True
+    ):
+        np.testing.assert_array_equal(found.numpy(), states - means)
+        assert [data.labels[n] for n in labels.tolist()] == [edge.label for edge in kept]
+    ProbeData.measure(subject, train, train)
+    assert len(passes) == 3
+
+
+def test_what_a_layer_takes_away_counts_as_nothing(
+    subject: Subject, conllu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = iter([50.0, 70.0, 60.0])
+    monkeypatch.setattr(FittedProbe, "accuracy", lambda *_: next(accuracies))
+    edges = read_edges(conllu, "upos", 4)
+    mix = probe_mixes(ProbeData.measure(subject, edges, edges), steps=1)
+    assert mix.expected_layer == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "line", "label"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "the film", "targets": [{"span1": [0, 1], "label": "%s"}]}',
+            "targets",
+        ),
+        ("a.conll", "the %s\n", "tags"),
+    ],
+)
+def test_the_title_names_the_labels_that_were_read(
+    tiny: Path, run: Run, tmp_path: Path, name: str, line: str, label: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("".join(line % tag + "\n" for tag in ("A", "B") * 4))
+    arguments = ("probe", tiny, path, path, "--no-control", "--steps", "2", "--device", "cpu")
+    result = run(*arguments)
+    assert result.code == 0, result.errors
+    assert result.output.startswith(f"Probes of {tiny}: {label}\n")
 
 
 @pytest.mark.filterwarnings("ignore")
