@@ -126,8 +126,7 @@ def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
                 columns=("l", "accuracy"),
                 rows=[(str(n), f"{value:.1f}") for n, value in enumerate(mix.accuracies)],
                 note=f"Expected layer {expected}, where a loss counts as 0; centre of the weights "
-                f"{mix.centre:.2f}."
-                + ("" if mix.converged else " Unconverged."),
+                f"{mix.centre:.2f}." + ("" if mix.converged else " Unconverged."),
             ),
             Bars(
                 title="Weights of the mix of all layers",
