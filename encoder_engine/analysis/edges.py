@@ -6,12 +6,14 @@ their relation, or a target of edge probing's JSON lines.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.conll import CONLL_SUFFIXES, plain_suffix, read_conll, read_conllu
+from encoder_engine.inputs.spans import read_span
 from encoder_engine.inputs.tables import read_table
 
 if TYPE_CHECKING:
@@ -37,10 +39,14 @@ class Edge(NamedTuple):
 
 
 class EdgeSet(NamedTuple):
-    """Sentences of words, and the edges in them; each has one span, or each has two."""
+    """Sentences of words, and the edges in them; each has one span, or each has two.
+
+    ``label``: the column of the labels.
+    """
 
     sentences: list[list[str]]
     edges: list[Edge]
+    label: str = ""
 
     def word_type(self, edge: Edge) -> str:
         """Return the words of an edge's spans, which the control task labels."""
@@ -59,7 +65,7 @@ def read_edges(
 
     num_rows: sentences to read; None: all.
 
-    Raises :class:`RowError` for a row without the column or with a span outside of its text, and
+    Raises :class:`RowError` for a row without the column or with a malformed target, and
     :class:`InputError` where there is no edge or only some have two spans.
     """
     suffix = plain_suffix(path)
@@ -72,21 +78,21 @@ def read_edges(
     )
     sentences: list[list[str]] = []
     edges: list[Edge] = []
+    name = "tags" if suffix in CONLL_SUFFIXES else column
     for record in records:
         if num_rows is not None and len(sentences) == num_rows:
             break
         number = len(sentences)
         if record.has("targets"):
-            words = record.text("text").split()
+            name, words = "targets", record.text("text").split()
             edges += [Edge(number, *target) for target in _targets(record, len(words))]
         else:
             words = record.names_of("words")
-            name = "tags" if suffix in CONLL_SUFFIXES else column
             edges += [Edge(number, *edge) for edge in _word_edges(record, name)]
         sentences.append(words)
     if len({len(edge.spans) for edge in edges}) != 1:
         raise InputError(f"{path} has no edge, or edges of one span beside edges of two")
-    return EdgeSet(sentences, edges)
+    return EdgeSet(sentences, edges, name)
 
 
 def _word_edges(record: Record, column: str) -> Iterator[tuple[tuple[Span, ...], str]]:
@@ -101,16 +107,29 @@ def _word_edges(record: Record, column: str) -> Iterator[tuple[tuple[Span, ...],
 
 
 def _targets(record: Record, num_words: int) -> Iterator[tuple[tuple[Span, ...], str]]:
-    for target in record.get("targets"):
-        spans = [target[name] for name in ("span1", "span2") if target.get(name) is not None]
+    targets = record.get("targets")
+    if isinstance(targets, str | Mapping) or not hasattr(targets, "__len__"):
+        record.refuse(f"targets must be a list of objects, got {targets!r:.60}")
+    for place, target in enumerate(targets):
+        name = f"targets[{place}]"
+        if not isinstance(target, Mapping):
+            record.refuse(f"{name} must be an object of span1 and label, got {target!r:.60}")
+        spans = [side for side in ("span1", "span2") if target.get(side) is not None]
+        if "span1" not in spans:
+            record.refuse(f"{name} has no span1, got {target!r:.60}")
         label = target.get("label")
         if isinstance(label, list):
             # Labels beyond the first belong to tasks of several, which are not probed.
             label = label[0] if label else None
-        inside = [0 <= start < stop <= num_words for start, stop in spans]
-        if label is None or not spans or not all(inside):
-            record.refuse(f"the target {target!r:.80} has no label, or a span outside of the text")
-        yield tuple((int(start), int(stop)) for start, stop in spans), str(label)
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            record.refuse(f"{name}.label must be a name, or a list of names, got {label!r:.60}")
+        yield (
+            tuple(
+                read_span(record, f"{name}.{side}", target[side], num_words, "words")
+                for side in spans
+            ),
+            str(label),
+        )
 
 
 def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
@@ -121,7 +140,7 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
             f"{len(edges.sentences)} sentences leave no edge to train, or none to test, after the "
             f"first {num_train}"
         )
-    return EdgeSet(edges.sentences, parts[0]), EdgeSet(edges.sentences, parts[1])
+    return edges._replace(edges=parts[0]), edges._replace(edges=parts[1])
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:

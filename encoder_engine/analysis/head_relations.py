@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.analysis.edges import EdgeSet
     from encoder_engine.analysis.subject import Subject, WordBatch
 
-__all__ = ["RelationScore", "score_relations"]
+__all__ = ["RelationScore", "points_over_offset", "score_relations"]
 
 # Matrices of weights exist for so many tokens at once.
 BATCH_TOKENS = 1024
@@ -32,6 +32,7 @@ class RelationScore(NamedTuple):
 
     ``from_dependent``: the head attends from the dependent to its head; False: the other way.
     ``offset``: the head's place less the dependent's, in words.
+    ``accuracies``: of every head, [layer][head], in its better direction.
     """
 
     relation: str
@@ -42,6 +43,7 @@ class RelationScore(NamedTuple):
     accuracy: float
     offset: int
     offset_accuracy: float
+    accuracies: tuple[tuple[float, ...], ...]
 
 
 def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> list[RelationScore]:
@@ -79,7 +81,22 @@ def _score(label: str, right: npt.NDArray[np.int64], offsets: Counter[int]) -> R
         accuracy=100.0 * float(right[layer, head, way]) / number,
         offset=offset,
         offset_accuracy=100.0 * times / number,
+        accuracies=tuple(map(tuple, (100.0 * right.max(2) / number).tolist())),
     )
+
+
+def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int], float]:
+    """Return each head's most points over the best fixed offset, of all relations.
+
+    A head finds a relation where these are at least 10 (Voita et al. 2019).
+    """
+    found: dict[tuple[int, int], float] = {}
+    for score in scores:
+        for layer, heads in enumerate(score.accuracies):
+            for head, accuracy in enumerate(heads):
+                over = accuracy - score.offset_accuracy
+                found[layer, head] = max(over, found.get((layer, head), over))
+    return found
 
 
 def _most_attended(

@@ -102,9 +102,13 @@ def _special(subject: Subject) -> torch.Tensor:
 
 
 def _punctuation(subject: Subject) -> torch.Tensor:
-    """Return bool [V]: the tokens of punctuation alone."""
-    names = (subject.tokenizer.id_to_token(n) for n in range(subject.tokenizer.vocab_size))
-    kinds = ({unicodedata.category(c)[0] for c in name or ""} for name in names)
+    """Return bool [V]: the tokens whose text, without the space before it, is punctuation alone."""
+    tokenizer = subject.tokenizer
+    texts = (
+        "" if tokenizer.id_to_token(n) is None else tokenizer.decode([n], skip_special_tokens=False)
+        for n in range(tokenizer.vocab_size)
+    )
+    kinds = ({unicodedata.category(c)[0] for c in text.strip()} for text in texts)
     return torch.tensor([found == {"P"} for found in kinds])
 
 

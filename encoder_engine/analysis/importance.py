@@ -1,9 +1,10 @@
 """The importance of attention heads for a task (Michel et al. 2019).
 
-How it works: a head's output is multiplied by a gate of 1. The gradient of a text's loss on the
+How it works: a head's output is multiplied by a gate of 1. The gradient of an example's loss on the
 gate is the sum over its tokens of ``output . gradient of the output``; the importance is the mean
-of its absolute value over the texts. The absolute value is taken of each text, so the importance
-does not depend on which texts are computed together.
+of its absolute value over the examples. The absolute value is taken of each example, which may
+have several sequences (the choices of a question, the windows of a long text), so the importance
+does not depend on which examples are computed together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BATCH_TOKENS = 4096
 
 
 class _Gates:
-    """The outputs of every block's heads in a forward pass, and the text of each row."""
+    """The outputs of every block's heads in a forward pass, and the sequence of each row."""
 
     def __init__(self) -> None:
         self.outputs: dict[int, Tensor] = {}
@@ -90,32 +91,38 @@ def head_importance(
         raise InputError("the importance of heads is of a loss; give labelled rows")
     items = task.encode(examples, predictor.tokenizer, predictor.windows)
     sums = [np.zeros(block.attention.num_heads) for block in model.encoder.spec.blocks]
-    num_texts = 0
+    num_examples = 0
     model.eval()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         # Gradients of the outputs alone.
         model.requires_grad_(False)
         for numbers in items.batches(batch_tokens):
-            inputs = task.collate(items.take(numbers)).to(model.encoder.device)
+            part = items.take(numbers)
+            inputs = task.collate(part).to(model.encoder.device)
             with _watched(model.encoder) as gates, torch.enable_grad():
                 losses = model(inputs)
                 total = sum(model.weights.get(n, 1.0) * one.total for n, one in losses.items())
                 assert isinstance(total, torch.Tensor)
                 total.backward()  # type: ignore[no-untyped-call]
-            num_texts += len(inputs.batch)
+            named, places = np.unique(part.examples, return_inverse=True)
+            of_sequence = torch.from_numpy(np.repeat(places, np.diff(part.offsets)))
+            num_examples += len(named)
             for number, output in gates.outputs.items():
-                gradients = _gate_gradients(output, gates.owners[number], sums[number].size)
+                owners = of_sequence.to(output.device)[gates.owners[number]]
+                gradients = _gate_gradients(output, owners, len(named), sums[number].size)
                 sums[number] += gradients.abs().sum(0).cpu().double().numpy()
     finally:
         for parameter in trained:
             parameter.requires_grad_()
-    return [total / num_texts for total in sums]
+    return [total / num_examples for total in sums]
 
 
-def _gate_gradients(output: Tensor, owners: Tensor, num_heads: int) -> Tensor:
-    """Return the gradient of each text's loss on each head's gate, [texts, H]."""
+def _gate_gradients(output: Tensor, owners: Tensor, num_examples: int, num_heads: int) -> Tensor:
+    """Return the gradient of each example's loss on each head's gate, [examples, H].
+
+    owners: int64 [rows]: the example of each row of the output.
+    """
     assert output.grad is not None
     products = (output.detach() * output.grad).view(len(output), num_heads, -1).sum(2)
-    num_texts = int(owners.max()) + 1 if len(owners) else 0
-    return products.new_zeros(num_texts, num_heads).index_add_(0, owners, products)
+    return products.new_zeros(num_examples, num_heads).index_add_(0, owners, products)

@@ -3,7 +3,8 @@
 How it works: features are centred by the training edges' mean. The control task gives each word
 type a random label, drawn from the labels' frequencies: a probe that learns it as well has
 memorised words. Selectivity is the task's accuracy minus the control's. The expected layer (Tenney
-et al. 2019) is the mean layer, weighted by what each one adds to the mix of those below it.
+et al. 2019) is the mean layer, weighted by what each one adds to the mix of those below it. Unlike
+theirs, what a layer takes away counts as 0, so that the mean lies between the layers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from encoder_engine.analysis.probe_fit import fit_probe
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch import Tensor
 
-    from encoder_engine.analysis.edges import EdgeSet
+    from encoder_engine.analysis.edges import Edge, EdgeSet
     from encoder_engine.analysis.subject import Subject
 
 __all__ = ["LayerProbe", "MixProbe", "ProbeData", "probe_layers", "probe_mixes"]
@@ -49,7 +51,8 @@ class MixProbe:
     ``accuracies``: in percent, of each l.
     ``weights``: of the mix of all layers.
     ``centre``: the mean layer by these weights.
-    ``expected_layer``: the mean layer by what each adds; None: no layer adds anything.
+    ``expected_layer``: the mean layer by what each adds, of which less than 0 counts as 0; None: no
+    layer adds anything.
     """
 
     accuracies: tuple[float, ...]
@@ -78,7 +81,7 @@ class ProbeData:
     @classmethod
     def measure(cls, subject: Subject, train: EdgeSet, test: EdgeSet, seed: int = 0) -> ProbeData:
         """Compute all states once. Raises :class:`InputError` for fewer than two labels."""
-        states, edges = zip(*(edge_states(subject, part) for part in (train, test)), strict=True)
+        states, edges = _states(subject, train, test)
         names = tuple(sorted({edge.label for edge in edges[0]}))
         if len(names) < 2:
             raise InputError(f"the training edges have {len(names)} labels; a probe needs two")
@@ -107,6 +110,21 @@ class ProbeData:
         """The share of test edges, in percent, with training's most frequent label."""
         constant = self.train_labels.bincount().argmax()
         return 100.0 * float((self.test_labels == constant).double().mean())
+
+
+def _states(
+    subject: Subject, train: EdgeSet, test: EdgeSet
+) -> tuple[list[npt.NDArray[np.float32]], list[list[Edge]]]:
+    """Return the states and the edges of both; halves of one file are computed in one pass."""
+    tested = {edge.sentence for edge in test.edges}
+    if train.sentences is not test.sentences or any(e.sentence in tested for e in train.edges):
+        found = [edge_states(subject, part) for part in (train, test)]
+        return [states for states, _ in found], [edges for _, edges in found]
+    states, edges = edge_states(subject, train._replace(edges=[*train.edges, *test.edges]))
+    is_test = np.array([edge.sentence in tested for edge in edges], np.bool_)
+    return [states[:, ~is_test], states[:, is_test]], [
+        [edge for edge in edges if (edge.sentence in tested) == side] for side in (False, True)
+    ]
 
 
 def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[Tensor]:
@@ -153,7 +171,6 @@ def probe_mixes(data: ProbeData, *, hidden: int = 0, steps: int = 300) -> MixPro
         probe.accuracy(data.test[: layer + 1], data.test_labels)
         for layer, probe in enumerate(fitted)
     ]
-    # What a layer takes away counts as nothing, so that the mean lies between the layers.
     gains = np.maximum(np.diff(scores), 0.0)
     layers = np.arange(1, len(scores))
     weights = fitted[-1].weights

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Head = tuple[int, int]
 
-__all__ = ["cut_heads", "least_important", "random_heads", "zero_heads", "zeroed"]
+__all__ = ["check_cut", "cut_heads", "least_important", "random_heads", "zero_heads", "zeroed"]
 
 
 def least_important(importance: Sequence[npt.NDArray[np.float64]], number: int) -> list[Head]:
@@ -81,6 +81,21 @@ def zeroed(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
                 weight.copy_(before)
 
 
+def check_cut(encoder: Encoder, heads: Sequence[Head]) -> None:
+    """Raise the errors of :func:`cut_heads` for heads that cannot be cut out; nothing changes."""
+    for number, head in heads:
+        _spec_of(encoder, number, head)
+    for number, gone in _by_block(heads).items():
+        _refuse_cut(encoder, number, gone)
+
+
+def _by_block(heads: Sequence[Head]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for number, head in heads:
+        found.setdefault(number, set()).add(head)
+    return found
+
+
 @torch.no_grad()
 def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Remove heads from the weights of an encoder, in place; its blocks then differ in heads.
@@ -88,16 +103,14 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     Such an encoder computes less. ``save_pretrained`` names the heads in the configuration's
     ``pruned_heads``, which transformers reads before its fifth version; :func:`zero_heads` keeps
     the shape that every version loads. Raises :class:`UnsupportedFeatureError` for attention whose
-    heads share keys, norms or biases, and for a block that would lose all heads.
+    heads share keys, norms or biases, and for a block that would lose all heads; the encoder is
+    then as it was.
     """
-    removed: dict[int, set[int]] = {}
-    for number, head in heads:
-        _spec_of(encoder, number, head)
-        removed.setdefault(number, set()).add(head)
+    check_cut(encoder, heads)
+    removed = _by_block(heads)
     blocks = list(encoder.spec.blocks)
     for number, gone in removed.items():
         spec = blocks[number].attention
-        _refuse_cut(encoder, spec, gone)
         kept = [head for head in range(spec.num_heads) if head not in gone]
         blocks[number] = replace(
             blocks[number], attention=replace(spec, num_heads=len(kept), num_key_heads=None)
@@ -143,7 +156,8 @@ def _cut(module: SelfAttention, spec: AttentionSpec, kept: Sequence[int]) -> Sel
     return new.train(module.training)
 
 
-def _refuse_cut(encoder: Encoder, spec: AttentionSpec, gone: set[int]) -> None:
+def _refuse_cut(encoder: Encoder, number: int, gone: set[int]) -> None:
+    spec = encoder.spec.blocks[number].attention
     shared = {
         "heads that share keys": spec.key_heads != spec.num_heads,
         "norms over all heads": spec.query_key_norm is not None and not spec.norm_by_head,
@@ -157,7 +171,8 @@ def _refuse_cut(encoder: Encoder, spec: AttentionSpec, gone: set[int]) -> None:
         reason = "no head left"
     if reason is not None:
         raise UnsupportedFeatureError(
-            f"heads of a block with {reason} cannot be cut out; zero_heads removes them"
+            f"heads of block {number}, with {reason}, cannot be cut out; zero_heads, or --zeroed, "
+            "removes them"
         )
 
 

@@ -13,6 +13,7 @@ from encoder_engine.errors import InputError
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.metrics.intervals import bootstrap
 from encoder_engine.metrics.ranking import RankingScores, rank_by_score, ranking_scores
+from encoder_engine.vectors.similarity import unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,6 +194,4 @@ def score_candidates(
 
 
 def _unit(vectors: npt.NDArray[np.floating]) -> Floats:
-    wide = np.asarray(vectors, np.float32)
-    norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.where(norms > 0, norms, 1.0), np.float32)
+    return unit_vectors(np.asarray(vectors, np.float32))

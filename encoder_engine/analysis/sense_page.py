@@ -8,6 +8,7 @@ import numpy as np
 
 from encoder_engine.pages.drawings import draw_points
 from encoder_engine.pages.report import Drawing, Table
+from encoder_engine.vectors.similarity import unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,8 +103,7 @@ def neighbour_table(
 
     static: lists the nearest words of a vocabulary as well, which are the same in every context.
     """
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit = vectors / np.where(norms > 0, norms, 1.0)
+    unit = unit_vectors(vectors)
     rows: list[tuple[str, ...]] = []
     for number in range(min(LISTED, len(words))):
         cosines = unit @ unit[number]

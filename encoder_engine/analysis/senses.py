@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.vectors.similarity import unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +125,7 @@ def score_senses(
     """Decide the senses of test words; ``zscore``: compare standardised vectors."""
     if zscore is not None:
         train_vectors, test_vectors = zscore.apply(train_vectors), zscore.apply(test_vectors)
-    train_vectors, test_vectors = _unit(train_vectors), _unit(test_vectors)
+    train_vectors, test_vectors = unit_vectors(train_vectors), unit_vectors(test_vectors)
     by_lemma: dict[str, list[int]] = {}
     for number, word in enumerate(train):
         by_lemma.setdefault(word.lemma, []).append(number)
@@ -163,10 +164,6 @@ def _sense_vectors(words: Sequence[SenseWord], vectors: Vectors) -> tuple[list[s
     for number, word in enumerate(words):
         for sense in word.senses:
             members.setdefault(sense, []).append(number)
-    return list(members), _unit(np.stack([vectors[rows].mean(0) for rows in members.values()]))
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = vectors / np.where(norms > 0, norms, 1.0)
-    return unit
+    return list(members), unit_vectors(
+        np.stack([vectors[rows].mean(0) for rows in members.values()])
+    )

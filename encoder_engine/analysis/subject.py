@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -88,6 +89,22 @@ class Subject:
         order = self.encoder.spec.order
         return len(self.encoder.spec.blocks if order is None else order)
 
+    @cached_property
+    def marks_spaces(self) -> bool:
+        """Whether tokens hold the space before a word, and a word alone does not have it.
+
+        So it is with the byte-level BPE of RoBERTa, ModernBERT and GPT-2 without
+        ``add_prefix_space``: a sentence of words alone reads as a text without spaces.
+        """
+        text = self.tokenizer.encode("a a", add_special_tokens=False).tolist()
+        alone, spaced = (
+            self.tokenizer.encode_batch(
+                [["a", word]], add_special_tokens=False, is_split_into_words=True
+            ).ids.tolist()
+            for word in ("a", " a")
+        )
+        return text == spaced != alone
+
     def word_batches(
         self,
         sentences: Sequence[Sequence[str]],
@@ -97,9 +114,12 @@ class Subject:
     ) -> Iterator[WordBatch]:
         """Yield batches in which every word of the sentences is there once.
 
-        A long sentence is cut into windows that overlap. A word without a token is left out.
+        The model reads the words with a space between them, as in a text. A long sentence is cut
+        into windows that overlap. A word without a token is left out.
         """
         windows = Windows(max_length=self.max_length)
+        if self.marks_spaces:
+            sentences = [_spaced(words) for words in sentences]
         items = encode_words(sentences, self.tokenizer, windows, subwords)
         for numbers in items.batches(batch_tokens):
             part = items.take(numbers)
@@ -134,6 +154,12 @@ class Subject:
         states: tuple[Tensor, ...] | None = output.hidden_states
         assert states is not None
         return states
+
+
+def _spaced(words: Sequence[str]) -> list[str]:
+    """Put a space before each word but the first; empty words stay empty."""
+    first = next((number for number, word in enumerate(words) if word), 0)
+    return [f" {word}" if word and number > first else word for number, word in enumerate(words)]
 
 
 def _means(state_TD: Tensor, batch: WordBatch) -> Tensor:

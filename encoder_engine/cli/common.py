@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from encoder_engine.errors import OutputError
+
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -57,6 +61,13 @@ def file_version(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
+def check_new_folder(path: str | os.PathLike[str]) -> None:
+    """Raise :class:`OutputError` unless a folder can be written without replacing a file."""
+    folder = Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder} exists and is not empty; name a new folder")
+
+
 def hub_option(command: Command) -> Command:
     """Add ``--revision`` and ``--local-files-only``, for models named by a hub id."""
     for option in (
@@ -83,8 +94,17 @@ def pooling_modes(value: str | None) -> tuple[str, ...] | None:
 
 
 def print_json(value: object) -> None:
-    """Write one line of JSON to standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Write one line of JSON to standard output; a number that is not finite is null."""
+    click.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Replace numbers that JSON cannot hold, at any depth."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:

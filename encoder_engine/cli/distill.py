@@ -10,6 +10,7 @@ import click
 
 from encoder_engine.cli.common import (
     binary_size,
+    check_new_folder,
     count,
     debug_option,
     hub_option,
@@ -72,10 +73,8 @@ def distill(model: str, output: Path, **options: Any) -> None:
     The result embeds texts without an encoder; embed, search and StaticEmbedder load it.
     """
     from encoder_engine.embedding import StaticEmbedder
-    from encoder_engine.errors import OutputError
 
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise OutputError(f"{output} exists and is not empty; name a new folder")
+    check_new_folder(output)
     start = time.perf_counter()
     embedder = StaticEmbedder.distill(
         model,

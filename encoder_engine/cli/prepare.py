@@ -178,18 +178,13 @@ def _records(rows: Inputs) -> Iterator[Record]:
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
     """Return the spans of a column; refuse values that are not ranges within the text."""
+    from encoder_engine.inputs.spans import read_span
+
     spans = record.get(column)
-    found = []
-    for place, span in enumerate(spans if hasattr(spans, "__len__") else [spans]):
-        pair = list(span) if hasattr(span, "__len__") and not isinstance(span, str) else []
-        whole = all(hasattr(end, "__index__") and not isinstance(end, bool) for end in pair)
-        if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= length:
-            record.refuse(
-                f"{column}[{place}] must be [start, end] with 0 <= start < end <= {length}, the "
-                f"text's characters; got {span!r:.60}"
-            )
-        found.append((int(pair[0]), int(pair[1])))
-    return tuple(found)
+    return tuple(
+        read_span(record, f"{column}[{place}]", span, length, "characters")
+        for place, span in enumerate(spans if hasattr(spans, "__len__") else [spans])
+    )
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:

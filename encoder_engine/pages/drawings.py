@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import groupby
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,9 +36,10 @@ def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str
 def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form: str) -> str:
     """Return one line a name, over places that ``ticks`` names; ``form``: of numbers at the axis.
 
-    The vertical axis starts at 0, or at the least value where one is negative.
+    The vertical axis starts at 0, or at the least value where one is negative. A value that is not
+    finite leaves a gap; a value between two gaps is a dot.
     """
-    values = [value for line in lines.values() for value in line] + [0.0]
+    values = [value for line in lines.values() for value in line if isfinite(value)] + [0.0]
     places = [0.0, max(1.0, len(ticks) - 1.0)]
     drawn = []
     for quarter in range(5):
@@ -53,13 +56,17 @@ def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form:
         for place, tick in enumerate(ticks)
     ]
     for number, line in enumerate(lines.values()):
-        path = " ".join(
-            f"{_across(place, places):.1f},{_upward(y, values):.1f}" for place, y in enumerate(line)
-        )
-        drawn.append(
-            f'<polyline points="{path}" fill="none" stroke="{COLOURS[number % len(COLOURS)]}" '
-            'stroke-width="2"/>'
-        )
+        colour = COLOURS[number % len(COLOURS)]
+        for there, part in groupby(enumerate(line), lambda point: isfinite(point[1])):
+            points = [(_across(place, places), _upward(y, values)) for place, y in part if there]
+            if len(points) == 1:
+                ((x, y),) = points
+                drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>')
+            elif points:
+                path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+                drawn.append(
+                    f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                )
     return _with_legend(drawn, list(lines))
 
 

@@ -5,7 +5,7 @@ Dimensions: N and M vectors of D features.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -14,16 +14,20 @@ from encoder_engine.errors import InputError, ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
+
 __all__ = [
     "SIMILARITIES",
     "Similarity",
     "check_similarity",
     "pairwise_similarities",
     "similarities",
+    "unit_vectors",
 ]
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
+Floating = TypeVar("Floating", bound="np.floating[Any]")
 Array = np.ndarray[Any, np.dtype[Any]]
 # What directories also call the dot product.
 _OTHER_NAMES: dict[str, Similarity] = {"dot_product": "dot"}
@@ -41,6 +45,12 @@ def check_similarity(name: str | None) -> Similarity:
     raise InputError(f"no similarity {name!r}; there are {', '.join(SIMILARITIES)}")
 
 
+def unit_vectors(vectors_ND: npt.NDArray[Floating]) -> npt.NDArray[Floating]:
+    """Divide each vector by its length, in its own precision; a vector of zeros stays as it is."""
+    lengths = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    return np.asarray(vectors_ND / np.maximum(lengths, np.float32(1e-12)))
+
+
 def similarities(first: object, second: object, name: Similarity = "cosine") -> Array:
     """Compare all vectors of ``first`` with all of ``second``: float32 [N, M].
 
@@ -52,7 +62,7 @@ def similarities(first: object, second: object, name: Similarity = "cosine") -> 
     left_ND, right_MD = _matrices(first, second)
     if name in ("cosine", "dot"):
         if name == "cosine":
-            left_ND, right_MD = _unit(left_ND), _unit(right_MD)
+            left_ND, right_MD = unit_vectors(left_ND), unit_vectors(right_MD)
         return left_ND @ right_MD.T
     distance = _DISTANCES[name]
     found_NM = np.empty((len(left_ND), len(right_MD)), dtype=np.float32)
@@ -73,7 +83,7 @@ def pairwise_similarities(first: object, second: object, name: Similarity = "cos
     if len(left_ND) != len(right_ND):
         raise ShapeError(f"{len(left_ND)} vectors cannot be paired with {len(right_ND)}")
     if name == "cosine":
-        left_ND, right_ND = _unit(left_ND), _unit(right_ND)
+        left_ND, right_ND = unit_vectors(left_ND), unit_vectors(right_ND)
     if name in ("cosine", "dot"):
         return np.asarray(np.einsum("nd,nd->n", left_ND, right_ND))
     return np.asarray(-_DISTANCES[name](left_ND - right_ND))
@@ -117,8 +127,3 @@ def _matrix(value: Any) -> Array:
     if array.ndim != 2:
         raise ShapeError(f"vectors must be [N, D] or [D], got {list(array.shape)}")
     return array
-
-
-def _unit(vectors: Array) -> Array:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(lengths, np.float32(1e-12)))

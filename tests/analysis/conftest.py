@@ -5,15 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+import encoder_engine as ee
 from encoder_engine.analysis.subject import Subject
+from encoder_engine.families.config import spec_from_config
 from tests.cli.conftest import Result, Run, model, run
 from tests.finetuning.tiny import WORDS, write_checkpoint
+from tests.text.formats.test_library import make_roberta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Result", "Run", "model", "run"]
+__all__ = ["Result", "Run", "model", "run", "subject_of"]
+
+
+def subject_of(tokenizer: ee.Tokenizer) -> Subject:
+    """Return an encoder of random weights with a tokenizer's vocabulary."""
+    config = {
+        "model_type": "bert",
+        "vocab_size": tokenizer.vocab_size,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 64,
+        "type_vocab_size": 2,
+    }
+    torch.manual_seed(0)
+    encoder = ee.Encoder(spec_from_config(config), config=config).eval()
+    return Subject(encoder=encoder, tokenizer=tokenizer, max_length=64)
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +47,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def subject(tiny: Path) -> Subject:
     """Load the small encoder."""
     return Subject.from_pretrained(tiny, "cpu")
+
+
+@pytest.fixture(scope="session")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """Make a small encoder whose byte-level tokens hold the space before a word."""
+    texts = ["the film ( good ) , \u201c bad \u201d plot . not"] * 20
+    path = make_roberta(tmp_path_factory.mktemp("byte_level"), corpus=texts)
+    return subject_of(ee.Tokenizer.from_pretrained(path))
 
 
 @pytest.fixture(scope="session")

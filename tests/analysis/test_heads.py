@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,44 +13,91 @@ import pytest
 import torch
 
 from encoder_engine.analysis.edges import EdgeSet, read_edges
-from encoder_engine.analysis.head_relations import score_relations
+from encoder_engine.analysis.head_relations import (
+    RelationScore,
+    points_over_offset,
+    score_relations,
+)
 from encoder_engine.analysis.heads import kinds_of, measure_heads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from encoder_engine.analysis.subject import Subject
     from tests.analysis.conftest import Run
 
 SENTENCES = [["the", "good", "film"], ["a", "bad", "plot", "the", "plot"], ["not"]]
-# A score sums the products of a head's 16 places, and a mean the shares of up to 7 tokens; both
+MARKS = "(),.\u201c\u201d"
+MARKED = [
+    ["the", "film", "(", "good", ")", "."],
+    ["not", ",", "\u201c", "bad", "plot", "\u201d", "the", "film"],
+]
+# A score sums the products of a head's 16 places, and a mean the shares of up to 16 tokens; both
 # sides round each of them.
-ROUNDING = 2 * (16 + 7) * float(np.finfo(np.float32).eps)
+ROUNDING = 2 * (16 + 16) * float(np.finfo(np.float32).eps)
 
 
-def test_a_heads_means_are_those_of_its_weights(subject: Subject) -> None:
-    encoding = subject.tokenizer.encode_batch(SENTENCES, is_split_into_words=True)
+def row_values(
+    row: npt.NDArray[np.float64], query: int, ids: list[int], marks: set[int], counts: Counter[int]
+) -> dict[str, float]:
+    """Return what a head's means are taken of, of one query; special tokens are at both ends."""
+    last = len(row) - 1
+    best = int(row.argmax())
+    least = min(counts[token] for token in ids[1:last])
+    return {
+        "maximum": row.max(),
+        "entropy": -sum(share * np.log(share) for share in row),
+        "evenness": -100 * sum(share * np.log(share) for share in row) / np.log(len(row)),
+        "distance": sum(share * abs(key - query) for key, share in enumerate(row)),
+        "previous": 100 * row[query - 1],
+        "itself": 100 * row[query],
+        "following": 100 * row[query + 1],
+        "first": 100 * row[0],
+        "special": 100 * (row[0] + row[last]),
+        "punctuation": 100 * sum(share for n, share in zip(ids, row, strict=True) if n in marks),
+        "rare": 100.0 * (0 < best < last and counts[ids[best]] == least),
+    }
+
+
+@pytest.mark.parametrize(("name", "sentences"), [("subject", SENTENCES), ("byte_level", MARKED)])
+def test_a_heads_means_are_those_of_its_weights(
+    request: pytest.FixtureRequest, name: str, sentences: list[list[str]]
+) -> None:
+    subject: Subject = request.getfixturevalue(name)
+    texts = [" ".join(words) for words in sentences]
+    encoding = subject.tokenizer.encode_batch(texts, return_offsets=True)
     batch = encoding.to_packed("cpu")
     with torch.no_grad():
         output = subject.encoder(batch, output_attentions=True)
-    # [CLS] first, [SEP] last: the queries are all others.
-    for summary in measure_heads(subject, SENTENCES):
-        rows = [
-            output.attentions[summary.layer][n, summary.head, 1 : length - 1, :length].double()
-            for n, length in enumerate(batch.sequences.lengths.tolist())
-        ]
-        entropy = torch.cat([torch.special.entr(row).sum(1) for row in rows]).mean()
-        first = 100 * torch.cat([row[:, 0] for row in rows]).mean()
-        special = 100 * torch.cat([row[:, 0] + row[:, -1] for row in rows]).mean()
-        assert summary.entropy == pytest.approx(float(entropy), rel=ROUNDING)
-        assert summary.first == pytest.approx(float(first), rel=ROUNDING)
-        assert summary.special == pytest.approx(float(special), rel=ROUNDING)
-        assert summary.punctuation == 0.0
-        best = [(row.argmax(1) - torch.arange(1, len(row) + 1)).tolist() for row in rows]
-        offsets = np.concatenate(best).tolist()
-        assert summary.offset_share == pytest.approx(
-            100 * max(offsets.count(n) for n in offsets) / len(offsets)
-        )
+    rows = [encoding.ids[start:stop].tolist() for start, stop in pairwise(encoding.cu_seqlens)]
+    counts = Counter(token for row in rows for token in row)
+    spans = [encoding.offsets[start:stop].tolist() for start, stop in pairwise(encoding.cu_seqlens)]
+    marks = {
+        token
+        for text, row, places in zip(texts, rows, spans, strict=True)
+        for token, (start, stop) in zip(row, places, strict=True)
+        if text[start:stop].strip() and not text[start:stop].strip().strip(MARKS)
+    }
+    # Of the brackets, quotation marks, comma and point that are words each.
+    assert len(marks) == len({word for words in sentences for word in words} & set(MARKS))
+    for summary in measure_heads(subject, sentences):
+        found: list[dict[str, float]] = []
+        offsets: list[int] = []
+        for number, ids in enumerate(rows):
+            weights = output.attentions[summary.layer][number, summary.head, : len(ids), : len(ids)]
+            # The first and the last token are special, and no queries.
+            for query in range(1, len(ids) - 1):
+                row = weights[query].double().numpy()
+                found.append(row_values(row, query, ids, marks, counts))
+                offsets.append(int(row.argmax()) - query)
+        for field in found[0]:
+            mean = float(np.mean([values[field] for values in found]))
+            assert getattr(summary, field) == pytest.approx(mean, rel=ROUNDING), field
+        most = Counter(offsets).most_common(1)[0][1]
+        assert summary.offset_share == pytest.approx(100 * most / len(offsets))
+        assert offsets.count(summary.offset) == most
 
 
 def test_the_means_do_not_depend_on_the_batches(subject: Subject) -> None:
@@ -58,11 +108,25 @@ def test_the_means_do_not_depend_on_the_batches(subject: Subject) -> None:
         assert one.entropy == pytest.approx(other.entropy, rel=ROUNDING)
 
 
-def test_kinds_follow_their_thresholds(subject: Subject) -> None:
-    one = measure_heads(subject, SENTENCES)[0]
-    assert kinds_of(one)[:1] == (("broad",) if one.evenness >= 90 else ())
-    assert "syntactic" in kinds_of(one, 10.0)
-    assert "syntactic" not in kinds_of(one, 9.9)
+@pytest.mark.parametrize(
+    ("kind", "field", "least"),
+    [
+        ("positional", "offset_share", 90.0),
+        ("special", "special", 50.0),
+        ("rare", "rare", 50.0),
+        ("broad", "evenness", 90.0),
+    ],
+)
+def test_kinds_follow_their_thresholds(
+    subject: Subject, kind: str, field: str, least: float
+) -> None:
+    none = {"offset_share": 0.0, "special": 0.0, "rare": 0.0, "evenness": 0.0}
+    one = replace(measure_heads(subject, SENTENCES)[0], **none)
+    assert kinds_of(one) == ()
+    assert kinds_of(replace(one, **{field: least})) == (kind,)
+    assert kinds_of(replace(one, **{field: np.nextafter(least, 0.0)})) == ()
+    assert kinds_of(one, 10.0) == ("syntactic",)
+    assert kinds_of(one, np.nextafter(10.0, 0.0)) == ()
 
 
 def test_relations_are_scored_beside_the_best_offset(subject: Subject, conllu: Path) -> None:
@@ -83,7 +147,18 @@ def test_relations_are_scored_beside_the_best_offset(subject: Subject, conllu: P
         weights[:, :, head].argmax(2) == dependent
     )
     (score,) = score_relations(subject, EdgeSet(edges.sentences[:1], [edge]), least=1)
-    assert score.accuracy == (100.0 if right.any() else 0.0)
+    assert score.accuracies == tuple(map(tuple, (100.0 * right.double()).tolist()))
+    assert score.accuracy == np.max(score.accuracies)
+    assert score.accuracies[score.layer][score.head] == score.accuracy
+
+
+def test_every_head_ten_points_over_the_offset_is_syntactic() -> None:
+    def score(*accuracies: tuple[float, ...]) -> RelationScore:
+        return RelationScore("det", 50, 0, 0, True, 90.0, -1, 60.0, accuracies)
+
+    points = points_over_offset([score((90.0, 71.0), (69.0, 0.0)), score((50.0, 50.0), (80.0, 1))])
+    assert points == {(0, 0): 30.0, (0, 1): 11.0, (1, 0): 20.0, (1, 1): -59.0}
+    assert points_over_offset([]) == {}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -98,5 +173,10 @@ def test_the_verb_lists_every_head(tiny: Path, conllu: Path, run: Run, tmp_path:
         (1, 0),
         (1, 1),
     ]
-    assert found["relations"]
+    for score in found["relations"]:
+        assert [len(heads) for heads in score["accuracies"]] == [2, 2]
+    assert {score["relation"] for score in found["relations"]} == {"det", "dep"}
     assert page.read_text().count("<svg") == 3
+    few = run("heads", tiny, conllu, "--device", "cpu", "--least", "1000")
+    assert "0 relations have at least 1000 pairs" in few.output
+    assert "lower --least" in few.output

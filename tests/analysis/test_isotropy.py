@@ -67,5 +67,6 @@ def test_the_verb_prints_every_layer(tiny: Path, conllu: Path, run: Run, tmp_pat
     result = run(*arguments, "--json", "--standardise", tmp_path / "z")
     assert result.code == 0, result.errors
     assert [layer["layer"] for layer in json.loads(result.output)["layers"]] == [0, 1, 2]
+    assert run(*arguments, "--overwrite", "--standardise", tmp_path / "z").code == 1
     assert (tmp_path / "page.html").read_text().count("<svg") == 1
     assert ee.Embedder.from_pretrained(tmp_path / "z").encode(["film"]).shape == (1, 32)

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges
-from encoder_engine.analysis.probe_fit import fit_probe
+from encoder_engine.analysis import probing
+from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges, split_edges
+from encoder_engine.analysis.probe_fit import FittedProbe, fit_probe
 from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
 from encoder_engine.errors import InputError, RowError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
+
+    from encoder_engine.analysis.edges import Edge
     from encoder_engine.analysis.subject import Subject
     from tests.analysis.conftest import Run
 
@@ -35,10 +39,40 @@ def test_targets_of_edge_probing_are_spans(tmp_path: Path) -> None:
     (edge,) = read_edges(path).edges
     assert edge.spans == ((0, 2), (2, 3))
     path.write_text(json.dumps({"text": "the", "targets": [target]}) + "\n")
-    with pytest.raises(RowError, match="outside of the text"):
+    with pytest.raises(RowError, match="the text's words"):
         read_edges(path)
     path.write_text(json.dumps({"text": "the", "targets": []}) + "\n")
     with pytest.raises(InputError, match="has no edge"):
+        read_edges(path)
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        ("ARG0", "targets must be a list of objects"),
+        ({"span1": [0, 1]}, "targets must be a list of objects"),
+        (3, "targets must be a list of objects"),
+        (["ARG0"], r"targets\[0\] must be an object"),
+        ([[0, 1]], r"targets\[0\] must be an object"),
+        ([{"label": "x"}], r"targets\[0\] has no span1"),
+        ([{"span2": [0, 1], "label": "x"}], r"targets\[0\] has no span1"),
+        *(
+            ([{"span1": span, "label": "x"}], r"targets\[0\].span1 must be \[start, end\]")
+            for span in ([3], 3, ["0", "1"], [0.5, 1.5], [True, 2], [1, 1], [0, 4], "01")
+        ),
+        ([{"span1": [0, 1], "span2": [2], "label": "x"}], r"targets\[0\].span2 must be"),
+        *(
+            ([{"span1": [0, 1], "label": label}], r"targets\[0\].label must be a name")
+            for label in (None, {"a": 1}, [], [["x"]], 1.5, True)
+        ),
+    ],
+)
+def test_malformed_targets_are_refused_with_their_row(
+    tmp_path: Path, targets: object, expected: str
+) -> None:
+    path = tmp_path / "edges.jsonl"
+    path.write_text(json.dumps({"text": "the good film", "targets": targets}) + "\n")
+    with pytest.raises(RowError, match=f"line 1: {expected}"):
         read_edges(path)
 
 
@@ -106,6 +140,64 @@ def test_mixes_weigh_layers_and_an_mlp_has_a_hidden_layer(subject: Subject, conl
     assert 0 <= mix.centre <= 2
     hidden = probe_layers(data, hidden=8, control=False)
     assert [found.accuracy for found in hidden] == [100.0] * 3
+
+
+def test_halves_of_one_file_are_computed_in_one_pass(
+    subject: Subject, conllu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = read_edges(conllu)
+    train, test = split_edges(edges, 30)
+    apart = [edge_states(subject, part) for part in (train, test)]
+    passes: list[EdgeSet] = []
+
+    def counted(subject: Subject, part: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
+        passes.append(part)
+        return edge_states(subject, part)
+
+    monkeypatch.setattr(probing, "edge_states", counted)
+    data = ProbeData.measure(subject, train, test)
+    assert len(passes) == 1
+    means = apart[0][0].mean(1, keepdims=True)
+    for found, labels, (states, kept) in zip(
+        (data.train, data.test), (data.train_labels, data.test_labels), apart, strict=True
+    ):
+        np.testing.assert_array_equal(found.numpy(), states - means)
+        assert [data.labels[n] for n in labels.tolist()] == [edge.label for edge in kept]
+    ProbeData.measure(subject, train, train)
+    assert len(passes) == 3
+
+
+def test_what_a_layer_takes_away_counts_as_nothing(
+    subject: Subject, conllu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = iter([50.0, 70.0, 60.0])
+    monkeypatch.setattr(FittedProbe, "accuracy", lambda *_: next(accuracies))
+    edges = read_edges(conllu, "upos", 4)
+    mix = probe_mixes(ProbeData.measure(subject, edges, edges), steps=1)
+    assert mix.expected_layer == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "line", "label"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "the film", "targets": [{"span1": [0, 1], "label": "%s"}]}',
+            "targets",
+        ),
+        ("a.conll", "the %s\n", "tags"),
+    ],
+)
+def test_the_title_names_the_labels_that_were_read(
+    tiny: Path, run: Run, tmp_path: Path, name: str, line: str, label: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("".join(line % tag + "\n" for tag in ("A", "B") * 4))
+    arguments = ("probe", tiny, path, path, "--no-control", "--steps", "2", "--device", "cpu")
+    result = run(*arguments)
+    assert result.code == 0, result.errors
+    assert result.output.startswith(f"Probes of {tiny}: {label}\n")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.analysis import pruning_curve
 from encoder_engine.analysis.importance import head_importance
 from encoder_engine.analysis.pruning import cut_heads, least_important, zero_heads, zeroed
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
@@ -18,13 +19,18 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.packing import pack
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
+from encoder_engine.tasks.task import Windows
+from encoder_engine.tasks.token_classification import TaggedExample, TokenClassificationTask
 from tests.finetuning.tiny import write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
 
+    from encoder_engine.tasks.task import Task
     from tests.analysis.conftest import Run
 
 IDS = [[2, 5, 7, 3], [2, 9, 10, 11, 6, 3], [2, 3]]
@@ -101,6 +107,17 @@ def wide_encoder() -> ee.Encoder:
     return ee.Encoder(spec_from_config(config), config=config).eval()
 
 
+def test_heads_that_cannot_be_cut_leave_the_encoder_as_it_was() -> None:
+    encoder = wide_encoder()
+    spec, config = encoder.spec, dict(encoder.config)
+    with torch.no_grad():
+        before = encoder(pack(IDS)).last_hidden_state
+        with pytest.raises(UnsupportedFeatureError, match="block 1, with no head left"):
+            cut_heads(encoder, [(0, 0), *((1, head) for head in range(4))])
+        assert (encoder.spec, encoder.config) == (spec, config)
+        assert torch.equal(encoder(pack(IDS)).last_hidden_state, before)
+
+
 def test_heads_that_are_cut_one_after_the_other_keep_their_numbers(tmp_path: Path) -> None:
     one, other = wide_encoder(), wide_encoder()
     cut_heads(one, [(0, 1), (0, 3), (1, 0)])
@@ -166,9 +183,17 @@ def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path
     rounding = 2 * floor(torch.tensor(largest), torch.float64, terms=16 * 10 * 32, size=largest)
     np.testing.assert_allclose(np.stack(whole), np.stack(single), rtol=0, atol=rounding)
     # By finite differences of each text's loss, where a head's output weights shrink.
+    assert whole[0][1] == pytest.approx(np.mean(slopes(predictor, examples)), rel=1e-5)
+
+
+def slopes(predictor: Predictor, examples: Sequence[Any]) -> list[float]:
+    """Return the absolute slope of each example's loss on the second head of the first block.
+
+    By central differences: rounding of 1e-16 / 1e-6, and a curvature of 1e-12.
+    """
     weight = predictor.model.encoder.blocks[0].get_submodule("attention.output").weight
     assert isinstance(weight, torch.Tensor)
-    step, slopes = 1e-6, []
+    step, found = 1e-6, []
     for example in examples:
         items = predictor.task.encode([example], predictor.tokenizer, predictor.windows)
         losses = []
@@ -176,12 +201,48 @@ def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path
             before = weight.detach().clone()
             with torch.no_grad():
                 weight[:, 16:] *= factor
-                found = predictor.model(predictor.task.collate(items))
-                losses.append(float(next(iter(found.values())).total))
+                values = predictor.model(predictor.task.collate(items))
+                losses.append(float(next(iter(values.values())).total))
                 weight.copy_(before)
-        slopes.append(abs(losses[0] - losses[1]) / (2 * step))
-    # Central differences: rounding of 1e-16 / 1e-6, and a curvature of 1e-12.
-    assert whole[0][1] == pytest.approx(np.mean(slopes), rel=1e-5)
+        found.append(abs(losses[0] - losses[1]) / (2 * step))
+    return found
+
+
+def choices() -> list[ChoiceExample]:
+    """Return questions of two and of three endings."""
+    return [
+        ChoiceExample("a film", ("good plot", "bad", "the very plot"), 1),
+        ChoiceExample("the plot", ("not a film", "good good"), 0),
+    ]
+
+
+def long_sentences() -> list[TaggedExample]:
+    """Return sentences that six tokens cut into windows, and one that they do not."""
+    words = ("the", "good", "film", "not", "a", "bad", "plot", "very", "good")
+    return [
+        TaggedExample(words[:length], tuple("AB"[n % 2] for n in range(length)), 0)
+        for length in (9, 7, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "examples"),
+    [(MultipleChoiceTask(), choices()), (TokenClassificationTask(), long_sentences())],
+    ids=["choices", "windows"],
+)
+def test_importance_is_of_examples_and_not_of_their_sequences(
+    tiny: Path, task: Task[Any, Any], examples: Sequence[Any]
+) -> None:
+    task = task.fit(examples)
+    torch.manual_seed(0)
+    model = task.make_model(ee.Encoder.from_pretrained(tiny, device="cpu"))
+    windows = Windows(max_length=6 if isinstance(task, TokenClassificationTask) else 64)
+    predictor = Predictor(model, task, ee.Tokenizer.from_pretrained(tiny), windows)
+    model.double().eval()
+    items = task.encode(examples, predictor.tokenizer, windows)
+    assert len(items.rows) > len(examples)
+    importance = head_importance(predictor, examples)
+    assert importance[0][1] == pytest.approx(np.mean(slopes(predictor, examples)), rel=1e-5)
 
 
 def test_the_least_important_heads_come_first() -> None:
@@ -226,3 +287,49 @@ def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path:
     assert cut_score["scores"][found["score"]] == found["curve"][1]["score"]
     score = run("evaluate", output, data, "--json", "--device", "cpu")
     assert json.loads(score.output)["scores"][found["score"]] == found["curve"][1]["score"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_refuses_before_it_scores(
+    tuned: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreached(*_: object, **__: object) -> None:
+        pytest.fail("the curve was computed")
+
+    monkeypatch.setattr(pruning_curve, "prune_curve", unreached)
+    data, full = tuned / "dev.jsonl", tmp_path / "full"
+    arguments = ("prune", tuned / "run", data, "--device", "cpu")
+    full.mkdir()
+    (full / "config.json").write_text("{}")
+    for taken in (full, tuned / "run" / "model"):
+        before = (taken / "config.json").read_bytes()
+        result = run(*arguments, "--heads", "1", "--output", taken)
+        assert result.code == 1
+        assert "exists and is not empty" in result.errors
+        assert (taken / "config.json").read_bytes() == before
+    result = run(*arguments, "--heads", "99", "--output", tmp_path / "new")
+    assert result.code == 2
+    assert "--heads is 99, and" in result.errors
+    result = run(*arguments, "--heads", "4", "--output", tmp_path / "new")
+    assert result.code == 1
+    assert "or --zeroed, removes them" in result.errors
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_verb_leaves_a_gap_where_there_is_no_score(
+    tuned: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan, page = float("nan"), tmp_path / "page.html"
+    scores = [90.0, nan, 80.0, 70.0]
+    points = [pruning_curve.CurvePoint(n, score, score) for n, score in enumerate(scores)]
+    monkeypatch.setattr(pruning_curve, "prune_curve", lambda *_, **__: points)
+    arguments = ("prune", tuned / "run", tuned / "dev.jsonl", "--device", "cpu")
+    result = run(*arguments, "--json", "--html", page)
+    assert result.code == 0, result.errors
+    assert "NaN" not in result.output
+    assert [point["score"] for point in json.loads(result.output)["curve"]] == [90, None, 80, 70]
+    (drawing,) = (part for part in page.read_text().split("<svg") if "polyline" in part)
+    assert "nan" not in drawing
+    # Of both lines: a dot, a gap, and a line of two points.
+    assert drawing.count("<circle") == drawing.count("<polyline") == 2

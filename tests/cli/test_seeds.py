@@ -13,6 +13,7 @@ import pytest
 
 from encoder_engine.cli import main
 from encoder_engine.models import MaskedLM
+from tests.analysis.test_senses import lexical
 from tests.embedding.directory.test_late_interaction import pylate
 from tests.embedding.test_families import VOCAB_SIZE, save_tokenizer
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
@@ -114,6 +115,8 @@ def write_labelled(folder: Path) -> None:
             for word in ("text", "row")
         ],
     )
+    for name in ("hard", "line", "serve"):
+        lexical(folder / f"{name}.xml")
     trees = []
     for row in words * 2:
         for place, word in enumerate(row, start=1):

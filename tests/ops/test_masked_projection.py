@@ -25,6 +25,7 @@ from tests.ops.cases import (
 )
 from tests.ops.compare import compare
 from tests.ops.masked_cases import MaskedCase, draw_case, hold_to_budget, ours
+from tests.ops.memory import peak_bytes
 from tests.selection import unless
 
 OPERATION = "masked_cross_entropy"
@@ -332,27 +333,18 @@ def test_only_the_gradients_asked_for_are_computed(by: str) -> None:
             assert [name for name, x in given.items() if x.grad is not None] == [wanted]
 
 
-def peak_bytes(case: MaskedCase, mode: ops.ProjectionMode) -> int:
+def case_bytes(case: MaskedCase, mode: ops.ProjectionMode) -> int:
     """Most bytes held at once in forward and backward, beyond inputs and their gradients."""
     given = {name: x.requires_grad_() for name, x in case.inputs().items()}
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profiler:
-        torch.autograd.backward(ours(case, "aten", mode, **given))
-    results = profiler.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in results if e.name() == "[memory]")
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
+    peak = peak_bytes(lambda: torch.autograd.backward(ours(case, "aten", mode, **given)))
     return peak - sum(x.numel() * x.element_size() for x in given.values())
 
 
 def test_tiled_memory_does_not_grow_with_the_vocabulary() -> None:
     sizes = (30_000, 300_000)
     case = MaskedCase(num_tokens=64, num_rows=48, width=32, vocab_size=sizes[0])
-    tiled = [peak_bytes(replace(case, vocab_size=size), "tiled") for size in sizes]
-    stored = [peak_bytes(replace(case, vocab_size=size), "stored") for size in sizes]
+    tiled = [case_bytes(replace(case, vocab_size=size), "tiled") for size in sizes]
+    stored = [case_bytes(replace(case, vocab_size=size), "stored") for size in sizes]
     assert 0 < tiled[1] <= tiled[0] + 4096, tiled
     assert stored[1] >= 48 * sizes[1] * 4 > tiled[1], (stored, tiled)
 

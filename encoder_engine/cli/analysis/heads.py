@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sentences read of the corpus.",
 )
+@click.option(
+    "--least",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Pairs that a relation has at least; others are not scored.",
+)
 @analysis_options
 @debug_option
 def heads(model: str, corpus: str, **options: Any) -> None:
@@ -38,19 +45,17 @@ def heads(model: str, corpus: str, **options: Any) -> None:
     subject = load_subject(model, options)
     from encoder_engine.analysis.corpus import read_sentences
     from encoder_engine.analysis.edges import read_edges
-    from encoder_engine.analysis.head_relations import score_relations
+    from encoder_engine.analysis.head_relations import points_over_offset, score_relations
     from encoder_engine.analysis.heads import kinds_of, measure_heads
     from encoder_engine.inputs.conll import plain_suffix
 
     found = measure_heads(subject, read_sentences(corpus, options["rows"]))
     relations: list[RelationScore] = []
-    if plain_suffix(corpus) == ".conllu":
-        relations = score_relations(subject, read_edges(corpus, "deprel", options["rows"]))
-    points: dict[tuple[int, int], float] = {}
-    for score in relations:
-        place = score.layer, score.head
-        over = score.accuracy - score.offset_accuracy
-        points[place] = max(over, points.get(place, over))
+    with_relations, least = plain_suffix(corpus) == ".conllu", options["least"]
+    if with_relations:
+        edges = read_edges(corpus, "deprel", options["rows"])
+        relations = score_relations(subject, edges, least=least)
+    points = points_over_offset(relations)
     kinds = [kinds_of(one, points.get((one.layer, one.head))) for one in found]
     values = {
         "model": model,
@@ -63,6 +68,10 @@ def heads(model: str, corpus: str, **options: Any) -> None:
         "token. Broad: 90% of the entropy of even weights. Syntactic: 10 points over the best "
         "fixed offset for a relation. Layers and heads count from 0."
     )
+    if with_relations:
+        summary += f" {len(relations)} relations have at least {least} pairs and are scored."
+    if with_relations and not relations:
+        summary += " No head can be syntactic; lower --least."
     parts = _parts(found, kinds, relations)
     write_result(f"Attention heads of {model}", summary, parts, values, options)
 

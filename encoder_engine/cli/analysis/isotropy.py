@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
-from encoder_engine.cli.common import debug_option
+from encoder_engine.cli.common import check_new_folder, debug_option
 
 if TYPE_CHECKING:
     from encoder_engine.pages.report import Part
@@ -36,6 +36,8 @@ def isotropy(model: str, corpus: str, **options: Any) -> None:
 
     CORPUS: .conllu, .conll, or a table with a column text.
     """
+    if options["standardise"]:
+        check_new_folder(options["standardise"])
     subject = load_subject(model, options)
     from encoder_engine.analysis.corpus import read_sentences
     from encoder_engine.analysis.isotropy import measure_isotropy, standardise_embedder

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     "--label",
     default="upos",
     show_default=True,
-    help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head.",
+    help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head. Tags of .conll and "
+    "targets of .jsonl have no other.",
 )
 @click.option("--train-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
 @click.option("--test-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
@@ -76,21 +77,16 @@ def probe(model: str, train: str, test: str | None, **options: Any) -> None:
         summary += f" Unconverged after {options['steps']} steps: layers {', '.join(stopped)}."
     values = {
         "model": model,
+        "label": sets[0].label,
         "train": data.train.shape[1],
         "test": data.test.shape[1],
         "labels": len(data.labels),
         "most_frequent": data.most_frequent,
-        "layers": [_values(found) for found in layers],
+        "layers": [asdict(found) | {"selectivity": found.selectivity} for found in layers],
         "mix": None if mix is None else asdict(mix),
     }
     parts = _parts(layers, mix)
-    write_result(f"Probes of {model}: {options['label']}", summary, parts, values, options)
-
-
-def _values(found: LayerProbe) -> dict[str, Any]:
-    """Return a layer's numbers; without a control task those are null."""
-    values = asdict(found) | {"selectivity": found.selectivity}
-    return {name: None if value != value else value for name, value in values.items()}
+    write_result(f"Probes of {model}: {sets[0].label}", summary, parts, values, options)
 
 
 def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
@@ -129,8 +125,8 @@ def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
                 title="Mixes of layers 0 to l",
                 columns=("l", "accuracy"),
                 rows=[(str(n), f"{value:.1f}") for n, value in enumerate(mix.accuracies)],
-                note=f"Expected layer {expected}; centre of the weights {mix.centre:.2f}."
-                + ("" if mix.converged else " Unconverged."),
+                note=f"Expected layer {expected}, where a loss counts as 0; centre of the weights "
+                f"{mix.centre:.2f}." + ("" if mix.converged else " Unconverged."),
             ),
             Bars(
                 title="Weights of the mix of all layers",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.analysis.common import analysis_options, check_page, write_result
-from encoder_engine.cli.common import debug_option
+from encoder_engine.cli.common import check_new_folder, debug_option
 
 if TYPE_CHECKING:
     from encoder_engine.pages.report import Part
@@ -20,7 +20,7 @@ CURVE_POINTS = 12
 @click.argument("run", metavar="RUN")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--heads", type=click.IntRange(min=1), help="Heads that the written model loses.")
-@click.option("--output", "-o", metavar="DIR", help="Write the model without them.")
+@click.option("--output", "-o", metavar="DIR", help="Write the model without them; a new folder.")
 @click.option(
     "--zeroed", is_flag=True, help="Keep the shape, with weights of 0: transformers 5 loads it."
 )
@@ -37,21 +37,28 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     check_page(options)
     if bool(options["heads"]) != bool(options["output"]):
         raise click.UsageError("--heads and --output belong together")
+    if options["output"]:
+        check_new_folder(options["output"])
     from encoder_engine.dependencies import require_torch
 
     require_torch("pruning a model")
     from encoder_engine.analysis.importance import head_importance
-    from encoder_engine.analysis.pruning import least_important
+    from encoder_engine.analysis.pruning import check_cut, least_important
     from encoder_engine.analysis.pruning_curve import prune_curve, read_examples, save_pruned
     from encoder_engine.pages.drawings import draw_grid, draw_lines
     from encoder_engine.pages.report import Drawing, Table
     from encoder_engine.prediction.predictor import Predictor
 
     predictor = Predictor.from_pretrained(run, options["device"], "float32")
+    num_heads = sum(block.attention.num_heads for block in predictor.model.encoder.spec.blocks)
+    if options["heads"] and options["heads"] > num_heads:
+        raise click.UsageError(f"--heads is {options['heads']}, and {run} has {num_heads}")
     examples = read_examples(predictor, files, options["rows"])
     importance = head_importance(predictor, examples)
-    curve = prune_curve(predictor, examples, importance, points=CURVE_POINTS, seed=options["seed"])
     removed = least_important(importance, options["heads"] or 0)
+    if not options["zeroed"]:
+        check_cut(predictor.model.encoder, removed)
+    curve = prune_curve(predictor, examples, importance, points=CURVE_POINTS, seed=options["seed"])
     if options["output"]:
         save_pruned(predictor, removed, options["output"], keep_shape=options["zeroed"])
     score = predictor.task.main_score

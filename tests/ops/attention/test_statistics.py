@@ -12,6 +12,7 @@ from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import attention_statistics as aten
 from encoder_engine.packing import SelectedRows, Sequences
 from tests.ops.attention.weight_statistics import joined, statistics_of
+from tests.ops.memory import peak_bytes
 
 LENGTHS = [5, 1, 0, 17, 5, 40]
 TERMS = ["plain", "window", "global", "causal", "alibi", "bias", "disentangled"]
@@ -74,17 +75,19 @@ def test_statistics_are_those_of_the_weights(
 
 
 def test_memory_of_aten_grows_with_the_tokens_and_not_with_their_square() -> None:
-    length = 4096
-    sequences = Sequences.from_lengths([length])
-    query = torch.randn(length, 4, 8)
-    largest = 0
-    with torch.autograd.profiler.profile(profile_memory=True) as profile:
-        marks = torch.ones(length, 1, dtype=torch.bool)
-        ops.attention_statistics(*(query, query, query, sequences, marks), implementation="aten")
-    for event in profile.function_events:
-        largest = max(largest, event.cpu_memory_usage)
-    # A few tiles, against 268 MB of weights.
-    assert largest < 4 * 8 * aten.TILE
+    def peak(length: int) -> int:
+        query, marks = torch.randn(length, 4, 8), torch.ones(length, 1, dtype=torch.bool)
+        operands = query, query, query, Sequences.from_lengths([length]), marks
+        return peak_bytes(lambda: ops.attention_statistics(*operands, implementation="aten"))
+
+    def stored(length: int) -> int:
+        query, sequences = torch.randn(length, 4, 8), Sequences.from_lengths([length])
+        return peak_bytes(lambda: ops.attention_probabilities(query, query, sequences))
+
+    shorter, longer = peak(1024), peak(2048)
+    assert shorter < longer <= 2 * shorter
+    # All tiles kept would be these weights.
+    assert stored(2048) >= 4 * 4 * 2048**2 > longer
 
 
 def test_marks_of_another_batch_are_refused() -> None:

@@ -28,7 +28,7 @@ from tests.text.parity.peers import Peer, Settings, draw_settings
 from tests.text.strings import StringMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 TEXTS = [
@@ -45,7 +45,9 @@ TEXTS = [
 CORPUS = [f"{text} {i} hello world the there in and we'll" for i in range(60) for text in TEXTS]
 
 
-def make_roberta(folder: Path, *, prefixed: bool = False) -> Path:
+def make_roberta(
+    folder: Path, *, prefixed: bool = False, corpus: Sequence[str] = tuple(CORPUS)
+) -> Path:
     """Train a small byte-level BPE, laid out as RoBERTa's."""
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
@@ -57,7 +59,7 @@ def make_roberta(folder: Path, *, prefixed: bool = False) -> Path:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    library.train_from_iterator(CORPUS, trainer)
+    library.train_from_iterator(corpus, trainer)
     library.post_processor = processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=prefixed
     )
