@@ -144,10 +144,12 @@ def _begun(
     inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], fingerprint: str | None
 ) -> dict[str, Any]:
     """Return all that the output depends on, as JSON values."""
+    from encoder_engine.data.hygiene.cleaning import CLEANING
     from encoder_engine.inputs.sources import find_sources
 
     found = {
         "format": FORMAT,
+        "cleaning": CLEANING,
         "version": engine_version(),
         "inputs": [
             [source.name, source.format, *file_version(Path(source.name))]
