@@ -203,7 +203,9 @@ def _clean(
         last_record = time.monotonic()
         while window := list(islice(reading, WINDOW_ROWS)):
             first = cleaner.counts.read
-            found = cleaner.clean([record.text(job.column) for record in window])
+            # Messages must not show what is to be masked.
+            texts = [record.text(job.column, quoting=False) for record in window]
+            found = cleaner.clean(texts)
             kept = b"".join(
                 _line(record, one, job.column) for record, one in zip(window, found, strict=True)
             )
