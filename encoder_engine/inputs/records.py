@@ -50,7 +50,7 @@ class Record(NamedTuple):
         if column not in self.values:
             known = [str(name) for name in self.values]
             if not quoting:
-                self.refuse(f"no column {column!r} among {len(known)}; name the column of the texts")
+                self.refuse(f"no column {column!r} among {len(known)}; name the texts' column")
             self.refuse(
                 f"no column {column!r}{nearest(column, known)}; there are {', '.join(known)}: name "
                 "the columns in the task's settings"
