@@ -50,6 +50,15 @@ PERSONAL: list[tuple[str, str | None]] = [
     ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
     ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
     ("on 2021-07-25 20:43 it was 1,234,567 of 978-3-16-148410-0", None),
+    ("Tel:+49 30 123456, Phone:(415) 555-2671", "Tel:<phone>, Phone:<phone>"),
+    ("tel:415-555-2671 or 415-555-2671/72", "tel:<phone> or <phone>"),
+    ("030 1234567/office", "<phone>/office"),
+    # A time, and a date.
+    ("at 20:030 1234567", None),
+    ("page 0012 2021/07/25", None),
+    ("de89 3704 0044 0532 0130 00", "<iban>"),
+    # The remainder of a code and words may be 1.
+    ("fm43 song that", None),
     ("3.14159265358979 /text/01/05250300.xhp", None),
 ]
 

@@ -183,9 +183,7 @@ def test_a_bad_row_leaves_nothing_to_go_on_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [{"text": ["a@example.org"]}, {"a@example.org": "a text"}])
 def test_a_bad_row_is_refused_without_its_text(values: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RowError, match=r"^row 0: ") as caught:
-        clean_rows(
-            [Record(values)], Cleaner(CleanSettings()), job(tmp_path), finish=lambda _: None
-        )
+        clean_rows([Record(values)], Cleaner(CleanSettings()), job(tmp_path), finish=lambda _: None)
     assert "example" not in str(caught.value)
 
 
