@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from dataclasses import asdict
 from itertools import chain
@@ -98,12 +99,12 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         raise click.UsageError(f"--output and --dropped are both {output}; name another file")
     check_apart([target, *filter(None, [dropped])], [Path(name) for name in inputs])
     check_targets(target, dropped, overwrite=options["overwrite"])
-    cleaner, fingerprint = _cleaner(options)
+    cleaner, model = _cleaner(options)
     job = CleanJob(
         output=target,
         dropped=dropped,
         column=options["column"],
-        begun=_begun(inputs, cleaner, options, fingerprint),
+        begun=_begun(inputs, cleaner, options, model),
         overwrite=options["overwrite"],
     )
     due = line_due()
@@ -141,9 +142,12 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _begun(
-    inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], fingerprint: str | None
+    inputs: tuple[str, ...],
+    cleaner: Cleaner,
+    options: dict[str, Any],
+    model: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return all that the output depends on, as JSON values."""
+    """Return all that the output depends on beside the rows, as JSON values."""
     from encoder_engine.data.hygiene.cleaning import CLEANING
     from encoder_engine.inputs.sources import find_sources
 
@@ -159,25 +163,40 @@ def _begun(
         "dropped": options["dropped"],
         "label_languages": options["label_languages"],
         "settings": asdict(cleaner.settings),
-        "model": fingerprint,
+        "model": model,
+        "versions": _versions(),
     }
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 
 
-def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, str | None]:
-    """Return a cleaner, and the fingerprint of the model of --semantic."""
+def _versions() -> dict[str, str | None]:
+    """Return the versions of the libraries that clean texts; None for one that is missing."""
+    found: dict[str, str | None] = {}
+    for name in ("numpy", "py3langid"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
+    """Return a cleaner, and what decides the vectors of --semantic."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 
     named = (options["languages"] or "").split(",")
     languages = tuple(name.strip() for name in named if name.strip())
-    encode = label = fingerprint = None
+    encode = label = described = None
     if options["semantic"]:
         from encoder_engine.embedding.any_model import load_dense
+        from encoder_engine.embedding.dataset.plan import describe_embedding
+        from encoder_engine.embedding.options import EncodeCall
 
         model = load_dense(options["semantic"], device=options["device"])
-        encode, fingerprint = model.encode, model.engine.fingerprint()
+        encode = model.encode
+        described = describe_embedding(model, model.resolve(EncodeCall()))
     if options["label_languages"] or languages:
         labeller = LanguageLabeller()
         labeller.check(languages)
@@ -192,7 +211,7 @@ def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, str | None]:
         least_characters=options["least_characters"],
         seed=options["seed"],
     )
-    return Cleaner(settings, encode=encode, label=label), fingerprint
+    return Cleaner(settings, encode=encode, label=label), described
 
 
 def _described(name: str) -> dict[str, Any]:
