@@ -64,8 +64,15 @@ COSINE = 0.95
     show_default=True,
     help="Addresses and numbers of people: mask them, drop their texts, or do not look.",
 )
-@click.option("--label-languages", is_flag=True, help="Add a column language.  [extra: clean]")
+@click.option("--label-languages", is_flag=True, help="Add a column of them.  [extra: clean]")
 @click.option("--languages", metavar="A,B", help="Keep texts of these, such as en,de.")
+@click.option(
+    "--language-column",
+    default="language",
+    show_default=True,
+    metavar="NAME",
+    help="The column that takes the labels.",
+)
 @click.option(
     "--least-characters",
     type=click.IntRange(min=0),
@@ -104,6 +111,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         output=target,
         dropped=dropped,
         column=options["column"],
+        language_column=options["language_column"],
         begun=_begun(inputs, cleaner, options, model),
         overwrite=options["overwrite"],
     )
@@ -162,6 +170,7 @@ def _begun(
         "column": options["column"],
         "dropped": options["dropped"],
         "label_languages": options["label_languages"],
+        "language_column": options["language_column"],
         "settings": asdict(cleaner.settings),
         "model": model,
         "versions": _versions(),

@@ -63,6 +63,7 @@ class CleanJob:
 
     output: the .jsonl file of kept rows. dropped: that of dropped rows' numbers; None: none.
     column: of the texts.
+    language_column: takes the languages of labelled texts; rows must not have it.
     begun: everything that the output depends on, as JSON values; a run goes on with equal ones.
     overwrite: replace files, and an interrupted run of other settings.
     """
@@ -71,6 +72,7 @@ class CleanJob:
     dropped: Path | None
     column: str
     begun: dict[str, Any]
+    language_column: str = "language"
     overwrite: bool = False
 
     @property
@@ -221,7 +223,7 @@ def _clean(
             texts = [record.text(job.column, quoting=False) for record in window]
             found = cleaner.clean(texts)
             kept = b"".join(
-                _line(record, one, job.column) for record, one in zip(window, found, strict=True)
+                _line(record, one, job) for record, one in zip(window, found, strict=True)
             )
             digest.update(kept)
             files[KEPT].write(kept)
@@ -286,12 +288,17 @@ def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
             yield dict(arrays)
 
 
-def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
+def _line(record: Record, cleaned: Cleaned, job: CleanJob) -> bytes:
+    if cleaned.language is not None and job.language_column in record.values:
+        record.refuse(
+            f"the label of the text would replace the row's own column {job.language_column!r}; "
+            "name another one with --language-column"
+        )
     if cleaned.text is None:
         return b""
-    values = {**record.values, column: cleaned.text}
+    values = {**record.values, job.column: cleaned.text}
     if cleaned.language is not None:
-        values["language"] = cleaned.language
+        values[job.language_column] = cleaned.language
     return json_line(values, default=str)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from encoder_engine.data.hygiene import run as cleaning_run
 from encoder_engine.data.hygiene.cleaning import CleanCounts, Cleaner, CleanSettings
+from encoder_engine.data.hygiene.languages import Language
 from encoder_engine.data.hygiene.run import clean_rows
 from encoder_engine.errors import LockedError, OutputError, ResumeError, RowError
 from encoder_engine.files import FolderLock, move_into_place
@@ -198,6 +199,21 @@ def test_a_bad_row_is_refused_without_its_text(values: dict[str, Any], tmp_path:
     with pytest.raises(RowError, match=r"^row 0: ") as caught:
         clean_rows([Record(values)], Cleaner(CleanSettings()), job(tmp_path), finish=lambda _: None)
     assert "example" not in str(caught.value)
+
+
+def test_labels_of_languages_replace_no_column(tmp_path: Path) -> None:
+    # The language that a file stated was overwritten by a guess.
+    def labelled(column: str) -> None:
+        cleaner = Cleaner(CleanSettings(), label=lambda _: Language("en", 1.0))
+        given = job(tmp_path, language_column=column)
+        clean_rows([Record({"text": "x", "language": "de"})], cleaner, given, finish=lambda _: None)
+
+    with pytest.raises(RowError, match=r"row 0: the label .* own column 'language'; name"):
+        labelled("language")
+    assert not list(tmp_path.iterdir())
+    labelled("guess")
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert row == {"text": "x", "language": "de", "guess": "en"}
 
 
 @pytest.mark.slow
