@@ -35,6 +35,7 @@ from encoder_engine.files import (
     sync_directory,
     write_atomically,
 )
+from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
 from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
 from encoder_engine.text import Tokenizer
@@ -151,7 +152,8 @@ def prepare(
     ``watch``: called after every batch.
 
     Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from
-    those of the shards in the directory, and where there is no text; :class:`LockedError` where
+    those of the shards in the directory, where the texts of these shards are others now, and where
+    there is no text; :class:`LockedError` where
     another run is at work in the directory.
     """
     settings = {
@@ -168,25 +170,33 @@ def prepare(
         recorded = _begin(directory, settings)
         kept = _keep_tokenizer(directory / TOKENIZER, tokenizer)
         done, used = _resume(recorded, kept.vocab_size)
-        return _prepare(texts, kept, directory, done, used, settings, watch)
+        reading, read = iter(texts), RowsDigest()
+        for batch in _batches(islice(reading, done.texts)):
+            _digest(read, batch)
+        # Of a corpus that was begun before digests were recorded, the source alone is compared.
+        if read.hexdigest() != recorded.get("texts_sha256", read.hexdigest()):
+            change = f"its first {done.texts:,} texts are others now"
+            refuse_changes(directory, [change], _ADVICE, CorpusError)
+        return _prepare(reading, kept, directory, done, used, read, settings, watch)
 
 
 def _prepare(
-    texts: Iterable[Text],
+    reading: Iterator[Text],
     tokenizer: Tokenizer,
     directory: Path,
     done: Prepared,
     used: npt.NDArray[np.bool_],
+    read: RowsDigest,
     settings: dict[str, Any],
     watch: Callable[[Prepared], None],
 ) -> Prepared:
     started = time.perf_counter()
     vocabulary = read_vocabulary(tokenizer)
     shard_tokens = settings["shard_tokens"]
-    reading = islice(iter(texts), done.texts, None)
     pending: list[Document] = []
     held = 0
     for batch in _batches(reading):
+        _digest(read, batch)
         documents, ids = _tokenize(tokenizer, batch, salient=settings.get("salient", False))
         used[ids] = True
         held += len(ids)
@@ -195,13 +205,13 @@ def _prepare(
         done.characters += sum(len(text.text) for text in batch)
         done.sentences += sum(len(document.sentences) for document in documents)
         if held >= shard_tokens:
-            _write(directory, done, used, pending, vocabulary, settings)
+            _write(directory, done, used, read, pending, vocabulary, settings)
             pending, held = [], 0
         done.used_tokens = int(used.sum())
         done.seconds = time.perf_counter() - started
         watch(done)
     if pending:
-        _write(directory, done, used, pending, vocabulary, settings)
+        _write(directory, done, used, read, pending, vocabulary, settings)
     if not done.shards:
         raise CorpusError(f"none of the {done.texts} texts for {directory} holds a token")
     done.used_tokens = int(used.sum())
@@ -213,6 +223,11 @@ def _prepare(
 def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
     while batch := list(islice(texts, _BATCH_TEXTS)):
         yield batch
+
+
+def _digest(read: RowsDigest, batch: Sequence[Text]) -> None:
+    """Add texts to a digest: an address or a pipe has no time of change by which to know others."""
+    read.add([text.text for text in batch], [f"{text.language} {text.salient}" for text in batch])
 
 
 def _tokenize(
@@ -263,7 +278,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
         raise CorpusError(
             f"{directory} is not empty, and no corpus was started in it; name an empty directory"
         )
-    return _note(directory, Prepared(), np.zeros(0, np.bool_), settings)
+    return _note(directory, Prepared(), np.zeros(0, np.bool_), RowsDigest(), settings)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -313,6 +328,7 @@ def _write(
     directory: Path,
     done: Prepared,
     used: npt.NDArray[np.bool_],
+    read: RowsDigest,
     documents: list[Document],
     vocabulary: Vocabulary,
     settings: dict[str, Any],
@@ -321,13 +337,22 @@ def _write(
     entry = write_shard(directory, len(done.shards), documents, vocabulary)
     done.shards.append(entry)
     done.tokens += entry.num_tokens
-    _note(directory, done, used, settings)
+    _note(directory, done, used, read, settings)
 
 
 def _note(
-    directory: Path, done: Prepared, used: npt.NDArray[np.bool_], settings: dict[str, Any]
+    directory: Path,
+    done: Prepared,
+    used: npt.NDArray[np.bool_],
+    read: RowsDigest,
+    settings: dict[str, Any],
 ) -> dict[str, Any]:
     counts = asdict(done) | {"resumed_texts": 0, "seconds": 0.0}
-    recorded = {"begun": settings, "done": counts, "used": np.flatnonzero(used).tolist()}
+    recorded = {
+        "begun": settings,
+        "done": counts,
+        "used": np.flatnonzero(used).tolist(),
+        "texts_sha256": read.hexdigest(),
+    }
     write_atomically(directory / PROGRESS, json.dumps(recorded).encode())
     return recorded

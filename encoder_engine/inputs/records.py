@@ -41,10 +41,16 @@ class Record(NamedTuple):
         """Return whether the row has a value in a column."""
         return self.values.get(column) is not None
 
-    def get(self, column: str) -> Any:
-        """Return a value; refuse a row without it."""
+    def get(self, column: str, *, quoting: bool = True) -> Any:
+        """Return a value; refuse a row without it.
+
+        quoting: False: the message holds nothing that the file says, not even names of columns: a
+        .csv file without a header has a row in their place.
+        """
         if column not in self.values:
             known = [str(name) for name in self.values]
+            if not quoting:
+                self.refuse(f"no column {column!r} among {len(known)}; name the texts' column")
             self.refuse(
                 f"no column {column!r}{nearest(column, known)}; there are {', '.join(known)}: name "
                 "the columns in the task's settings"
@@ -54,14 +60,12 @@ class Record(NamedTuple):
             self.refuse(f"{column} is null; drop the row or fill it in")
         return value
 
-    def text(self, column: str) -> str:
-        """Return a text that UTF-8 can encode."""
-        value = self.get(column)
+    def text(self, column: str, *, quoting: bool = True) -> str:
+        """Return a text that UTF-8 can encode; ``quoting``: as in :meth:`get`."""
+        value = self.get(column, quoting=quoting)
         if not isinstance(value, str):
-            self.refuse(
-                f"{column} must be a text, got {type(value).__name__} {value!r:.60}; cast the "
-                "column to string"
-            )
+            found = type(value).__name__ + (f" {value!r:.60}" if quoting else "")
+            self.refuse(f"{column} must be a text, got {found}; cast the column to string")
         if not value.isascii() and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")
         return value

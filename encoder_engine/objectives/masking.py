@@ -55,7 +55,9 @@ class Masking:
     geometric with parameter ``success``, truncated at ``longest``; their start is uniform over the
     places with enough free words. The last span is kept with the probability that makes the
     expected share exact. ``"salient"`` first draws from the spans that the corpus marks, names and
-    dates (Guu et al. 2020), each equally probable, and spends the rest of the share as ``"span"``.
+    dates (Guu et al. 2020), in a random order, and spends the rest of the share as ``"span"``. A
+    span longer than what is left of the share is the sequence's last, kept or not: a sequence that
+    draws a long one first may get no mask. To go on with others would exceed the expected share.
     ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
     ``random_share``: the share replaced by random tokens; the rest stays. All tokens of a span are
     replaced in the same way.

@@ -133,7 +133,7 @@ def write_models(folder: Path) -> None:
     for name in ("BERT", "SPLADE"):
         write_head_directory(folder / name, MaskedLM)
     pylate(folder / "COLBERT")
-    for name in ("gpt2", "bart", "longformer"):
+    for name in ("gpt2", "bart", "mbart", "longformer"):
         target = folder / name.upper()
         target.mkdir()
         case = next(case for case in ALL_CASES if case.model_type == name)

@@ -133,6 +133,16 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(
     again = prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
     assert files(broken) == files(whole)
     assert again.tokens == done.tokens
+    # An address or a pipe has no time of change, and its source stays the same.
+    others = [Text(texts[0].text, 1), *texts[1:]], [*texts[:9], texts[0], *texts[10:]], texts[:99]
+    for other in others:
+        with pytest.raises(CorpusError, match="its first 5,000 texts are others now"):
+            prepare(other, tokenizer, broken, source="x", shard_tokens=9000)
+    progress = broken / "progress.json"
+    recorded = json.loads(progress.read_text(encoding="utf-8"))
+    del recorded["texts_sha256"]
+    progress.write_text(json.dumps(recorded), encoding="utf-8")
+    prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from dataclasses import asdict
 from itertools import chain
@@ -63,8 +64,15 @@ COSINE = 0.95
     show_default=True,
     help="Addresses and numbers of people: mask them, drop their texts, or do not look.",
 )
-@click.option("--label-languages", is_flag=True, help="Add a column language.  [extra: clean]")
+@click.option("--label-languages", is_flag=True, help="Add a column of them.  [extra: clean]")
 @click.option("--languages", metavar="A,B", help="Keep texts of these, such as en,de.")
+@click.option(
+    "--language-column",
+    default="language",
+    show_default=True,
+    metavar="NAME",
+    help="The column that takes the labels.",
+)
 @click.option(
     "--least-characters",
     type=click.IntRange(min=0),
@@ -80,10 +88,10 @@ COSINE = 0.95
 def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Drop duplicates of the texts of INPUT..., mask personal data, and count both.
 
-    The first of duplicates is kept, with all columns of its row. OUTPUT.manifest.json records
-    settings and counts; encoder-engine card makes a datasheet of it. No text is printed. The same
-    command resumes an interrupted run, whose rows are in OUTPUT.partial, and ends in the same
-    bytes.
+    The first of duplicates is kept, with all columns of its row. Only --column is masked: the
+    others are written as they are. OUTPUT.manifest.json records settings and counts; encoder-engine
+    card makes a datasheet of it. No text is printed. The same command resumes an interrupted run,
+    whose rows are in OUTPUT.partial, and ends in the same bytes.
     """
     from encoder_engine.data.hygiene.run import CleanJob, check_targets, clean_rows
     from encoder_engine.inputs.tables import read_table
@@ -98,12 +106,13 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         raise click.UsageError(f"--output and --dropped are both {output}; name another file")
     check_apart([target, *filter(None, [dropped])], [Path(name) for name in inputs])
     check_targets(target, dropped, overwrite=options["overwrite"])
-    cleaner, fingerprint = _cleaner(options)
+    cleaner, model = _cleaner(options)
     job = CleanJob(
         output=target,
         dropped=dropped,
         column=options["column"],
-        begun=_begun(inputs, cleaner, options, fingerprint),
+        language_column=options["language_column"],
+        begun=_begun(inputs, cleaner, options, model),
         overwrite=options["overwrite"],
     )
     due = line_due()
@@ -141,13 +150,18 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _begun(
-    inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], fingerprint: str | None
+    inputs: tuple[str, ...],
+    cleaner: Cleaner,
+    options: dict[str, Any],
+    model: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return all that the output depends on, as JSON values."""
+    """Return all that the output depends on beside the rows, as JSON values."""
+    from encoder_engine.data.hygiene.cleaning import CLEANING
     from encoder_engine.inputs.sources import find_sources
 
     found = {
         "format": FORMAT,
+        "cleaning": CLEANING,
         "version": engine_version(),
         "inputs": [
             [source.name, source.format, *file_version(Path(source.name))]
@@ -156,26 +170,42 @@ def _begun(
         "column": options["column"],
         "dropped": options["dropped"],
         "label_languages": options["label_languages"],
+        "language_column": options["language_column"],
         "settings": asdict(cleaner.settings),
-        "model": fingerprint,
+        "model": model,
+        "versions": _versions(),
     }
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 
 
-def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, str | None]:
-    """Return a cleaner, and the fingerprint of the model of --semantic."""
+def _versions() -> dict[str, str | None]:
+    """Return the versions of the libraries that clean texts; None for one that is missing."""
+    found: dict[str, str | None] = {}
+    for name in ("numpy", "py3langid"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
+    """Return a cleaner, and what decides the vectors of --semantic."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 
     named = (options["languages"] or "").split(",")
     languages = tuple(name.strip() for name in named if name.strip())
-    encode = label = fingerprint = None
+    encode = label = described = None
     if options["semantic"]:
         from encoder_engine.embedding.any_model import load_dense
+        from encoder_engine.embedding.dataset.plan import describe_embedding
+        from encoder_engine.embedding.options import EncodeCall
 
         model = load_dense(options["semantic"], device=options["device"])
-        encode, fingerprint = model.encode, model.engine.fingerprint()
+        encode = model.encode
+        described = describe_embedding(model, model.resolve(EncodeCall()))
     if options["label_languages"] or languages:
         labeller = LanguageLabeller()
         labeller.check(languages)
@@ -190,7 +220,7 @@ def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, str | None]:
         least_characters=options["least_characters"],
         seed=options["seed"],
     )
-    return Cleaner(settings, encode=encode, label=label), fingerprint
+    return Cleaner(settings, encode=encode, label=label), described
 
 
 def _described(name: str) -> dict[str, Any]:

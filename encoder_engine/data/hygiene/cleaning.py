@@ -1,6 +1,7 @@
 """Cleans a stream of texts: languages, personal data, then exact, near and semantic duplicates.
 
-The first of duplicates is kept. Counts say what was dropped and why; no text is logged.
+A text is a duplicate if it equals or is near a text that was kept, so that the first of duplicates
+stays. Counts say what was dropped and why; no text is logged.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
     # What a window of texts adds to the memory of a cleaner, by name.
     Added = dict[str, npt.NDArray[Any]]
 
-__all__ = ["CleanCounts", "CleanSettings", "Cleaned", "Cleaner"]
+__all__ = ["CLEANING", "CleanCounts", "CleanSettings", "Cleaned", "Cleaner"]
+
+# Raised where the same texts are cleaned otherwise: an interrupted run goes on in its own version.
+CLEANING = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanSettings:
     """The steps of cleaning.
 
-    exact: drop texts whose normal form was there before.
+    exact: drop texts whose normal form is that of a kept one.
     near: the Jaccard similarity of near duplicates; None: they stay.
     shingle_size: words of a shingle.
     semantic: the cosine of semantic duplicates; None: they stay.
@@ -101,7 +105,7 @@ class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
 
     ``text``: as it is kept; None: it was dropped. ``reason``: why.
-    ``original``: the row, from 0, of the text that it duplicates.
+    ``original``: the row, from 0, of the kept text that it duplicates.
     """
 
     text: str | None
@@ -137,31 +141,20 @@ class Cleaner:
             self._near = NearDuplicates(settings.near, size=size, seed=settings.seed)
         if settings.semantic is not None:
             self._semantic = SemanticDuplicates(settings.semantic)
-        # The row of each text that reached the near and the semantic step.
-        self._near_rows: list[int] = []
-        self._semantic_rows: list[int] = []
         # Of the last window: digests that were new, and what the indices remember.
         self._new: dict[bytes, int] = {}
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
         """Return what becomes of the next texts. All results do not depend on the windows."""
-        first = self.counts.read
+        found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
-        found = [self._alone(text, first + number) for number, text in enumerate(texts)]
-        for name, index, rows in self._indices():
-            left = [number for number, one in enumerate(found) if one.text is not None]
-            if not left:
-                continue
-            kept = [str(found[number].text) for number in left]
-            rows += [first + number for number in left]
-            places = index.add(kept) if isinstance(index, NearDuplicates) else self._meant(kept)
-            self._added |= {f"{name} {key}": value for key, value in index.added().items()}
-            self._added[f"{name} rows"] = np.array([first + number for number in left], np.int64)
-            for number, place in zip(left, places, strict=True):
-                if place is not None:
-                    language = found[number].language
-                    found[number] = Cleaned(None, language, f"{name} duplicate", rows[place])
+        left = [number for number, one in enumerate(found) if one.text is not None]
+        rows = [self.counts.read + number for number in left]
+        copies = self._duplicates([str(found[number].text) for number in left], rows)
+        for number, copy in zip(left, copies, strict=True):
+            if copy is not None:
+                found[number] = Cleaned(None, found[number].language, *copy)
         self._count(found)
         return found
 
@@ -178,9 +171,8 @@ class Cleaner:
         """
         digests = map(bytes, added["exact digests"])
         self._seen.update(zip(digests, added["exact rows"].tolist(), strict=True))
-        for name, index, rows in self._indices():
-            if f"{name} rows" in added:
-                rows += added[f"{name} rows"].tolist()
+        for name, index in (("near", self._near), ("semantic", self._semantic)):
+            if index is not None and f"{name} rows" in added:
                 inner = {
                     key.removeprefix(f"{name} "): value
                     for key, value in added.items()
@@ -188,22 +180,53 @@ class Cleaner:
                 }
                 index.restore(inner)
 
-    def _indices(self) -> list[tuple[str, NearDuplicates | SemanticDuplicates, list[int]]]:
-        """List the indices in their order, each with the rows of the texts that reached it."""
-        found: list[tuple[str, NearDuplicates | SemanticDuplicates, list[int]]] = []
+    def _duplicates(self, texts: list[str], rows: list[int]) -> list[tuple[str, int] | None]:
+        """Return why each text is dropped and the row that it duplicates, or None; keep the others.
+
+        A text is decided after those before it: one that was dropped makes no duplicates.
+        """
+        digests = [normal_digest(text) for text in texts] if self.settings.exact else []
+        copies: list[tuple[str, int] | None] = [None] * len(texts)
         if self._near is not None:
-            found.append(("near", self._near, self._near_rows))
+            self._near.start(texts)
         if self._semantic is not None:
-            found.append(("semantic", self._semantic, self._semantic_rows))
-        return found
+            # What duplicates a text of earlier windows by its words needs no vector.
+            copies = [self._copied(place, digests) for place in range(len(texts))]
+        left = [place for place, copy in enumerate(copies) if copy is None]
+        if self._semantic is not None and left:
+            assert self._encode is not None
+            self._semantic.start(self._encode([texts[place] for place in left]))
+        for vector, place in enumerate(left):
+            copies[place] = self._copied(place, digests) or self._meant(vector)
+            if copies[place] is None:
+                self._keep(place, vector, rows[place], digests)
+        for name, index in (("near", self._near), ("semantic", self._semantic)):
+            if index is not None and left:
+                self._added |= {f"{name} {key}": value for key, value in index.added().items()}
+        return copies
 
-    def _meant(self, texts: list[str]) -> list[int | None]:
-        assert self._encode is not None
-        assert self._semantic is not None
-        return self._semantic.add(self._encode(texts))
+    def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
+        """Return the kept row whose words a text of the window has, and why that is so."""
+        if digests and (row := self._seen.get(digests[place])) is not None:
+            return "exact duplicate", row
+        if self._near is not None and (row := self._near.find(place)) is not None:
+            return "near duplicate", row
+        return None
 
-    def _alone(self, text: str, row: int) -> Cleaned:
-        """Return what becomes of a text before near duplicates are looked for."""
+    def _meant(self, vector: int) -> tuple[str, int] | None:
+        row = None if self._semantic is None else self._semantic.find(vector)
+        return None if row is None else ("semantic duplicate", row)
+
+    def _keep(self, place: int, vector: int, row: int, digests: Sequence[bytes]) -> None:
+        if digests:
+            self._seen[digests[place]] = self._new[digests[place]] = row
+        if self._near is not None:
+            self._near.keep(place, row)
+        if self._semantic is not None:
+            self._semantic.keep(vector, row)
+
+    def _alone(self, text: str) -> Cleaned:
+        """Return what becomes of a text before duplicates are looked for."""
         settings = self.settings
         if len(text.strip()) < settings.least_characters:
             return Cleaned(None, None, "short")
@@ -216,12 +239,6 @@ class Cleaner:
             self.counts.with_personal += bool(kinds)
             if kinds and settings.personal == "drop":
                 return Cleaned(None, language, "personal")
-        if settings.exact:
-            digest = normal_digest(text)
-            original = self._seen.setdefault(digest, row)
-            if original != row:
-                return Cleaned(None, language, "exact duplicate", original)
-            self._new[digest] = row
         return Cleaned(text, language)
 
     def _count(self, found: Sequence[Cleaned]) -> None:

@@ -96,54 +96,83 @@ class NearDuplicates:
         self._mixing = drawn[2] | np.uint64(1)
         self._kept: dict[int, Hashes] = {}
         self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
-        self._num_seen = 0
-        # What the last call of add has kept: places and band keys; and how many texts it saw.
-        self._last: tuple[list[int], list[list[int]], int] = ([], [], 0)
+        self._num_added = 0
+        # Of the texts of the last call of start: shingles and band keys; and which were kept.
+        self._sets: list[Hashes] = []
+        self._keys: list[list[int]] = []
+        self._new: list[tuple[int, int]] = []
 
     def add(self, texts: Sequence[str]) -> list[int | None]:
         """Return for each text the first kept text that it is near, by place from 0, or None.
 
-        Places count all texts of all calls; texts without a word are never near.
+        Texts that are near none are kept. Places count all texts of all calls; texts without a word
+        are never near.
         """
-        sets = [self._shingles.of(text) for text in texts]
-        filled = [number for number, one in enumerate(sets) if len(one)]
-        keys = self._band_keys([sets[number] for number in filled])
-        found: list[int | None] = [None] * len(texts)
-        self._last = ([], [], len(texts))
-        for number, row in zip(filled, keys.tolist(), strict=True):
-            found[number] = self._find(sets[number], row)
-            if found[number] is None:
-                place = self._num_seen + number
-                self._keep(place, sets[number], row)
-                self._last[0].append(place)
-                self._last[1].append(row)
-        self._num_seen += len(texts)
+        self.start(texts)
+        found: list[int | None] = []
+        for number in range(len(texts)):
+            found.append(self.find(number))
+            if found[-1] is None:
+                self.keep(number, self._num_added + number)
+        self._num_added += len(texts)
         return found
 
-    def _keep(self, place: int, shingles: Hashes, keys: Sequence[int]) -> None:
-        self._kept[place] = shingles
+    def start(self, texts: Sequence[str]) -> None:
+        """Hash the next texts, which :meth:`find` and :meth:`keep` name by number."""
+        self._sets = [self._shingles.of(text) for text in texts]
+        filled = [number for number, one in enumerate(self._sets) if len(one)]
+        self._keys, self._new = [[] for _ in texts], []
+        keys = self._band_keys([self._sets[number] for number in filled])
+        for number, row in zip(filled, keys.tolist(), strict=True):
+            self._keys[number] = row
+
+    def find(self, number: int) -> int | None:
+        """Return the least row of a kept text that a text is near, or None."""
+        shingles, keys = self._sets[number], self._keys[number]
+        near = {
+            row
+            for bucket, key in zip(self._buckets, keys, strict=False)
+            for row in bucket.get(key, ())
+        }
+        for row in sorted(near):
+            other = self._kept[row]
+            least, most = sorted((len(shingles), len(other)))
+            # The similarity is at most the ratio of the sizes.
+            if least / most < self.threshold:
+                continue
+            self.num_compared += 1
+            if jaccard(shingles, other) >= self.threshold:
+                return row
+        return None
+
+    def keep(self, number: int, row: int) -> None:
+        """Remember a text as that of a row."""
+        if self._keys[number]:
+            self._new.append((number, row))
+            self._keep(row, self._sets[number], self._keys[number])
+
+    def _keep(self, row: int, shingles: Hashes, keys: Sequence[int]) -> None:
+        self._kept[row] = shingles
         for bucket, key in zip(self._buckets, keys, strict=True):
-            bucket.setdefault(key, []).append(place)
+            bucket.setdefault(key, []).append(row)
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what the last call of :meth:`add` has remembered, for :meth:`restore`."""
-        places, keys, num_texts = self._last
-        sets = [self._kept[place] for place in places]
+        """Return what was kept since the last call of :meth:`start`, for :meth:`restore`."""
+        sets = [self._sets[number] for number, _ in self._new]
+        keys = [self._keys[number] for number, _ in self._new]
         return {
-            "num_texts": np.array(num_texts),
-            "places": np.array(places, np.int64),
+            "rows": np.array([row for _, row in self._new], np.int64),
             "keys": np.array(keys, np.uint64).reshape(len(keys), self.bands.number),
             "sizes": np.array([len(one) for one in sets], np.int64),
             "shingles": np.concatenate([np.zeros(0, np.uint64), *sets]),
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what a call of :meth:`add` had; calls are restored in their order."""
+        """Remember what :meth:`added` returned; windows are restored in their order."""
         sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
-        kept = added["places"].tolist()
-        for place, row, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):
-            self._keep(place, shingles, row)
-        self._num_seen += int(added["num_texts"])
+        kept = added["rows"].tolist()
+        for row, keys, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):
+            self._keep(row, shingles, keys)
 
     def _band_keys(self, sets: Sequence[Hashes]) -> Hashes:
         """Return a number for each band of each set, uint64 [n, b]: equal for equal bands."""
@@ -157,20 +186,3 @@ class NearDuplicates:
             .sum(2, dtype=np.uint64)
         )
         return keys
-
-    def _find(self, shingles: Hashes, keys: Sequence[int]) -> int | None:
-        near = {
-            place
-            for bucket, key in zip(self._buckets, keys, strict=True)
-            for place in bucket.get(key, ())
-        }
-        for place in sorted(near):
-            other = self._kept[place]
-            least, most = sorted((len(shingles), len(other)))
-            # The similarity is at most the ratio of the sizes.
-            if least / most < self.threshold:
-                continue
-            self.num_compared += 1
-            if jaccard(shingles, other) >= self.threshold:
-                return place
-        return None

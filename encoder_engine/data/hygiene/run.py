@@ -1,11 +1,12 @@
 """Cleans the rows of files into a file, in a folder from which an interrupted run goes on.
 
 How it works: ``OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
-shingles and vectors of the texts so far), and ``progress.json``: counts, and how much of each file
-belongs to them. Every few seconds, after a window, the files are flushed to the disk, then
-``progress.json`` is replaced. A run that finds the folder cuts the files to the recorded sizes,
-restores the cleaner, and goes on at the next row. Its windows are those of a run that was never
-interrupted, and so are its bytes. At the end the files get their names, and the folder goes.
+shingles and vectors of the texts so far), and ``progress.json``: counts, how much of each file
+belongs to them, and a digest of the rows so far. Every few seconds, after a window, the files are
+flushed to the disk, then ``progress.json`` is replaced. A run that finds the folder cuts the files
+to the recorded sizes, restores the cleaner, compares the digest of the rows, and goes on at the
+next one. Its windows are those of a run that was never interrupted, and so are its bytes. At the
+end the files get their names, and the folder goes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from encoder_engine.files import (
     write_atomically,
     writing,
 )
+from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
 from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
 
@@ -61,6 +63,7 @@ class CleanJob:
 
     output: the .jsonl file of kept rows. dropped: that of dropped rows' numbers; None: none.
     column: of the texts.
+    language_column: takes the languages of labelled texts; rows must not have it.
     begun: everything that the output depends on, as JSON values; a run goes on with equal ones.
     overwrite: replace files, and an interrupted run of other settings.
     """
@@ -69,6 +72,7 @@ class CleanJob:
     dropped: Path | None
     column: str
     begun: dict[str, Any]
+    language_column: str = "language"
     overwrite: bool = False
 
     @property
@@ -157,24 +161,30 @@ def _begin(job: CleanJob) -> dict[str, Any]:
             f"{job.folder} is not empty, and no cleaning was started in it; move it away"
         )
     _check(job.output, job.dropped, overwrite=job.overwrite)
-    return _note(job, CleanCounts(), dict.fromkeys((*job.targets, MEMORY), 0))
+    return _note(job, CleanCounts(), dict.fromkeys((*job.targets, MEMORY), 0), RowsDigest())
 
 
 def _describe(change: Difference) -> str:
     if change.name == "inputs":
         return "the inputs are others, or were changed"
-    if change.name == "model":
+    if change.name == "model" or change.name.endswith(".fingerprint"):
         return "the model of --semantic is another"
-    return str(change._replace(name=change.name.removeprefix("settings.")))
+    name = change.name.removeprefix("settings.").replace("model.", "--semantic: ", 1)
+    return str(change._replace(name=name))
 
 
 def _note(
-    job: CleanJob, counts: CleanCounts, sizes: dict[str, int], sha256: str | None = None
+    job: CleanJob,
+    counts: CleanCounts,
+    sizes: dict[str, int],
+    rows: RowsDigest,
+    sha256: str | None = None,
 ) -> dict[str, Any]:
     recorded = {
         "begun": job.begun,
         "counts": counts.record(),
         "sizes": sizes,
+        "rows_sha256": rows.hexdigest(),
         "sha256": sha256,
     }
     write_atomically(job.folder / PROGRESS, json.dumps(recorded).encode())
@@ -199,13 +209,21 @@ def _clean(
         cleaner.counts = CleanCounts.of_record(recorded["counts"])
         with (job.folder / KEPT).open("rb") as kept_before:
             digest = hashlib.file_digest(kept_before, "sha256")
-        reading = islice(records, cleaner.counts.read, None)
+        reading, rows = iter(records), RowsDigest()
+        for window in _windows(islice(reading, cleaner.counts.read)):
+            _digest(rows, window)
+        if rows.hexdigest() != recorded["rows_sha256"]:
+            change = f"its first {cleaner.counts.read:,} rows are others now"
+            refuse_changes(job.folder, [change], f"remove {job.folder} to begin anew")
         last_record = time.monotonic()
-        while window := list(islice(reading, WINDOW_ROWS)):
+        for window in _windows(reading):
+            _digest(rows, window)
             first = cleaner.counts.read
-            found = cleaner.clean([record.text(job.column) for record in window])
+            # Messages must not show what is to be masked.
+            texts = [record.text(job.column, quoting=False) for record in window]
+            found = cleaner.clean(texts)
             kept = b"".join(
-                _line(record, one, job.column) for record, one in zip(window, found, strict=True)
+                _line(record, one, job) for record, one in zip(window, found, strict=True)
             )
             digest.update(kept)
             files[KEPT].write(kept)
@@ -213,10 +231,22 @@ def _clean(
                 files[DROPPED].writelines(_dropped(first, found))
             _append(files[MEMORY], cleaner.added())
             if time.monotonic() - last_record >= RECORD_SECONDS:
-                _note(job, cleaner.counts, _synced(files))
+                _note(job, cleaner.counts, _synced(files), rows)
                 last_record = time.monotonic()
             watch(cleaner.counts)
-        return _note(job, cleaner.counts, _synced(files), digest.hexdigest())
+        return _note(job, cleaner.counts, _synced(files), rows, digest.hexdigest())
+
+
+def _windows(records: Iterable[Record]) -> Iterator[list[Record]]:
+    reading = iter(records)
+    while window := list(islice(reading, WINDOW_ROWS)):
+        yield window
+
+
+def _digest(rows: RowsDigest, window: Sequence[Record]) -> None:
+    """Add rows to a digest: an address or a pipe has no time of change by which to know others."""
+    lines = [json_line(record.values, default=str).decode() for record in window]
+    rows.add(lines, [None] * len(lines))
 
 
 def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
@@ -258,12 +288,17 @@ def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
             yield dict(arrays)
 
 
-def _line(record: Record, cleaned: Cleaned, column: str) -> bytes:
+def _line(record: Record, cleaned: Cleaned, job: CleanJob) -> bytes:
+    if cleaned.language is not None and job.language_column in record.values:
+        record.refuse(
+            f"the label of the text would replace the row's own column {job.language_column!r}; "
+            "name another one with --language-column"
+        )
     if cleaned.text is None:
         return b""
-    values = {**record.values, column: cleaned.text}
+    values = {**record.values, job.column: cleaned.text}
     if cleaned.language is not None:
-        values["language"] = cleaned.language
+        values[job.language_column] = cleaned.language
     return json_line(values, default=str)
 
 

@@ -35,66 +35,82 @@ class SemanticDuplicates:
             )
         self.threshold = threshold
         self._blocks: list[Floats] = []
-        self._places: list[int] = []
-        self._num_seen = 0
-        self._last: dict[str, npt.NDArray[Any]] = {}
+        self._rows: list[int] = []
+        self._num_added = 0
+        # Of the vectors of the last call of start: directions, cosines among them, the nearest text
+        # kept before; and which were kept.
+        self._unit = self._among = np.zeros((0, 0), np.float32)
+        self._nearest: list[tuple[float, int]] = []
+        self._new: list[tuple[int, int]] = []
 
     def add(self, vectors: npt.NDArray[np.floating]) -> list[int | None]:
         """Return for each vector [n, D] the nearest kept text that it is near, by place, or None.
 
-        Vectors of zeros are never near.
+        Texts that are near none are kept. Vectors of zeros are never near.
         """
-        wide = np.asarray(vectors, np.float32)
-        norms = np.linalg.norm(wide, axis=1, keepdims=True)
-        unit = np.asarray(wide / np.where(norms > 0, norms, 1.0), np.float32)
-        best, nearest = self._nearest_kept(unit)
-        among = unit @ unit.T
-        kept: list[int] = []
+        self.start(vectors)
         found: list[int | None] = []
-        for row in range(len(unit)):
-            cosine, place = float(best[row]), int(nearest[row])
-            if kept:
-                inner = int(among[row, kept].argmax())
-                if among[row, kept[inner]] > cosine:
-                    cosine, place = float(among[row, kept[inner]]), self._num_seen + kept[inner]
-            if cosine >= self.threshold:
-                found.append(place)
-            else:
-                found.append(None)
-                kept.append(row)
-        self._last = {
-            "num_texts": np.array(len(unit)),
-            "places": np.array([self._num_seen + row for row in kept], np.int64),
-            "vectors": unit[kept],
-        }
-        self.restore(self._last)
+        for number in range(len(vectors)):
+            found.append(self.find(number))
+            if found[-1] is None:
+                self.keep(number, self._num_added + number)
+        self._num_added += len(vectors)
         return found
 
+    def start(self, vectors: npt.NDArray[np.floating]) -> None:
+        """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` name by number."""
+        self._remember(self.added())
+        wide = np.asarray(vectors, np.float32)
+        norms = np.linalg.norm(wide, axis=1, keepdims=True)
+        self._unit = np.asarray(wide / np.where(norms > 0, norms, 1.0), np.float32)
+        self._among, self._new = self._unit @ self._unit.T, []
+        best, nearest = self._nearest_kept(self._unit)
+        self._nearest = list(zip(best.tolist(), nearest.tolist(), strict=True))
+
+    def find(self, number: int) -> int | None:
+        """Return the row of the nearest kept text that a vector is near, or None."""
+        cosine, row = self._nearest[number]
+        if self._new:
+            among = self._among[number, [kept for kept, _ in self._new]]
+            inner = int(among.argmax())
+            if among[inner] > cosine:
+                cosine, row = float(among[inner]), self._new[inner][1]
+        return row if cosine >= self.threshold else None
+
+    def keep(self, number: int, row: int) -> None:
+        """Remember the text of a vector as that of a row."""
+        self._new.append((number, row))
+
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what the last call of :meth:`add` has remembered, for :meth:`restore`."""
-        return self._last
+        """Return what was kept since the last call of :meth:`start`, for :meth:`restore`."""
+        return {
+            "rows": np.array([row for _, row in self._new], np.int64),
+            "vectors": self._unit[[number for number, _ in self._new]],
+        }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what a call of :meth:`add` had; calls are restored in their order."""
-        if len(added["places"]):
+        """Remember what :meth:`added` returned; windows are restored in their order."""
+        self._remember(added)
+
+    def _remember(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
+        if len(added["rows"]):
             self._blocks.append(added["vectors"])
-            self._places += added["places"].tolist()
-        self._num_seen += int(added["num_texts"])
-        self._join_blocks()
+            self._rows += added["rows"].tolist()
+            self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return the greatest cosine with a kept text, and its place; -2 where there is none."""
+        """Return the greatest cosine with a kept text, and its row; -2 where there is none."""
         best = np.full(len(unit), -2.0, np.float32)
         nearest = np.zeros(len(unit), np.int64)
-        places = np.array(self._places, np.int64)
+        rows = np.array(self._rows, np.int64)
         first = 0
         for block in self._blocks:
             cosines = unit @ block.T
-            rows = cosines.argmax(1)
-            values = cosines[np.arange(len(unit)), rows]
+            inner = cosines.argmax(1)
+            values = cosines[np.arange(len(unit)), inner]
             better = values > best
             best[better] = values[better]
-            nearest[better] = places[first + rows[better]]
+            nearest[better] = rows[first + inner[better]]
             first += len(block)
         return best, nearest
 

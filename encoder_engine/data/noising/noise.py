@@ -44,13 +44,15 @@ class Noise(Generic[Token]):
     Raises :class:`ConfigError` for kinds that cannot be combined.
     """
 
-    kinds: tuple[NoiseKind, ...]
+    kinds: Sequence[NoiseKind]
     mask: Token
     sentinels: Sequence[Token] = ()
     share: float | None = None
     mean_length: float = 3.0
 
     def __post_init__(self) -> None:
+        # A list of one kind is not equal to a tuple of it.
+        object.__setattr__(self, "kinds", tuple(self.kinds))
         unknown = [kind for kind in self.kinds if kind not in NOISE_KINDS]
         if unknown or not self.kinds or len(set(self.kinds)) < len(self.kinds):
             raise ConfigError(

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from encoder_engine.text import Tokenizer
 
 
-def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]:
-    """Describe model, tokenizer, options and versions, as values of JSON.
+def describe_embedding(model: JobModel, resolved: Any) -> dict[str, Any]:
+    """Describe model, tokenizer, options and versions, as values of JSON: all that decides vectors.
 
-    The plan leaves out what changes only the speed (batches, threads, workers), ``on_error``, and
-    the names of the inputs, whose rows are compared by their digests. ``resolved``: the options of
-    the call, as the model has resolved them.
+    What changes only the speed (batches, threads) is left out. ``resolved``: the options of the
+    call, as the model has resolved them.
     """
-    engine, options = model.engine, job.options
+    engine = model.engine
     return {
         "model": {
             "fingerprint": engine.fingerprint(),
@@ -38,8 +37,22 @@ def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]
             **model.describe_model(),
         },
         "tokenizer": {"fingerprint": tokenizer_fingerprint(model.tokenizer)},
+        "options": model.describe_options(resolved),
+        "versions": _versions() | engine.versions(),
+    }
+
+
+def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]:
+    """Describe model, tokenizer, options of call and job, and versions, as values of JSON.
+
+    The plan leaves out workers, ``on_error``, and the names of the inputs, whose rows are compared
+    by their digests. ``resolved``: as for :func:`describe_embedding`.
+    """
+    options, found = job.options, describe_embedding(model, resolved)
+    return {
+        **found,
         "options": {
-            **model.describe_options(resolved),
+            **found["options"],
             "column": job.inputs.reading.columns.text,
             "id_column": options.id_column,
             "max_characters": options.max_characters,
@@ -50,11 +63,11 @@ def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]
             **({} if options.task == "dense" else {"task": options.task}),
             **({} if options.pair_column is None else {"pair_column": options.pair_column}),
         },
-        "versions": _versions(job.shard_format) | engine.versions(),
+        "versions": _versions(job.shard_format) | found["versions"],
     }
 
 
-def _versions(shard_format: str) -> dict[str, str]:
+def _versions(shard_format: str = "npy") -> dict[str, str]:
     versions = {
         "encoder-engine": str(sys.modules["encoder_engine"].__version__),
         "numpy": np.__version__,

@@ -58,14 +58,15 @@ def clean(
     folder: Path,
     watch: Callable[[CleanCounts], None] = lambda _: None,
     finish: Callable[[str], None] | None = None,
+    records: list[Record] | None = None,
     **changes: Any,
 ) -> CleanCounts:
-    """Clean the drawn records; a file ``sha256`` takes the place of the manifest."""
+    """Clean the drawn records, or others; a file ``sha256`` takes the place of the manifest."""
 
     def write(sha256: str) -> None:
         (folder / "sha256").write_text(sha256)
 
     cleaner = Cleaner(CleanSettings(near=0.5, shingle_size=2, semantic=0.9), encode=encode)
     given = job(folder, **changes)
-    clean_rows(draw_records(), cleaner, given, finish=finish or write, watch=watch)
+    clean_rows(records or draw_records(), cleaner, given, finish=finish or write, watch=watch)
     return cleaner.counts

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from encoder_engine.data.hygiene import minhash
 from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
 from encoder_engine.data.hygiene.languages import LanguageLabeller
 from encoder_engine.data.hygiene.personal import HOOKS, mask_personal
@@ -17,6 +19,7 @@ from encoder_engine.errors import InputError
 from encoder_engine.pages.cards import datasheet
 from tests.cli.conftest import run
 from tests.data.hygiene.attempts import CountedSearch, TooManyAttemptsError
+from tests.data.hygiene.cleaning_runs import draw_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +50,15 @@ PERSONAL: list[tuple[str, str | None]] = [
     ("10.0.0.1 and 300.1.1.1", "<ip> and 300.1.1.1"),
     ("123-45-6789 and 000-12-3456", "<ssn> and 000-12-3456"),
     ("on 2021-07-25 20:43 it was 1,234,567 of 978-3-16-148410-0", None),
+    ("Tel:+49 30 123456, Phone:(415) 555-2671", "Tel:<phone>, Phone:<phone>"),
+    ("tel:415-555-2671 or 415-555-2671/72", "tel:<phone> or <phone>"),
+    ("030 1234567/office", "<phone>/office"),
+    # A time, and a date.
+    ("at 20:030 1234567", None),
+    ("page 0012 2021/07/25", None),
+    ("de89 3704 0044 0532 0130 00", "<iban>"),
+    # The remainder of a code and words may be 1.
+    ("fm43 song that", None),
     ("3.14159265358979 /text/01/05250300.xhp", None),
 ]
 
@@ -86,6 +98,7 @@ def test_windows_change_nothing() -> None:
 
 def test_meaning_is_compared_after_words() -> None:
     vectors = {"a cat": [1.0, 0.0], "one cat": [0.99, 0.05], "a dog": [0.0, 1.0]}
+    vectors["A  cat"] = vectors["a cat"]
     cleaner = Cleaner(
         CleanSettings(semantic=0.95), encode=lambda given: np.array([vectors[t] for t in given])
     )
@@ -96,6 +109,60 @@ def test_meaning_is_compared_after_words() -> None:
         Cleaner(CleanSettings(semantic=0.9))
     with pytest.raises(InputError, match="labeller"):
         Cleaner(CleanSettings(languages=("en",)))
+
+
+def drawn_vectors(texts: list[str]) -> Any:
+    """Draw a direction for each text, by its characters, float64 [n, 3]."""
+    return np.array([np.random.default_rng(list(text.encode())).normal(size=3) for text in texts])
+
+
+def by_double_loop(texts: list[str]) -> list[tuple[str | None, int | None]]:
+    """Compare every text with every kept one: normal forms, sets of pairs of words, cosines."""
+    kept: list[int] = []
+    found: list[tuple[str | None, int | None]] = []
+    forms = [text.casefold() for text in texts]
+    pairs = [set(pairwise(form.split())) for form in forms]
+    unit = drawn_vectors(texts)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    for row, form in enumerate(forms):
+        exact = [other for other in kept if forms[other] == form]
+        near = [
+            other
+            for other in kept
+            if len(pairs[row] & pairs[other]) >= 0.5 * len(pairs[row] | pairs[other])
+        ]
+        cosines = unit[kept] @ unit[row]
+        if exact:
+            found.append(("exact duplicate", exact[0]))
+        elif near:
+            found.append(("near duplicate", near[0]))
+        elif kept and cosines.max() >= 0.99:
+            found.append(("semantic duplicate", kept[int(cosines.argmax())]))
+        else:
+            found.append((None, None))
+            kept.append(row)
+    return found
+
+
+@pytest.mark.parametrize("window", [1, 7, 300])
+def test_all_steps_compare_with_kept_texts_alone(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A text that meant what a kept one means was dropped, and so were those near it: rows were
+    # gone of which nothing was left. With bands of one number, no near pair is missed.
+    monkeypatch.setattr(minhash, "choose_bands", lambda _: minhash.Bands(128, 1))
+    texts = [str(record.values["text"]) for record in draw_records()]
+    texts = [text.upper() if row % 3 else text for row, text in enumerate(texts)]
+    settings = CleanSettings(near=0.5, shingle_size=2, semantic=0.99, personal="keep")
+    cleaner = Cleaner(settings, encode=drawn_vectors)
+    found = [
+        one
+        for start in range(0, len(texts), window)
+        for one in cleaner.clean(texts[start : start + window])
+    ]
+    assert [(one.reason, one.original) for one in found] == by_double_loop(texts)
+    for reason in ("exact", "near", "semantic"):
+        assert cleaner.counts.dropped[f"{reason} duplicate"] > 10
 
 
 def test_languages_are_labelled_and_chosen() -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from encoder_engine.data.hygiene import run as cleaning_run
 from encoder_engine.data.hygiene.cleaning import CleanCounts, Cleaner, CleanSettings
+from encoder_engine.data.hygiene.languages import Language
 from encoder_engine.data.hygiene.run import clean_rows
 from encoder_engine.errors import LockedError, OutputError, ResumeError, RowError
 from encoder_engine.files import FolderLock, move_into_place
 from encoder_engine.inputs.records import Record
-from tests.cli.conftest import run
+from tests.cli.conftest import model, run
 from tests.data.hygiene.cleaning_runs import FILES, NUM_ROWS, WINDOW, clean, draw_records, job
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Run
 
-__all__ = ["run"]
+__all__ = ["model", "run"]
 
 
 @pytest.fixture
@@ -173,11 +174,46 @@ def test_an_interrupted_run_goes_on_with_the_same_settings_alone(tmp_path: Path)
         clean(tmp_path / "mine")
 
 
+@pytest.mark.usefixtures("whole")
+def test_other_rows_than_those_that_were_read_are_refused(tmp_path: Path) -> None:
+    # An address or a pipe has no time of change: rows of two inputs were mixed in silence.
+    with pytest.raises(KeyboardInterrupt):
+        clean(tmp_path, interrupt_at(2 * WINDOW))
+    records = draw_records()
+    for other in (records[:WINDOW], [Record({"text": "x", "number": 0}), *records[1:]]):
+        with pytest.raises(ResumeError, match="its first 128 rows are others now; remove"):
+            clean(tmp_path, records=other)
+    more = [*records[: 2 * WINDOW], Record({"text": "another end", "number": 0})]
+    assert clean(tmp_path, records=more).read == len(more)
+
+
 def test_a_bad_row_leaves_nothing_to_go_on_with(tmp_path: Path) -> None:
     records = [Record({"text": "a text"}), Record({"text": 3}, file="rows.jsonl", number=2)]
     with pytest.raises(RowError, match="line 2: text must be a text"):
         clean_rows(records, Cleaner(CleanSettings()), job(tmp_path), finish=lambda _: None)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("values", [{"text": ["a@example.org"]}, {"a@example.org": "a text"}])
+def test_a_bad_row_is_refused_without_its_text(values: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RowError, match=r"^row 0: ") as caught:
+        clean_rows([Record(values)], Cleaner(CleanSettings()), job(tmp_path), finish=lambda _: None)
+    assert "example" not in str(caught.value)
+
+
+def test_labels_of_languages_replace_no_column(tmp_path: Path) -> None:
+    # The language that a file stated was overwritten by a guess.
+    def labelled(column: str) -> None:
+        cleaner = Cleaner(CleanSettings(), label=lambda _: Language("en", 1.0))
+        given = job(tmp_path, language_column=column)
+        clean_rows([Record({"text": "x", "language": "de"})], cleaner, given, finish=lambda _: None)
+
+    with pytest.raises(RowError, match=r"row 0: the label .* own column 'language'; name"):
+        labelled("language")
+    assert not list(tmp_path.iterdir())
+    labelled("guess")
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert row == {"text": "x", "language": "de", "guess": "en"}
 
 
 @pytest.mark.slow
@@ -208,3 +244,29 @@ def test_the_verb_goes_on_and_refuses_changed_inputs(
         found = [(tmp_path / f"{name}.{ending}").read_bytes() for name in ("out", "whole")]
         assert found[0] == found[1]
     assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.slow
+def test_the_verb_goes_on_with_all_settings_of_its_model_alone(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The record had the weights' hash alone: another limit or pooling makes other vectors.
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(9)))
+    copy = tmp_path / "model"
+    shutil.copytree(model, copy)
+    command = ("clean", source, "-o", tmp_path / "out.jsonl", "--semantic", copy)
+
+    def stop(*_given: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cleaner, "clean", stop)
+        assert run(*command).code == 1
+    limits = copy / "sentence_bert_config.json"
+    before = limits.read_text()
+    limits.write_text(json.dumps(json.loads(before) | {"max_seq_length": 7}))
+    assert "--semantic: model.max_seq_length was" in run(*command).errors
+    limits.write_text(before)
+    found = run(*command)
+    assert found.code == 0, found.errors

@@ -208,6 +208,9 @@ def test_a_row_is_a_function_of_seed_epoch_and_index(kind: Any) -> None:
     passage = [numbers(600)[start : start + 10] for start in range(0, 600, 10)]
     drawn = [noise(passage, RowKey(seed, e, i)) for seed, e, i in product((0, 1), (0, 1), (0, 1))]
     assert noise(passage, RowKey(1, 0, 1)) == drawn[5]
+    # A list named no noise at all: it is not equal to a tuple.
+    listed: Noise[int] = Noise(kinds=[kind], mask=MASK, sentinels=[*range(-100, -1)])
+    assert listed(passage, RowKey(1, 0, 1)) == drawn[5]
     assert len({tuple(noised.inputs) for noised in drawn}) == 8
     if kind != "span-corruption":
         assert all(noised.targets == numbers(600) for noised in drawn)
