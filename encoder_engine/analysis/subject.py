@@ -103,7 +103,7 @@ class Subject:
             ).ids.tolist()
             for word in ("a", " a")
         )
-        return text == spaced != alone
+        return bool(text == spaced != alone)
 
     def word_batches(
         self,

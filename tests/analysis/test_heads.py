@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -120,11 +120,12 @@ def test_the_means_do_not_depend_on_the_batches(subject: Subject) -> None:
 def test_kinds_follow_their_thresholds(
     subject: Subject, kind: str, field: str, least: float
 ) -> None:
-    none = {"offset_share": 0.0, "special": 0.0, "rare": 0.0, "evenness": 0.0}
+    none: dict[str, Any] = {"offset_share": 0.0, "special": 0.0, "rare": 0.0, "evenness": 0.0}
     one = replace(measure_heads(subject, SENTENCES)[0], **none)
+    at_least, below = none | {field: least}, none | {field: np.nextafter(least, 0.0)}
     assert kinds_of(one) == ()
-    assert kinds_of(replace(one, **{field: least})) == (kind,)
-    assert kinds_of(replace(one, **{field: np.nextafter(least, 0.0)})) == ()
+    assert kinds_of(replace(one, **at_least)) == (kind,)
+    assert kinds_of(replace(one, **below)) == ()
     assert kinds_of(one, 10.0) == ("syntactic",)
     assert kinds_of(one, np.nextafter(10.0, 0.0)) == ()
 
