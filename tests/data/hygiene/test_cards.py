@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cli.conftest import run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Run
 
+__all__ = ["run"]
+
+pytestmark = pytest.mark.slow
 COUNTS: dict[str, Any] = {
     **dict.fromkeys(("read", "kept", "characters", "with_personal"), 1),
     **{name: {} for name in ("dropped", "languages", "personal")},
