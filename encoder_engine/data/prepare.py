@@ -51,6 +51,8 @@ __all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "word_starts"]
 PROGRESS = "progress.json"
 # Raised where the same texts become other tokens: shards of two versions do not mix.
 _VERSION = 2
+# Raised where find_salient finds other spans.
+_SALIENT_VERSION = 2
 SHARD_TOKENS = 2**26
 # The marks of SentencePiece and of byte-level BPE in front of a word.
 WORD_MARKS = ("\u2581", "\u0120")
@@ -164,7 +166,7 @@ def prepare(
         "languages": list(languages),
         "shard_tokens": shard_tokens,
         "version": _VERSION,
-        **({"salient": True} if salient else {}),
+        **({"salient": _SALIENT_VERSION} if salient else {}),
     }
     with locked_folder(directory):
         recorded = _begin(directory, settings)
@@ -197,7 +199,7 @@ def _prepare(
     held = 0
     for batch in _batches(reading):
         _digest(read, batch)
-        documents, ids = _tokenize(tokenizer, batch, salient=settings.get("salient", False))
+        documents, ids = _tokenize(tokenizer, batch, salient="salient" in settings)
         used[ids] = True
         held += len(ids)
         pending += documents
@@ -290,7 +292,7 @@ def _describe(change: Difference) -> str:
     name = change.name.removeprefix("source.")
     if name.startswith("inputs."):
         return "the inputs are others, or were changed"
-    if name == "version":
+    if name == "version" or (name == "salient" and change.before and change.now):
         return "another version of encoder-engine began it, and cut or tokenized texts otherwise"
     return "the tokenizer is another" if name == "tokenizer" else str(change._replace(name=name))
 

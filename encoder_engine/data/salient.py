@@ -32,10 +32,19 @@ _DATE = re.compile(
     r"|\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
     rf"|{_YEAR}s?)\b"
 )
-# A capitalised word, or an initial: Ludwig, O'Neill, Rolls-Royce, J.
-_CAPITAL = r"(?:[A-Z\u00c0-\u00de][\w'\u2019-]*[^\W_]|[A-Z]\.|[A-Z])"
+# Capital letters of all scripts that have them; re has no class of them.
+_UPPER = "".join(
+    letter
+    for letter in map(chr, range(0x10000))
+    if letter.isalpha() and (letter.isupper() or letter.istitle())
+)
+# A capitalised word, or an initial: Ludwig, O'Neill, Rolls-Royce, J.; or a word like iPhone.
+_CAPITAL = (
+    rf"(?:(?:[a-z](?=[A-Z][a-z]{{2}}))?[{_UPPER}][\w'\u2019-]*[^\W_]|[{_UPPER}]\.|[{_UPPER}])"
+)
 _INNER = r"(?:of|the|de|la|del|von|van|der|and|&)"
-_NAME = re.compile(rf"{_CAPITAL}(?:\s+(?:{_INNER}\s+){{0,2}}{_CAPITAL})*")
+# Within a word no name begins.
+_NAME = re.compile(rf"(?<![^\W_]){_CAPITAL}(?:\s+(?:{_INNER}\s+){{0,2}}{_CAPITAL})*")
 # Words that are capitalised at the start of a clause, and are not names.
 _NO_NAMES = frozenset(
     re.findall(
@@ -51,8 +60,6 @@ def find_salient(sentence: str) -> list[Span]:
     """Return the names and dates of a sentence, as ascending ranges of characters."""
     found = [match.span() for match in _DATE.finditer(sentence)]
     for match in _NAME.finditer(sentence):
-        if match.start() and (sentence[match.start() - 1].isalnum()):
-            continue
         start, end = match.span()
         words = list(re.finditer(r"\S+", sentence[start:end]))
         while words and words[0].group() in _NO_NAMES:

@@ -54,6 +54,17 @@ def test_noised_words_are_written_as_rows_that_restore_the_texts(
     assert run("noise", texts, "-o", tmp_path / "rows.txt").code == 1
 
 
+def test_a_sentinel_in_a_text_is_refused_by_its_file_and_row(run: Run, tmp_path: Path) -> None:
+    # The number was that of a passage among all files.
+    first, second, out = (tmp_path / name for name in ("a.txt", "b.txt", "rows.jsonl"))
+    first.write_text("A text. A text. A text.\n")
+    second.write_text("A text. Another text.\nMy <extra_id_3> text.\n")
+    bad = run("noise", first, second, "-o", out, "--max-length", 2)
+    assert bad.code == 1
+    assert f"{second}, row 2: a passage holds the sentinel '<extra_id_3>'; remove" in bad.errors
+    assert not out.exists()
+
+
 def test_rows_of_several_noises_are_cut_at_sentences(run: Run, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     kinds = ("--kind", "text-infilling", "--kind", "sentence-permutation", "--mask", "[X]")

@@ -31,6 +31,15 @@ EXAMPLES = [
     ("In the 1990s he saw O'Neill.", ["1990s", "O'Neill"]),
     ("It rained on 2024-01-31 and on 3. 4.", ["2024-01-31"]),
     ("\u201cYes,\u201d said \u00c9mile on 12th of March.", ["\u00c9mile", "12th of March"]),
+    (
+        "We left \u0141\u00f3d\u017a for \u0391\u03b8\u03ae\u03bd\u03b1 today.",
+        ["\u0141\u00f3d\u017a", "\u0391\u03b8\u03ae\u03bd\u03b1"],
+    ),
+    (
+        "In \u041a\u0438\u0457\u0432 he met \u0160. \u017d\u00e1k.",
+        ["\u041a\u0438\u0457\u0432", "\u0160. \u017d\u00e1k"],
+    ),
+    ("She has an iPhone Pro Max at 20 kHz, and mRNA.", ["iPhone Pro Max"]),
     ("I think that It was 12345 or x1850.", []),
     ("", []),
 ]

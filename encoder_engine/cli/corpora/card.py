@@ -10,11 +10,15 @@ import click
 from encoder_engine.cli.common import debug_option
 from encoder_engine.errors import InputError
 from encoder_engine.files import PendingFile
+from encoder_engine.json_values import JsonValue, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Facts = dict[str, Mapping[str, Any]]
+
+# The keys of recipes and of data.json whose values are files, folders or hub ids.
+_PATHS = frozenset(("checkpoint", "corpus", "dev", "files", "teacher", "train", "_name_or_path"))
 
 
 @click.command()
@@ -56,27 +60,31 @@ def _page(path: Path) -> str:
 
 
 def _cleaned(path: Path) -> Facts:
-    value = _read(path)
-    counts = value.get("counts", {})
-    if "read" not in counts:
+    value = _read(path, "; name a manifest as clean wrote it")
+    if not value.get("counts").get("read").present:
         raise InputError(f"{path} is no manifest of clean: it has no counts of texts")
+    counts, numbers = value.get("counts"), ("read", "kept", "characters", "with_personal")
     # Files of several folders may share a name.
     files = {
-        f"{number}. {one['name']}": "size unknown"
-        if one["bytes"] is None
-        else f"{one['bytes']:,} bytes"
-        for number, one in enumerate(value["inputs"], 1)
+        f"{number}. {one.get('name').string(surrogates=True)}": _size(one.get("bytes"))
+        for number, one in enumerate(value.get("inputs").items(), 1)
     }
-    numbers = {name: counts[name] for name in ("read", "kept", "characters", "with_personal")}
     return {
         "Sources": files,
-        "Composition": numbers,
-        "Dropped texts, by reason": counts["dropped"],
-        "Languages of kept texts": counts["languages"],
-        "Personal data that patterns found": counts["personal"],
-        "Cleaning": value["settings"],
-        "Integrity": {"SHA-256 of the kept rows": value["sha256"], "version": value["version"]},
+        "Composition": {name: counts.get(name).integer(most=None) for name in numbers},
+        "Dropped texts, by reason": counts.get("dropped").object(),
+        "Languages of kept texts": counts.get("languages").object(),
+        "Personal data that patterns found": counts.get("personal").object(),
+        "Cleaning": value.get("settings").object(),
+        "Integrity": {
+            "SHA-256 of the kept rows": value.get("sha256").string(),
+            "version": value.get("version").string(),
+        },
     }
+
+
+def _size(value: JsonValue) -> str:
+    return "size unknown" if value.is_null else f"{value.integer(most=None):,} bytes"
 
 
 def _prepared(folder: Path) -> Facts:
@@ -99,43 +107,54 @@ def _prepared(folder: Path) -> Facts:
 
 
 def _run(folder: Path) -> Facts:
-    recipe = _read(folder / "recipe.json")
+    recipe = _read(folder / "recipe.json").members()
     facts: Facts = {
-        f"Recipe: {section}": {name: _name(value) for name, value in values.items()}
+        f"Recipe: {section}": {name: _named(name, inner) for name, inner in values.value.items()}
         for section, values in recipe.items()
-        if isinstance(values, dict)
+        if isinstance(values.value, dict)
     }
     if (folder / "data.json").is_file():
         facts["Data"] = {
-            f"{part}, {name}": _name(value)
-            for part, values in _read(folder / "data.json").items()
-            if isinstance(values, dict)
-            for name, value in values.items()
+            f"{part}, {name}": _named(name, inner)
+            for part, values in _read(folder / "data.json").members().items()
+            if isinstance(values.value, dict)
+            for name, inner in values.value.items()
         }
     if (folder / "report.json").is_file():
         report = _read(folder / "report.json")
-        intervals = report.get("intervals", {})
+        intervals = report.get("intervals").optional(JsonValue.members) or {}
         facts["Scores on dev, which chose the checkpoint"] = {
-            name: _score(value, intervals.get(name)) for name, value in report["scores"].items()
+            name: _score(value, intervals.get(name))
+            for name, value in report.get("scores").members().items()
         }
-        facts["Warnings"] = {"degenerate": report.get("degenerate"), "notes": report.get("notes")}
+        facts["Warnings"] = {name: report.get(name).value for name in ("degenerate", "notes")}
     return facts
 
 
-def _read(path: Path) -> dict[str, Any]:
-    from encoder_engine.json_values import read_value
-
-    return read_value(path, InputError).object()
+def _read(path: Path, mend: str = "; copy the folder again") -> JsonValue:
+    return read_value(path, InputError, mend=mend)
 
 
-def _name(value: object) -> object:
-    """Return paths without their folders, which may name people."""
+def _named(name: str, value: object, *, is_path: bool = False) -> object:
+    """Return a value with its paths cut to the last name: their folders may name people.
+
+    Paths are the values of ``_PATHS``, and whatever is absolute, at any depth. A slash in another
+    value, such as the label N/A, stays.
+    """
+    is_path = is_path or name in _PATHS
     if isinstance(value, str):
-        return value.rsplit("/", 1)[-1]
-    return [_name(one) for one in value] if isinstance(value, list) else value
+        path = Path(value)
+        return path.name if is_path or path.is_absolute() or value.startswith("~") else value
+    if isinstance(value, list):
+        return [_named("", one, is_path=is_path) for one in value]
+    if isinstance(value, dict):
+        return {key: _named(key, one, is_path=is_path) for key, one in value.items()}
+    return value
 
 
-def _score(value: float, interval: Mapping[str, float] | None) -> str:
+def _score(value: JsonValue, interval: JsonValue | None) -> str:
+    shown = f"{value.number():.4g}"
     if interval is None:
-        return f"{value:.4g}"
-    return f"{value:.4g} ({interval['low']:.4g} to {interval['high']:.4g})"
+        return shown
+    low, high = (interval.get(name).number() for name in ("low", "high"))
+    return f"{shown} ({low:.4g} to {high:.4g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from encoder_engine.cli.common import Command, count, debug_option, print_facts,
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from encoder_engine.inputs.records import Record
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
@@ -48,10 +51,21 @@ def row_options(command: Command) -> Command:
 
 def read_texts(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts of the inputs."""
+    return (record.values["text"] for record in read_records(inputs, options))
+
+
+def read_records(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[Record]:
+    """Yield the texts of the inputs as records, whose errors name the file and the row in it."""
     from encoder_engine.inputs.readers import open_inputs
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.inputs.sources import shown_name
 
     opened = open_inputs(list(inputs), column=options["column"], format=options["input_format"])
-    return (row.text for row in opened)
+    place = 0
+    for source in opened.sources:
+        for number, row in enumerate(replace(opened, sources=(source,)), start=1):
+            yield Record({"text": row.text}, shown_name(source[0]), number, place, "row")
+            place += 1
 
 
 def check_output(inputs: tuple[str, ...], options: Mapping[str, Any]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from encoder_engine.cli.rows.common import check_output, print_written, read_texts, row_options
+from encoder_engine.cli.rows.common import check_output, print_written, read_records, row_options
 from encoder_engine.data.noising.kinds import NOISE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from encoder_engine.data.noising.bart import RowKey
+    from encoder_engine.data.noising.noise import Noise
+    from encoder_engine.data.noising.span_corruption import Noised
+    from encoder_engine.inputs.records import Record
+
+Token = TypeVar("Token", bound=Hashable)
 # As many as in T5's vocabulary.
 NUM_SENTINELS = 100
 
@@ -58,13 +65,26 @@ def noise(inputs: tuple[str, ...], **options: Any) -> None:
     from encoder_engine.data.row_files import write_rows
 
     check_output(inputs, options)
-    texts = read_texts(inputs, options)
-    rows = _word_rows(texts, options) if options["tokenizer"] is None else _id_rows(texts, options)
+    records = read_records(inputs, options)
+    by_words = options["tokenizer"] is None
+    rows = _word_rows(records, options) if by_words else _id_rows(records, options)
     number = write_rows(options["output"], rows, overwrite=options["overwrite"])
     print_written(number, options)
 
 
-def _word_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _noised(
+    noise_of: Noise[Token], passage: list[list[Token]], key: RowKey, record: Record
+) -> Noised[Token]:
+    """Noise a passage; errors name the row of the input that it is of, not its own number."""
+    from encoder_engine.errors import BatchError
+
+    try:
+        return noise_of(passage, key)
+    except BatchError as error:
+        record.refuse(f"a passage {str(error).removeprefix(f'row {key.row} ')}")
+
+
+def _word_rows(records: Iterator[Record], options: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.noise import Noise
     from encoder_engine.data.noising.passages import cut_passages
@@ -78,15 +98,18 @@ def _word_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dic
         mean_length=options["mean_length"],
     )
     index = 0
-    for text in texts:
-        sentences = [sentence.split() for sentence in split_sentences(text)]
+    for record in records:
+        sentences = [sentence.split() for sentence in split_sentences(record.values["text"])]
         for passage in cut_passages(sentences, options["max_length"]):
-            noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
+            key = RowKey(options["seed"], options["epoch"], index)
+            noised = _noised(noise_of, passage, key, record)
             yield {"input": " ".join(noised.inputs), "target": " ".join(noised.targets)}
             index += 1
 
 
-def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str, list[int]]]:
+def _id_rows(
+    records: Iterator[Record], options: Mapping[str, Any]
+) -> Iterator[dict[str, list[int]]]:
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.data.noising.bart import RowKey
     from encoder_engine.data.noising.noise import Noise
@@ -116,11 +139,12 @@ def _id_rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[
             f"{len(before) + len(after)}: no room is left for text; raise it"
         )
     index = 0
-    for text in texts:
-        (tokens,) = encode_sentences(tokenizer, [text])
+    for record in records:
+        (tokens,) = encode_sentences(tokenizer, [record.values["text"]])
         sentences = [ids.tolist() for ids in tokens.split(tokens.ids_T)]
         for passage in cut_passages(sentences, longest):
-            noised = noise_of(passage, RowKey(options["seed"], options["epoch"], index))
+            key = RowKey(options["seed"], options["epoch"], index)
+            noised = _noised(noise_of, passage, key, record)
             yield {
                 "input_ids": [*before, *noised.inputs, *after],
                 "labels": [*before, *noised.targets, *after],

@@ -148,17 +148,22 @@ def infilled_lengths(tokens: list[int], noised: list[int]) -> list[int]:
 def test_infilled_spans_are_of_poisson_lengths_with_zero_and_spend_the_share() -> None:
     tokens = numbers(20_000)
     lengths: list[int] = []
-    hidden = 0
+    num_spans, num_adjacent = 0, 0.0
+    # No span of all rows is longer, at the level.
+    longest = poisson.isf(LEVEL / (10 * len(tokens) * 0.03), 3.0)
     # At a small share nearly no two spans are adjacent: those that are would need parsing.
     for index in range(10):
         noised = bart.infill_text(tokens, MASK, RowKey(3, 0, index), share=0.03)
         kept = [token for token in noised if token != MASK]
         assert kept == sorted(kept)
-        hidden += len(tokens) - len(kept)
+        # Beyond one span nothing is left to chance.
+        assert abs(len(tokens) - len(kept) - 0.03 * len(tokens)) <= longest
+        marks = len(noised) - len(kept)
+        num_spans += marks
+        # Of all arrangements of spans and kept tokens: each place after a span is as often a span.
+        num_adjacent += marks * (marks - 1) / len(noised)
         lengths += infilled_lengths(tokens, noised)
-    # Beyond one span of each row nothing is left to chance.
-    assert abs(hidden / 10 - 0.03 * len(tokens)) < 12
-    assert lengths.count(-1) < 0.02 * len(lengths)
+    assert binomtest(lengths.count(-1), num_spans, num_adjacent / num_spans).pvalue > LEVEL
     found = Counter(length for length in lengths if length >= 0)
     counts = [found[length] for length in range(8)]
     counts.append(sum(n for length, n in found.items() if length > 7))
