@@ -67,7 +67,10 @@ class TaskModel(TrainingModel):
     """A model with a head, trained on a task.
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
+    ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
     """
+
+    loaded_sha256: str = ""
 
     @property
     def head_model(self) -> HeadModel | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,30 @@ def test_an_interrupted_run_goes_on_bit_for_bit(checkpoint: Path, tmp_path: Path
     changed = replace(recipe, batch=replace(recipe.batch, examples=4))
     with pytest.raises(ResumeError, match=r"batch\.examples"):
         FineTuner(changed, parts).finetune()
+
+
+@pytest.mark.parametrize("part", ["weights", "tokenizer"])
+def test_another_checkpoint_is_refused_before_the_model_is_written(
+    checkpoint: Path, tmp_path: Path, part: str
+) -> None:
+    recipe = recipe_of(checkpoint, tmp_path, "run.epochs=1", "report.samples=0")
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    written = {path.name: path.read_bytes() for path in run.model.iterdir()}
+    other = shutil.copytree(checkpoint, tmp_path / "other")
+    moved = replace(recipe, model=replace(recipe.model, checkpoint=str(other)))
+    assert FineTuner(moved, tmp_path / "run").finetune().scores == run.scores
+    if part == "weights":
+        encoder = ee.Encoder.from_pretrained(other, device="cpu")
+        with torch.no_grad():
+            encoder.embedding.tokens.weight.add_(1.0)
+        encoder.save_pretrained(other)
+    else:
+        words = (checkpoint / "vocab.txt").read_text().splitlines()
+        (other / "vocab.txt").write_text("\n".join([*words[:5], *reversed(words[5:])]) + "\n")
+        ee.Tokenizer.from_pretrained(other / "vocab.txt", lowercase=True).save(other)
+    with pytest.raises(ResumeError, match=f"the checkpoint has another content: {part}; name"):
+        FineTuner(moved, tmp_path / "run").finetune()
+    assert {path.name: path.read_bytes() for path in run.model.iterdir()} == written
 
 
 def test_the_gradient_does_not_depend_on_micro_batches(checkpoint: Path, tmp_path: Path) -> None:
