@@ -115,6 +115,14 @@ def test_rankings_score_as_in_scikit_learn() -> None:
         ranking_scores([[0.0]])
 
 
+def test_ties_earn_nothing_in_any_order() -> None:
+    assert rank_by_score([1.0, 0.0, 2.0, 0.0], [3.0] * 4).tolist() == [0.0, 0.0, 1.0, 2.0]
+    for relevance, given in (([1, 0, 1, 0], [1, 1, 0, 0]), ([0, 1, 0, 1], [1, 1, 0, 0])):
+        assert rank_by_score(relevance, given).tolist() == [0.0, 1.0, 0.0, 1.0]
+    constant = ranking_scores([rank_by_score([1, 0, 0, 0], np.zeros(4))])
+    assert constant.mean_reciprocal_rank == constant.mean_average_precision == 0.25
+
+
 def test_the_temperature_undoes_a_scale() -> None:
     logits = RNG.normal(size=(4000, 3)) * 2
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
