@@ -21,7 +21,13 @@ from encoder_engine.tasks.embedders.examples import (
     text_ids,
 )
 from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES
-from encoder_engine.tasks.embedders.scores import Corpus, correlations, mean_scores, query_scores
+from encoder_engine.tasks.embedders.scores import (
+    NAMES,
+    Corpus,
+    correlations,
+    mean_scores,
+    query_scores,
+)
 from encoder_engine.tasks.items import Items, Ragged
 from encoder_engine.tasks.task import Task
 
@@ -267,22 +273,19 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return the share of each row's own negatives that score below its first positive.
+        """Return nDCG@10 of each row's query over all documents; 0 for one without documents.
 
         A scored pair gets minus its squared rank difference, divided by the number of rows.
         """
-        similar = np.array(self.paired(predictions))
         if all(is_scored_pair(example) for example in examples):
+            similar = np.array(self.paired(predictions))
             gold = np.array([example.scores[0] for example in examples])
             ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, similar)]
             squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
             return -squared
-        accuracies = []
-        for example, found, own in zip(examples, predictions, similar, strict=True):
-            wrong = found.documents[len(example.positives) :]
-            below = self.similarities([found.query], wrong)[0] < own if wrong else np.ones(1)
-            accuracies.append(float(np.mean(below)))
-        return np.array(accuracies, np.float64)
+        scores, queries = self._query_scores(examples, predictions)
+        ndcg: npt.NDArray[np.float64] = np.nan_to_num(scores[queries, NAMES.index("ndcg")])
+        return ndcg
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
         """Return a message if all pairs are equally similar."""

@@ -12,6 +12,7 @@ from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.errors import InputError, RowError
 from encoder_engine.finetuning.evaluation import score_intervals
 from encoder_engine.inputs.records import Record
+from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
@@ -129,6 +130,15 @@ def test_intervals_of_retrieval_hold_their_scores() -> None:
     for name, interval in found.items():
         assert interval.low < scores[name] < interval.high
         assert interval.mean == pytest.approx(scores[name])
+
+
+def test_paired_scores_tell_models_of_plain_pairs_apart() -> None:
+    task, examples, predictions = draw_retrieved(60)
+    rows = task.row_scores(examples, predictions)
+    _, firsts = np.unique([example.query for example in examples], return_index=True)
+    assert 100.0 * rows[firsts].mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
+    worse = [RetrievalPrediction(-one.query, one.documents) for one in predictions]
+    assert paired_randomisation(rows, task.row_scores(examples, worse), samples=200) == 1 / 201
 
 
 def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> None:
