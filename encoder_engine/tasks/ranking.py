@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 from encoder_engine.models.heads import SequenceClassification
 from encoder_engine.models.training_model import LossSum
@@ -175,11 +176,8 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     ) -> npt.NDArray[np.float64]:
         """Return nDCG@10 of each row, or minus the squared rank difference of a scored pair."""
         if self.pairs:
-            gold = np.array([one.scores[0] for one in examples])
-            given = np.array([float(p.scores[0]) for p in predictions])
-            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, given)]
-            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
-            return -squared
+            gold = [one.scores[0] for one in examples]
+            return rank_agreement(gold, [float(p.scores[0]) for p in predictions])
         return np.array(
             [
                 self.score([one], [p])["ndcg"] if any(_labels(one)) else 0.0

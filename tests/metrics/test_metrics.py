@@ -21,7 +21,7 @@ from encoder_engine.metrics.classification import (
     macro_f1,
     matthews,
 )
-from encoder_engine.metrics.correlation import pearson, spearman
+from encoder_engine.metrics.correlation import pearson, rank_agreement, spearman
 from encoder_engine.metrics.intervals import bootstrap, paired_randomisation, seed_interval
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 
@@ -79,6 +79,14 @@ def test_correlations_are_scipys() -> None:
     assert math.isnan(spearman([1.0, 1.0], [1.0, 2.0]))
     with pytest.raises(InputError, match="nan in row 1"):
         pearson([0.0, 1.0], [0.0, math.nan])
+
+
+def test_agreement_of_ranks_does_not_depend_on_the_order_of_rows() -> None:
+    gold, predicted = RNG.integers(3, size=30).astype(float), RNG.normal(size=30)
+    found, order = rank_agreement(gold, predicted), RNG.permutation(30)
+    np.testing.assert_array_equal(rank_agreement(gold[order], predicted[order]), found[order])
+    gaps = (stats.rankdata(gold) - stats.rankdata(predicted)) / 30
+    np.testing.assert_allclose(found, -(gaps**2), rtol=0, atol=EXACT)
 
 
 def test_answers_are_compared_as_squad_does() -> None:

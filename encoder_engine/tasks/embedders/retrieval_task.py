@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
+from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.batching import packed_batch
@@ -278,11 +279,8 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         A scored pair gets minus its squared rank difference, divided by the number of rows.
         """
         if all(is_scored_pair(example) for example in examples):
-            similar = np.array(self.paired(predictions))
-            gold = np.array([example.scores[0] for example in examples])
-            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, similar)]
-            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
-            return -squared
+            gold = [example.scores[0] for example in examples]
+            return rank_agreement(gold, self.paired(predictions))
         scores, queries = self._query_scores(examples, predictions)
         ndcg: npt.NDArray[np.float64] = np.nan_to_num(scores[queries, NAMES.index("ndcg")])
         return ndcg
