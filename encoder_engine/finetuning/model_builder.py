@@ -37,7 +37,8 @@ def build_task_model(
     """Load the encoder, add the task's head, and freeze what is not trained.
 
     ``directory``: the folder of the checkpoint's encoder.
-    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist.
+    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist,
+    and where nothing is left to train.
     """
     with warnings.catch_warnings():
         # The new head makes a pooler of its own where it needs one.
@@ -62,6 +63,11 @@ def build_task_model(
     model.loaded_sha256 = weights_sha256(loaded)
     _reinitialise(encoder, recipe.reinit_blocks)
     _freeze(model, recipe)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            f"model.train is {recipe.train}, and no weight of the task {task.name} is left to "
+            "train; set model.train to all, bias or lora, or freeze fewer blocks"
+        )
     model.rate_factors = _rate_factors(model, optimizer)
     return model
 

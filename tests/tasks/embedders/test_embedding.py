@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.errors import InputError, RowError
+from encoder_engine.errors import ConfigError, InputError, RowError
 from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.finetuning.model_builder import build_task_model
+from encoder_engine.finetuning.recipe import ModelRecipe, TunedOptimizer
 from encoder_engine.inputs.records import Record
 from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.models import Encoder
@@ -139,6 +142,16 @@ def test_paired_scores_tell_models_of_plain_pairs_apart() -> None:
     assert 100.0 * rows[firsts].mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
     worse = [RetrievalPrediction(-one.query, one.documents) for one in predictions]
     assert paired_randomisation(rows, task.row_scores(examples, worse), samples=200) == 1 / 201
+
+
+def test_an_embedder_has_no_head_to_train_alone(directory: Path) -> None:
+    recipe = ModelRecipe(train="head")
+    with pytest.raises(ConfigError, match=r"model\.train is head, and no weight of the task emb"):
+        build_task_model(
+            *(directory, encoder_directory(directory), prepare(directory, ROWS)[0]),
+            *(recipe, TunedOptimizer()),
+            seed=0,
+        )
 
 
 def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> None:
