@@ -21,7 +21,7 @@ from encoder_engine.models.lora.adapters import merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, refuse_changes
 from encoder_engine.tasks.task import TaskModel
-from encoder_engine.tasks.task_folder import SavedTask, save_task
+from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
@@ -220,4 +220,6 @@ class FineTuning:
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self.data.tokenizer.save(folder)
-            save_task(folder, SavedTask(task, self.data.windows))
+            data = self.recipe.data
+            tables = TableFormat(header=data.header, quoting=data.quoting)
+            save_task(folder, SavedTask(task, self.data.windows, tables))

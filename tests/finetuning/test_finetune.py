@@ -16,6 +16,7 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import ConfigError, InputError, ResumeError, RowError
+from encoder_engine.finetuning.comparison import evaluate_files
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner, finetune_seeds
 from encoder_engine.inputs.tables import read_table
@@ -220,6 +221,34 @@ def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == 20
     assert set(lines[0]) == {"text", "prediction", "probabilities"}
+
+
+def test_the_verbs_read_tables_as_training_did(checkpoint: Path, tmp_path: Path) -> None:
+    table = tmp_path / "rows.tsv"
+    # With quoting, the first two rows would be one.
+    table.write_text('"good film\tyes\nbad" plot\tno\ngood plot\tyes\nbad film\tno\n' * 4)
+    recipe = find_recipe(
+        "sequence-classification",
+        [
+            *("run.device=cpu", "run.steps=2", "report.samples=0"),
+            *("data.quoting=false", 'data.header=["text","label"]'),
+        ],
+        checkpoint=str(checkpoint),
+        train=[str(table)],
+        dev=[str(table)],
+    )
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    found = evaluate_files(run.directory, [str(table)], samples=0, device="cpu")
+    assert (found.num_rows, found.scores) == (16, run.scores)
+    output = tmp_path / "predictions.jsonl"
+    predict = ["predict", str(run.directory), str(table), "--device", "cpu"]
+    assert main([*predict, "-o", str(output)]) == 0
+    texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
+    assert texts == ['"good film', 'bad" plot', "good plot", "bad film"] * 4
+    # What is named replaces what was recorded.
+    renamed = [*predict, "-o", str(output), "--overwrite", "--header", "other,text"]
+    assert main(renamed) == 0
+    assert json.loads(output.read_text().splitlines()[0])["text"] == "yes"
 
 
 def test_a_sweep_prints_the_table_of_its_combinations(
