@@ -105,8 +105,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return replace(self, loss=loss, pairs=all(is_scored_pair(one) for one in examples))
 
     def has_gold(self, example: RetrievalExample) -> bool:
-        """Return True: every row is labelled, because positives come before negatives."""
-        return bool(example.documents)
+        """Return True: positives come before negatives; after scored pairs, for such alone.
+
+        Correlations score a model of scored pairs, and a list has none.
+        """
+        return is_scored_pair(example) if self.pairs else bool(example.documents)
 
     def key(self, example: RetrievalExample) -> object:
         """Return all texts."""
