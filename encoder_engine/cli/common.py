@@ -88,6 +88,11 @@ def hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
+def split_columns(value: str | None) -> tuple[str, ...] | None:
+    """Return the names of ``--header``; none in an empty text, None where it was not given."""
+    return None if value is None else tuple(name for name in value.split(",") if value)
+
+
 def pooling_modes(value: str | None) -> tuple[str, ...] | None:
     """Split ``--pooling mean,max`` into its modes."""
     return None if value is None else tuple(mode.strip() for mode in value.split(","))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import InputError
 from encoder_engine.finetuning.data import read_examples
 from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.finetuning.recipe import DataRecipe
 from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.prediction.predictor import Predictor
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from encoder_engine.finetuning.recipe import DataRecipe
+    from encoder_engine.finetuning.data import Examples
     from encoder_engine.metrics.intervals import Interval
 
 __all__ = ["Scored", "evaluate_files"]
@@ -40,19 +41,30 @@ class Scored:
 def evaluate_files(
     run: str | os.PathLike[str],
     files: Sequence[str],
-    data: DataRecipe,
     *,
+    header: Sequence[str] | None = None,
+    quoting: bool | None = None,
     against: str | os.PathLike[str] | None = None,
     samples: int = 1000,
     device: str = "auto",
 ) -> Scored:
     """Score a run's model on labelled files; ``against``: compare with another run's model.
 
+    ``header``, ``quoting``: of .csv and .tsv files; None: as each run's training files were read.
+
     Raises :class:`InputError` where the two models are for different tasks.
     """
     predictor = Predictor.from_pretrained(run, device)
     task = predictor.task
-    rows = read_examples(task, files, data, every=data.dev_every, gold=True)
+
+    def read(one: Predictor) -> Examples:
+        data = DataRecipe(
+            header=one.tables.header if header is None else tuple(header),
+            quoting=one.tables.quoting if quoting is None else quoting,
+        )
+        return read_examples(one.task, files, data, gold=True)
+
+    rows = read(predictor)
     predictions = predictor.predict_examples(rows.examples)
     other_scores, p_value = None, None
     if against is not None:
@@ -62,7 +74,7 @@ def evaluate_files(
                 f"{run} is a model for {task.name}, {against} one for {other.task.name}: their "
                 "scores cannot be compared"
             )
-        others = read_examples(other.task, files, data, every=data.dev_every, gold=True)
+        others = read(other)
         found = other.predict_examples(others.examples)
         other_scores = other.task.score(others.examples, found)
         p_value = paired_randomisation(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
 from encoder_engine.errors import ResumeError
+from encoder_engine.families.config import read_config
 from encoder_engine.files import replacing_folder, write_atomically
 from encoder_engine.finetuning.batch_stream import ItemStream
 from encoder_engine.finetuning.data import prepare_data
@@ -18,7 +21,7 @@ from encoder_engine.models.lora.adapters import merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, refuse_changes
 from encoder_engine.tasks.task import TaskModel
-from encoder_engine.tasks.task_folder import SavedTask, save_task
+from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["FineTuning"]
 
 RECIPE, DATA, ADAPTER = "recipe.json", "data.json", "adapter"
-# Settings that may differ when a run resumes: they do not change the losses. Files may have moved;
-# the digests of their rows are compared.
+# Settings that may differ when a run resumes: they do not change the losses. Files and checkpoints
+# may have moved; the digests of rows, weights, config and tokenizer are compared.
 FREE = {
     "data.train",
     "data.dev",
@@ -147,15 +150,21 @@ class FineTuning:
 
     def _digests(self) -> dict[str, Any]:
         dev = None if self.data.dev is None else self.data.dev.values()
-        return {"train": self.data.train.values(), "dev": dev}
+        config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
+        checkpoint = {
+            "weights": self._model.loaded_sha256,
+            "config": hashlib.sha256(config).hexdigest(),
+            "tokenizer": tokenizer_fingerprint(self.data.tokenizer),
+        }
+        return {"train": self.data.train.values(), "dev": dev, "checkpoint": checkpoint}
 
     def begin(self, directory: Path) -> None:
-        """Write the recipe and the digests of the rows."""
+        """Write the recipe, and the digests of the rows and of the checkpoint."""
         for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._digests())):
             write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder was begun with another recipe or other rows."""
+        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows."""
         for name in (RECIPE, DATA):
             if not (directory / name).exists():
                 raise ResumeError(
@@ -169,12 +178,21 @@ class FineTuning:
             lambda change: None if change.name in FREE else str(change),
         )
         recorded = read_value(directory / DATA, ResumeError).object()
-        for name, values in self._digests().items():
+        digests = self._digests()
+        for name in ("train", "dev"):
             before = (recorded.get(name) or {}).get("sha256")
-            if before != (values or {}).get("sha256"):
+            if before != (digests[name] or {}).get("sha256"):
                 changes.append(f"the {name} rows are others")
+        checkpoint = recorded.get("checkpoint")
+        if checkpoint is None:
+            changes.append("the version that began it recorded no digest of its checkpoint")
+        for name, digest in digests["checkpoint"].items():
+            if checkpoint is not None and checkpoint.get(name) != digest:
+                changes.append(f"the checkpoint has another content: {name}")
         refuse_changes(
-            directory, changes, "name another folder, or resume with its own recipe and rows"
+            directory,
+            changes,
+            "name another folder, or resume with its own recipe, checkpoint and rows",
         )
 
     def num_micro_batches(self, step: int) -> int:
@@ -202,4 +220,6 @@ class FineTuning:
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self.data.tokenizer.save(folder)
-            save_task(folder, SavedTask(task, self.data.windows))
+            data = self.recipe.data
+            tables = TableFormat(header=data.header, quoting=data.quoting)
+            save_task(folder, SavedTask(task, self.data.windows, tables))

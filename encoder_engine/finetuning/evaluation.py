@@ -87,6 +87,7 @@ def score_intervals(
     """Return the bootstrap interval of each score; all scores share the bootstrap samples."""
     samples = min(samples, max(LEAST_SAMPLES, MOST_DRAWN // max(len(examples), 1)))
     found: list[dict[str, float]] = []
+    score_rows = task.resampling(examples, predictions)
 
     def score_of(name: str) -> Interval:
         place = -1
@@ -95,10 +96,7 @@ def score_intervals(
             nonlocal place
             place += 1
             if place == len(found):
-                drawn = rows.tolist()
-                found.append(
-                    task.score([examples[n] for n in drawn], [predictions[n] for n in drawn])
-                )
+                found.append(score_rows(rows))
             return found[place][name]
 
         # The seed is the same: every score has the same samples.

@@ -11,6 +11,7 @@ from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeigh
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.registry import find_family
 from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoints.fingerprint import weights_sha256
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.lora.adapters import Adapter, add_adapters
 from encoder_engine.models.norm import Norm
@@ -36,7 +37,8 @@ def build_task_model(
     """Load the encoder, add the task's head, and freeze what is not trained.
 
     ``directory``: the folder of the checkpoint's encoder.
-    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist.
+    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist,
+    and where nothing is left to train.
     """
     with warnings.catch_warnings():
         # The new head makes a pooler of its own where it needs one.
@@ -51,13 +53,33 @@ def build_task_model(
             raise ConfigError(
                 f"model.{name} is {getattr(recipe, name)}, the encoder has {num_blocks} blocks"
             )
+    loaded = dict(encoder.state_dict())
     torch.manual_seed(seed)
     model = task.make_model(encoder)
+    before = {name: tensor.clone() for name, tensor in _outside(model, encoder).items()}
     task.begin_with(model, checkpoint)
+    changed = _outside(model, encoder)
+    loaded |= {n: tensor for n, tensor in changed.items() if not torch.equal(tensor, before[n])}
+    model.loaded_sha256 = weights_sha256(loaded)
     _reinitialise(encoder, recipe.reinit_blocks)
     _freeze(model, recipe)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            f"model.train is {recipe.train}, and no weight of the task {task.name} is left to "
+            "train; set model.train to all, bias or lora, or freeze fewer blocks"
+        )
     model.rate_factors = _rate_factors(model, optimizer)
     return model
+
+
+def _outside(model: TaskModel, encoder: Encoder) -> dict[str, torch.Tensor]:
+    """Return the weights of a model that are not its encoder's, by name."""
+    inside = {id(parameter) for parameter in encoder.parameters()}
+    return {
+        f"head.{name}": parameter.detach()
+        for name, parameter in model.named_parameters()
+        if id(parameter) not in inside
+    }
 
 
 def _with_dropout(encoder: Encoder, dropout: float) -> Encoder:

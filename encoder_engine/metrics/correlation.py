@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Scores = npt.NDArray[np.float64]
 
-__all__ = ["pearson", "spearman"]
+__all__ = ["pearson", "rank_agreement", "spearman"]
 
 
 def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
@@ -32,6 +32,16 @@ def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     """
     one, other = paired_scores(gold, predicted)
     return _correlation(_ranks(one), _ranks(other))
+
+
+def rank_agreement(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Scores:
+    """Return minus the squared difference of ranks divided by N, of each row of two [N].
+
+    Ties share their mean rank, so that the order of rows changes nothing. Raises
+    :class:`InputError` as :func:`pearson`.
+    """
+    one, other = paired_scores(gold, predicted)
+    return -(((_ranks(one) - _ranks(other)) / len(one)) ** 2)
 
 
 def _correlation(one: Scores, other: Scores) -> float:

@@ -37,7 +37,11 @@ class RankingScores(NamedTuple):
 
 
 def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
-    """Return relevances [D] in descending order of scores [D]; equal scores keep their order."""
+    """Return relevances [D] in descending order of scores [D].
+
+    Among equal scores, the least relevant document comes first: ties earn nothing, in whatever
+    order the documents are listed.
+    """
     gains, given = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
     if gains.shape != given.shape or gains.ndim != 1:
         raise InputError(
@@ -46,7 +50,7 @@ def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
     if np.isnan(given).any():
         document = int(np.flatnonzero(np.isnan(given))[0])
         raise InputError(f"document {document} has the score NaN, which has no rank")
-    return gains[np.argsort(-given, kind="stable")]
+    return gains[np.lexsort((gains, -given))]
 
 
 def ranking_scores(queries: Iterable[npt.ArrayLike], *, depth: int = 10) -> RankingScores:

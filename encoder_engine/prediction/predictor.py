@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.tasks.predicting import predict_batches
-from encoder_engine.tasks.task_folder import load_task
+from encoder_engine.tasks.task_folder import TableFormat, load_task
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -35,16 +35,23 @@ class Predictor:
     """A fine-tuned model with its task, of any kind, and its tokenizer.
 
     ``task``: with the labels, columns and decoding settings of training.
+    ``tables``: the form of the .csv and .tsv files of training.
     """
 
     # The tasks that a class predicts; empty: all.
     tasks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, model: TaskModel, task: Task[Any, Any], tokenizer: Tokenizer, windows: Windows
+        self,
+        model: TaskModel,
+        task: Task[Any, Any],
+        tokenizer: Tokenizer,
+        windows: Windows,
+        tables: TableFormat | None = None,
     ) -> None:
         self.model, self.task = model.eval(), task
         self.tokenizer, self.windows = tokenizer, windows
+        self.tables = tables or TableFormat()
 
     @classmethod
     def from_pretrained(
@@ -66,7 +73,8 @@ class Predictor:
                 f"{', '.join(cls.tasks)}; load it by the class of its task"
             )
         model = saved.task.load_model(directory, device=device, dtype=dtype)
-        return cls(model, saved.task, Tokenizer.from_pretrained(directory), saved.windows)
+        tokenizer = Tokenizer.from_pretrained(directory)
+        return cls(model, saved.task, tokenizer, saved.windows, saved.tables)
 
     def predict_examples(
         self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS

@@ -62,6 +62,7 @@ def encode_windows(
         max_length=windows.max_length,
         truncation=truncation,
         stride=0 if windows.truncate else windows.overlap,
+        return_overflow=not windows.truncate,
         **options,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,14 +38,19 @@ __all__ = [
 ]
 
 
+# No more digits than int() reads, and none of the characters, such as "²", that it does not.
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
 def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
     """Return the distinct names in order: whole numbers by value, else alphabetically.
 
     Raises :class:`InputError` for fewer than ``least``.
     """
     distinct = set(names)
-    numeric = all(name.lstrip("-").isdigit() for name in distinct)
-    found = tuple(sorted(distinct, key=int) if numeric else sorted(distinct))
+    numeric = all(_WHOLE.fullmatch(name) for name in distinct)
+    # By name among equal numbers, such as 1 and 01.
+    found = tuple(sorted(distinct, key=lambda n: (int(n), n)) if numeric else sorted(distinct))
     if len(found) < least:
         shown = ", ".join(map(repr, found)) or "none"
         raise InputError(

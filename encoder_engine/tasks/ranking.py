@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 from encoder_engine.models.heads import SequenceClassification
 from encoder_engine.models.training_model import LossSum
@@ -104,8 +105,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return replace(self, loss=loss, pairs=all(is_scored_pair(one) for one in examples))
 
     def has_gold(self, example: RetrievalExample) -> bool:
-        """Return True: every row is labelled, because positives come before negatives."""
-        return bool(example.documents)
+        """Return True: positives come before negatives; after scored pairs, for such alone.
+
+        Correlations score a model of scored pairs, and a list has none.
+        """
+        return is_scored_pair(example) if self.pairs else bool(example.documents)
 
     def key(self, example: RetrievalExample) -> object:
         """Return all texts."""
@@ -175,11 +179,8 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     ) -> npt.NDArray[np.float64]:
         """Return nDCG@10 of each row, or minus the squared rank difference of a scored pair."""
         if self.pairs:
-            gold = np.array([one.scores[0] for one in examples])
-            given = np.array([float(p.scores[0]) for p in predictions])
-            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, given)]
-            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
-            return -squared
+            gold = [one.scores[0] for one in examples]
+            return rank_agreement(gold, [float(p.scores[0]) for p in predictions])
         return np.array(
             [
                 self.score([one], [p])["ndcg"] if any(_labels(one)) else 0.0

@@ -24,7 +24,7 @@ from encoder_engine.models.training_model import Inputs, TrainingModel
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     import torch
@@ -67,7 +67,10 @@ class TaskModel(TrainingModel):
     """A model with a head, trained on a task.
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
+    ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
     """
+
+    loaded_sha256: str = ""
 
     @property
     def head_model(self) -> HeadModel | None:
@@ -208,6 +211,20 @@ class Task(ABC, Generic[Example, Prediction]):
     def groups(self, examples: Sequence[Example]) -> npt.NDArray[np.int64]:
         """Return each row's group for the bootstrap, int64 [N]; by default each row is its own."""
         return np.arange(len(examples))
+
+    def resampling(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
+        """Return a function from row numbers, with repeats, to the scores of these rows.
+
+        For the bootstrap; by default it scores the drawn rows.
+        """
+
+        def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:
+            drawn = rows.tolist()
+            return self.score([examples[n] for n in drawn], [predictions[n] for n in drawn])
+
+        return score
 
     @abstractmethod
     def row_scores(

@@ -1,9 +1,9 @@
-"""Reads and writes ``task.json`` beside a trained model: the task, and its windows."""
+"""Reads and writes ``task.json`` beside a trained model: the task, its windows and its files."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,16 +16,29 @@ from encoder_engine.tasks.task import Task, Windows
 if TYPE_CHECKING:
     import os
 
-__all__ = ["TASK", "SavedTask", "load_task", "save_task"]
+__all__ = ["TASK", "SavedTask", "TableFormat", "load_task", "save_task"]
 
 TASK, FORMAT = "task.json", 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableFormat:
+    """The form of the .csv and .tsv files that a task was trained on.
+
+    ``header``: the columns of files without a header; empty: files have one.
+    ``quoting``: False: quotation marks are plain characters, as in GLUE.
+    """
+
+    header: tuple[str, ...] = ()
+    quoting: bool = True
+
+
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows it was trained on."""
+    """A task with its fitted settings, and the windows and the files it was trained on."""
 
     task: Task[Any, Any]
     windows: Windows
+    tables: TableFormat = TableFormat()
 
 
 def save_task(directory: str | os.PathLike[str], saved: SavedTask) -> None:
@@ -35,6 +48,7 @@ def save_task(directory: str | os.PathLike[str], saved: SavedTask) -> None:
         "format": FORMAT,
         "task": task_values(saved.task),
         "windows": asdict(saved.windows),
+        "tables": asdict(saved.tables),
     }
     write_atomically(target / TASK, (json.dumps(values, indent=1) + "\n").encode())
     write_checksums(target, sorted({*recorded_checksums(target), TASK}))
@@ -49,6 +63,11 @@ def load_task(directory: str | os.PathLike[str]) -> SavedTask:
             "a run of finetune"
         )
     value = read_value(path, ConfigError)
-    value.only_keys(["format", "task", "windows"])
+    value.only_keys(["format", "task", "windows", "tables"])
     value.get("format").integer(least=FORMAT, most=FORMAT)
-    return SavedTask(read_task(value.get("task")), value.get("windows").read_as(Windows))
+    tables = value.get("tables").optional(lambda found: found.read_as(TableFormat))
+    return SavedTask(
+        read_task(value.get("task")),
+        value.get("windows").read_as(Windows),
+        tables or TableFormat(),
+    )

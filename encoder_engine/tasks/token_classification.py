@@ -165,6 +165,11 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
             check_types(types := entity_types(counts))
             # Both tags of each type: a type of one-word entities in these rows may have others.
             labels = labels or bio_labels(types)
+            if OUTSIDE not in labels:
+                raise ConfigError(
+                    f"task.labels {', '.join(labels)} has no {OUTSIDE}, which BIO gives words "
+                    "outside of entities; add it, or set task.scheme to plain"
+                )
         labels = labels or collect_labels(counts)
         fitted = replace(
             self,

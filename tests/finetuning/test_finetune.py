@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import ConfigError, InputError, ResumeError, RowError
+from encoder_engine.finetuning.comparison import evaluate_files
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner, finetune_seeds
 from encoder_engine.inputs.tables import read_table
@@ -49,7 +51,10 @@ def test_a_model_learns_and_predicts_as_it_was_evaluated(checkpoint: Path, tmp_p
     recipe = recipe_of(checkpoint, tmp_path)
     run = FineTuner(recipe, tmp_path / "run").finetune()
     assert run.scores["accuracy"] == 100.0
-    assert run.intervals["accuracy"].low <= 100.0
+    assert run.intervals.keys() == run.scores.keys()
+    found = run.intervals["accuracy"]
+    # All rows are right, and so is every sample of them.
+    assert (found.low, found.mean, found.high) == (100.0, 100.0, 100.0)
     assert run.degenerate is None
     predictor = Predictor.from_pretrained(run.directory, "cpu")
     records = list(read_table(tmp_path / "dev.jsonl"))
@@ -89,6 +94,30 @@ def test_an_interrupted_run_goes_on_bit_for_bit(checkpoint: Path, tmp_path: Path
     changed = replace(recipe, batch=replace(recipe.batch, examples=4))
     with pytest.raises(ResumeError, match=r"batch\.examples"):
         FineTuner(changed, parts).finetune()
+
+
+@pytest.mark.parametrize("part", ["weights", "tokenizer"])
+def test_another_checkpoint_is_refused_before_the_model_is_written(
+    checkpoint: Path, tmp_path: Path, part: str
+) -> None:
+    recipe = recipe_of(checkpoint, tmp_path, "run.epochs=1", "report.samples=0")
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    written = {path.name: path.read_bytes() for path in run.model.iterdir()}
+    other = shutil.copytree(checkpoint, tmp_path / "other")
+    moved = replace(recipe, model=replace(recipe.model, checkpoint=str(other)))
+    assert FineTuner(moved, tmp_path / "run").finetune().scores == run.scores
+    if part == "weights":
+        encoder = ee.Encoder.from_pretrained(other, device="cpu")
+        with torch.no_grad():
+            encoder.embedding.tokens.weight.add_(1.0)
+        encoder.save_pretrained(other)
+    else:
+        words = (checkpoint / "vocab.txt").read_text().splitlines()
+        (other / "vocab.txt").write_text("\n".join([*words[:5], *reversed(words[5:])]) + "\n")
+        ee.Tokenizer.from_pretrained(other / "vocab.txt", lowercase=True).save(other)
+    with pytest.raises(ResumeError, match=f"the checkpoint has another content: {part}; name"):
+        FineTuner(moved, tmp_path / "run").finetune()
+    assert {path.name: path.read_bytes() for path in run.model.iterdir()} == written
 
 
 def test_the_gradient_does_not_depend_on_micro_batches(checkpoint: Path, tmp_path: Path) -> None:
@@ -195,6 +224,34 @@ def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == 20
     assert set(lines[0]) == {"text", "prediction", "probabilities"}
+
+
+def test_the_verbs_read_tables_as_training_did(checkpoint: Path, tmp_path: Path) -> None:
+    table = tmp_path / "rows.tsv"
+    # With quoting, the first two rows would be one.
+    table.write_text('"good film\tyes\nbad" plot\tno\ngood plot\tyes\nbad film\tno\n' * 4)
+    recipe = find_recipe(
+        "sequence-classification",
+        [
+            *("run.device=cpu", "run.steps=2", "report.samples=0"),
+            *("data.quoting=false", 'data.header=["text","label"]'),
+        ],
+        checkpoint=str(checkpoint),
+        train=[str(table)],
+        dev=[str(table)],
+    )
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    found = evaluate_files(run.directory, [str(table)], samples=0, device="cpu")
+    assert (found.num_rows, found.scores) == (16, run.scores)
+    output = tmp_path / "predictions.jsonl"
+    predict = ["predict", str(run.directory), str(table), "--device", "cpu"]
+    assert main([*predict, "-o", str(output)]) == 0
+    texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
+    assert texts == ['"good film', 'bad" plot', "good plot", "bad film"] * 4
+    # What is named replaces what was recorded.
+    renamed = [*predict, "-o", str(output), "--overwrite", "--header", "other,text"]
+    assert main(renamed) == 0
+    assert json.loads(output.read_text().splitlines()[0])["text"] == "yes"
 
 
 def test_a_sweep_prints_the_table_of_its_combinations(

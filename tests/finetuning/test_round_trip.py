@@ -44,12 +44,16 @@ def tune(
     usual = ["run.device=cpu", "run.epochs=8", "batch.examples=8", "optimizer.learning_rate=5e-3"]
     recipe = find_recipe(
         task,
-        [*usual, "report.samples=0", "model.dropout=0", *settings],
+        [*usual, "report.samples=100", "model.dropout=0", *settings],
         checkpoint=str(checkpoint),
         train=files[0],
         dev=files[1],
     )
-    return FineTuner(recipe, folder / "run").finetune()
+    run = FineTuner(recipe, folder / "run").finetune()
+    found, score = run.intervals[recipe.task.main_score], run.scores[recipe.task.main_score]
+    assert found.low <= score <= found.high
+    assert found.mean == pytest.approx(score)
+    return run
 
 
 def dev_items(run: Run, folder: Path) -> tuple[Predictor, list[Any], Items]:

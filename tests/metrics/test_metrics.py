@@ -21,7 +21,7 @@ from encoder_engine.metrics.classification import (
     macro_f1,
     matthews,
 )
-from encoder_engine.metrics.correlation import pearson, spearman
+from encoder_engine.metrics.correlation import pearson, rank_agreement, spearman
 from encoder_engine.metrics.intervals import bootstrap, paired_randomisation, seed_interval
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 
@@ -81,6 +81,14 @@ def test_correlations_are_scipys() -> None:
         pearson([0.0, 1.0], [0.0, math.nan])
 
 
+def test_agreement_of_ranks_does_not_depend_on_the_order_of_rows() -> None:
+    gold, predicted = RNG.integers(3, size=30).astype(float), RNG.normal(size=30)
+    found, order = rank_agreement(gold, predicted), RNG.permutation(30)
+    np.testing.assert_array_equal(rank_agreement(gold[order], predicted[order]), found[order])
+    gaps = (stats.rankdata(gold) - stats.rankdata(predicted)) / 30
+    np.testing.assert_allclose(found, -(gaps**2), rtol=0, atol=EXACT)
+
+
 def test_answers_are_compared_as_squad_does() -> None:
     assert normalize_answer("The  U.S.'s an  apple, a-b") == "uss apple ab"
     assert exact_match("", []) == 1.0
@@ -113,6 +121,14 @@ def test_rankings_score_as_in_scikit_learn() -> None:
     assert ranking_scores([[0, 1], [1, 0]]).mean_reciprocal_rank == 0.75
     with pytest.raises(InputError, match="no query has a relevant document"):
         ranking_scores([[0.0]])
+
+
+def test_ties_earn_nothing_in_any_order() -> None:
+    assert rank_by_score([1.0, 0.0, 2.0, 0.0], [3.0] * 4).tolist() == [0.0, 0.0, 1.0, 2.0]
+    for relevance, given in (([1, 0, 1, 0], [1, 1, 0, 0]), ([0, 1, 0, 1], [1, 1, 0, 0])):
+        assert rank_by_score(relevance, given).tolist() == [0.0, 1.0, 0.0, 1.0]
+    constant = ranking_scores([rank_by_score([1, 0, 0, 0], np.zeros(4))])
+    assert constant.mean_reciprocal_rank == constant.mean_average_precision == 0.25
 
 
 def test_the_temperature_undoes_a_scale() -> None:

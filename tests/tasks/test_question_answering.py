@@ -13,6 +13,7 @@ from encoder_engine.errors import InputError, RowError
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.inputs.records import Record
 from encoder_engine.packing import Sequences
+from encoder_engine.tasks.batching import encode_windows
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.questions.decoding import (
     QuestionWindow,
@@ -126,3 +127,11 @@ def test_an_answer_that_is_not_there_is_named() -> None:
         QuestionAnsweringTask().read(question(1))
     with pytest.raises(InputError, match="no training question has an answer"):
         QuestionAnsweringTask().fit([])
+
+
+def test_windows_without_overlap_hold_the_whole_text(tokenizer: Tokenizer) -> None:
+    encoding = encode_windows(tokenizer, Windows(max_length=6, stride=0), ["a b " * 10, "a"])
+    assert encoding.overflow_to_sample.tolist() == [0] * 5 + [1]
+    assert not encoding.num_truncated
+    cut = encode_windows(tokenizer, Windows(max_length=6, truncate=True), ["a b " * 10])
+    assert (len(cut), cut.num_truncated) == (1, 1)

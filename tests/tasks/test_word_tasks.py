@@ -158,3 +158,10 @@ def test_gold_spans_that_overlap_are_refused() -> None:
     entities[1] = {"start": 2, "stop": 4, "label": "Y"}
     with pytest.raises(RowError, match=r"entities\[1\] runs from 2 to 4"):
         SpanClassificationTask(nested=True).read(record)
+
+
+def test_entity_labels_without_the_outside_tag_are_refused_in_fit() -> None:
+    task = TokenClassificationTask(labels=("B-X", "I-X"))
+    example = task.read(Record({"words": ["a", "b"], "tags": ["B-X", "I-X"]}))
+    with pytest.raises(ConfigError, match=r"task\.labels B-X, I-X has no O"):
+        task.fit([example])

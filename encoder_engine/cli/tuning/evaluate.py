@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_facts, print_json
+from encoder_engine.cli.common import debug_option, print_facts, print_json, split_columns
 from encoder_engine.cli.tuning.finetune import score_facts
 
 
@@ -14,9 +14,14 @@ from encoder_engine.cli.tuning.finetune import score_facts
 @click.argument("run", metavar="RUN")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--against", metavar="RUN2", help="Another run, compared on the same rows.")
-@click.option("--header", help="The columns of files without a header, separated by commas.")
 @click.option(
-    "--no-quoting", is_flag=True, help="Quotation marks are plain characters, as in GLUE."
+    "--header",
+    help="The columns of files without a header, separated by commas; by default as in training.",
+)
+@click.option(
+    "--quoting/--no-quoting",
+    default=None,
+    help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
 )
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
@@ -27,11 +32,15 @@ def evaluate(run: str, files: tuple[str, ...], **options: Any) -> None:
 
     require_torch("evaluating a model")
     from encoder_engine.finetuning.comparison import evaluate_files
-    from encoder_engine.finetuning.recipe import DataRecipe
 
-    header = tuple((options["header"] or "").split(",")) if options["header"] else ()
-    data = DataRecipe(header=header, quoting=not options["no_quoting"])
-    found = evaluate_files(run, files, data, against=options["against"], device=options["device"])
+    found = evaluate_files(
+        run,
+        files,
+        header=split_columns(options["header"]),
+        quoting=options["quoting"],
+        against=options["against"],
+        device=options["device"],
+    )
     if options["as_json"]:
         intervals = {name: value._asdict() for name, value in found.intervals.items()}
         values = {"rows": found.num_rows, "scores": found.scores, "intervals": intervals}

@@ -9,7 +9,6 @@ Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -24,6 +23,7 @@ from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.checkpoints.fingerprint import weights_sha256
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
@@ -106,11 +106,7 @@ class _ModuleEngine:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
-        digest = hashlib.sha256(repr(self.spec).encode())
-        for name, tensor in sorted(self.encoder.state_dict().items()):
-            digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return weights_sha256(self.encoder.state_dict(), repr(self.spec))
 
     def versions(self) -> dict[str, str]:
         """Return the version of PyTorch."""

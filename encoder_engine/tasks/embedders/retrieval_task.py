@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
+from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.batching import packed_batch
@@ -21,12 +22,18 @@ from encoder_engine.tasks.embedders.examples import (
     text_ids,
 )
 from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES
-from encoder_engine.tasks.embedders.scores import Corpus, correlations, retrieval_scores
+from encoder_engine.tasks.embedders.scores import (
+    NAMES,
+    Corpus,
+    correlations,
+    mean_scores,
+    query_scores,
+)
 from encoder_engine.tasks.items import Items, Ragged
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -213,6 +220,14 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         """Return correlations for scored pairs, else retrieval scores over all documents."""
         if all(is_scored_pair(example) for example in examples):
             return correlations([e.scores[0] for e in examples], self.paired(predictions))
+        return mean_scores(self._query_scores(examples, predictions)[0])
+
+    def _query_scores(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vectors]],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return the scores of each distinct query [Q, 5], and each row's query, int64 [N]."""
         corpus = Corpus(examples)
         queries: dict[str, Vectors] = {}
         documents: dict[str, Vectors] = {}
@@ -221,31 +236,54 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
             for text, vector in zip(example.documents, found.documents, strict=True):
                 documents.setdefault(text, vector)
         all_queries, all_documents = list(queries.values()), list(documents.values())
-        return retrieval_scores(
+        scores = query_scores(
             corpus, lambda part: self.similarities(all_queries[part], all_documents)
         )
+        return scores, np.array([corpus.queries[example.query] for example in examples], np.int64)
+
+    def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
+        """Return one group for all rows of a query; scored pairs are their own groups."""
+        if all(is_scored_pair(example) for example in examples):
+            return super().groups(examples)
+        places: dict[str, int] = {}
+        return np.array([places.setdefault(e.query, len(places)) for e in examples], np.int64)
+
+    def resampling(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vectors]],
+    ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
+        """Return a function that averages the scores of drawn queries over the whole corpus.
+
+        A corpus of the drawn rows' documents alone would be smaller, and its scores higher.
+        """
+        if all(is_scored_pair(example) for example in examples):
+            return super().resampling(examples, predictions)
+        scores, queries = self._query_scores(examples, predictions)
+        # A query counts once, however many rows it has.
+        weights = 1.0 / np.bincount(queries)
+
+        def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:
+            drawn = queries[rows]
+            return mean_scores(scores[drawn], weights[drawn])
+
+        return score
 
     def row_scores(
         self,
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return the share of each row's own negatives that score below its first positive.
+        """Return nDCG@10 of each row's query over all documents; 0 for one without documents.
 
         A scored pair gets minus its squared rank difference, divided by the number of rows.
         """
-        similar = np.array(self.paired(predictions))
         if all(is_scored_pair(example) for example in examples):
-            gold = np.array([example.scores[0] for example in examples])
-            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, similar)]
-            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
-            return -squared
-        accuracies = []
-        for example, found, own in zip(examples, predictions, similar, strict=True):
-            wrong = found.documents[len(example.positives) :]
-            below = self.similarities([found.query], wrong)[0] < own if wrong else np.ones(1)
-            accuracies.append(float(np.mean(below)))
-        return np.array(accuracies, np.float64)
+            gold = [example.scores[0] for example in examples]
+            return rank_agreement(gold, self.paired(predictions))
+        scores, queries = self._query_scores(examples, predictions)
+        ndcg: npt.NDArray[np.float64] = np.nan_to_num(scores[queries, NAMES.index("ndcg")])
+        return ndcg
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
         """Return a message if all pairs are equally similar."""

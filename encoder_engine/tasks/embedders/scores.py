@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import pearson, spearman
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
     Scores = npt.NDArray[np.float64]
 
-__all__ = ["Corpus", "correlations", "retrieval_scores"]
+__all__ = ["NAMES", "Corpus", "correlations", "mean_scores", "query_scores"]
 
 DEPTH = 10
+# The scores of a query, in the order of query_scores.
+NAMES = ("ndcg", "mrr", "map", "recall", "accuracy")
 
 
 class Corpus:
@@ -47,34 +50,42 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
     }
 
 
-def retrieval_scores(
+def query_scores(
     corpus: Corpus, similarities: Callable[[slice], npt.NDArray[np.floating]]
-) -> dict[str, float]:
-    """Return MRR, nDCG@10, MAP, recall@10 and accuracy@1 in percent, over all documents.
+) -> Scores:
+    """Return nDCG@10, MRR, MAP, recall@10 and accuracy@1 of each query, over all documents.
 
     ``similarities``: a function from a range of queries to their similarities [q, N].
+    Returns shares, float64 [Q, 5]; NaN for a query without a relevant document.
     """
-    recalls: list[float] = []
-    firsts: list[bool] = []
+    found = np.full((len(corpus.queries), len(NAMES)), np.nan)
+    rows = max(1, 2**22 // max(len(corpus.documents), 1))
+    for start in range(0, len(found), rows):
+        part = similarities(slice(start, start + rows))
+        for place, scores in enumerate(part, start):
+            relevant = corpus.relevant[place]
+            if not relevant:
+                continue
+            gains = np.zeros(len(corpus.documents))
+            gains[list(relevant)] = 1.0
+            order = rank_by_score(gains, scores)
+            one = ranking_scores([order], depth=DEPTH)
+            recall = order[:DEPTH].sum() / len(relevant)
+            found[place] = (
+                *(one.ndcg, one.mean_reciprocal_rank, one.mean_average_precision),
+                *(recall, order[0]),
+            )
+    return found
 
-    def ranked() -> Iterator[Scores]:
-        rows = max(1, 2**22 // max(len(corpus.documents), 1))
-        for start in range(0, len(corpus.queries), rows):
-            found = similarities(slice(start, start + rows))
-            for scores, relevant in zip(found, corpus.relevant[start : start + rows], strict=True):
-                gains = np.zeros(len(corpus.documents))
-                gains[list(relevant)] = 1.0
-                order = rank_by_score(gains, scores)
-                if relevant:
-                    recalls.append(float(order[:DEPTH].sum() / len(relevant)))
-                    firsts.append(bool(order[0]))
-                yield order
 
-    scores = ranking_scores(ranked(), depth=DEPTH)
-    return {
-        "ndcg": 100.0 * scores.ndcg,
-        "mrr": 100.0 * scores.mean_reciprocal_rank,
-        "map": 100.0 * scores.mean_average_precision,
-        "recall": 100.0 * float(np.mean(recalls)),
-        "accuracy": 100.0 * float(np.mean(firsts)),
-    }
+def mean_scores(scores: Scores, weights: Scores | None = None) -> dict[str, float]:
+    """Return the weighted means of scores [Q, 5] in percent, without the rows that are NaN.
+
+    Raises :class:`InputError` where every row is NaN.
+    """
+    scored = ~np.isnan(scores[:, 0])
+    if not scored.any():
+        raise InputError("no query has a relevant document: there is nothing to score")
+    shares = None if weights is None else weights[scored]
+    means = np.average(scores[scored], axis=0, weights=shares)
+    return dict(zip(NAMES, (100.0 * means).tolist(), strict=True))

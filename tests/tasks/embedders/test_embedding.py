@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.errors import InputError, RowError
+from encoder_engine.errors import ConfigError, InputError, RowError
+from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.finetuning.model_builder import build_task_model
+from encoder_engine.finetuning.recipe import ModelRecipe, TunedOptimizer
 from encoder_engine.inputs.records import Record
+from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.task import Windows
 from encoder_engine.text import Tokenizer
@@ -103,6 +109,49 @@ def test_every_loss_is_learned(
     if loss != "vectors":
         assert task.main_score in task.score(examples, predictions)
         assert len(task.row_scores(examples, predictions)) == len(examples)
+
+
+def draw_retrieved(num_queries: int) -> tuple[EmbeddingTask, list[Any], list[Any]]:
+    """Draw pairs of near vectors; every third query has two rows."""
+    rng = np.random.default_rng(0)
+    rows, predictions = [], []
+    for number in range(num_queries):
+        query = rng.normal(size=6)
+        for copy in range(1 + (number % 3 == 0)):
+            rows.append({"query": f"q{number}", "positive": f"d{number} {copy}"})
+            near = query + rng.normal(size=6)
+            predictions.append(RetrievalPrediction(query, (near,)))
+    task = EmbeddingTask(loss="in_batch", similarity="cosine")
+    return task, read(task, rows), predictions
+
+
+def test_intervals_of_retrieval_hold_their_scores() -> None:
+    task, examples, predictions = draw_retrieved(60)
+    scores = task.score(examples, predictions)
+    found = score_intervals(task, examples, predictions, samples=200, level=0.95)
+    assert found.keys() == scores.keys()
+    for name, interval in found.items():
+        assert interval.low < scores[name] < interval.high
+        assert interval.mean == pytest.approx(scores[name])
+
+
+def test_paired_scores_tell_models_of_plain_pairs_apart() -> None:
+    task, examples, predictions = draw_retrieved(60)
+    rows = task.row_scores(examples, predictions)
+    _, firsts = np.unique([example.query for example in examples], return_index=True)
+    assert 100.0 * rows[firsts].mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
+    worse = [RetrievalPrediction(-one.query, one.documents) for one in predictions]
+    assert paired_randomisation(rows, task.row_scores(examples, worse), samples=200) == 1 / 201
+
+
+def test_an_embedder_has_no_head_to_train_alone(directory: Path) -> None:
+    recipe = ModelRecipe(train="head")
+    with pytest.raises(ConfigError, match=r"model\.train is head, and no weight of the task emb"):
+        build_task_model(
+            *(directory, encoder_directory(directory), prepare(directory, ROWS)[0]),
+            *(recipe, TunedOptimizer()),
+            seed=0,
+        )
 
 
 def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> None:
