@@ -90,4 +90,4 @@ def save_pruned(
         cut_heads(predictor.model.encoder, heads)
     predictor.model.save_pretrained(directory)
     predictor.tokenizer.save(directory)
-    save_task(directory, SavedTask(task=predictor.task, windows=predictor.windows))
+    save_task(directory, SavedTask(predictor.task, predictor.windows, predictor.tables))
