@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,8 +137,10 @@ def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
 def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> TokenizerSpec:
     vocab = read_vocab_txt(path)
     kind = (config.tokenizer_class or "BertTokenizer").removesuffix("Fast")
-    if choose_class(path.parent, config) == JIEBA_CLASS:
-        kind = JIEBA_CLASS
+    # A config.json that cannot be read is refused by whoever loads the model.
+    with suppress(TokenizerFileError):
+        if choose_class(path.parent, config) == JIEBA_CLASS:
+            kind = JIEBA_CLASS
     if kind in LETTER_CLASSES:
         _refuse_lowercase(lowercase, path)
         return _with_config(spec_from_letters(vocab, path=path, config=config), config)
