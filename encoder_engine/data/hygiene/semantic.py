@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.vectors.similarity import unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +61,7 @@ class SemanticDuplicates:
     def start(self, vectors: npt.NDArray[np.floating]) -> None:
         """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` name by number."""
         self._remember(self.added())
-        wide = np.asarray(vectors, np.float32)
-        norms = np.linalg.norm(wide, axis=1, keepdims=True)
-        self._unit = np.asarray(wide / np.where(norms > 0, norms, 1.0), np.float32)
+        self._unit = unit_vectors(np.asarray(vectors, np.float32))
         self._among, self._new = self._unit @ self._unit.T, []
         best, nearest = self._nearest_kept(self._unit)
         self._nearest = list(zip(best.tolist(), nearest.tolist(), strict=True))
