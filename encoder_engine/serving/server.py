@@ -38,9 +38,6 @@ LOGGER = logging.getLogger("encoder_engine.serving")
 # A busy engine thread hands the interpreter over after this time; by default 5 ms, which makes the
 # event loop's 99th percentile 15 ms instead of 3.3.
 SWITCH_SECONDS = 1e-4
-# A collection of young objects begins after so many; after 700 they take 4 % of a request's time,
-# and most requests leave nothing to collect.
-YOUNG_OBJECTS = 10_000
 START_SECONDS = 120.0
 # Connections stay open so long after the end began: a request that is under way on one is answered,
 # and says that no other may follow.
@@ -229,7 +226,6 @@ class _Process(_Uvicorn):
         # A full collection over the model's objects would stop all requests for 89 ms.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS)
         if self.ready is not None:
             self.ready(_address(self.servers[0].sockets[0].getsockname()))
         self.notifier.ready(lambda: self._service.stall_reason() is None)
