@@ -91,10 +91,11 @@ class Subject:
 
     @cached_property
     def marks_spaces(self) -> bool:
-        """Whether tokens hold the space before a word, and a word alone does not have it.
+        """Whether words must be given with the space before them to get the tokens of a text.
 
-        So it is with the byte-level BPE of RoBERTa, ModernBERT and GPT-2 without
-        ``add_prefix_space``: a sentence of words alone reads as a text without spaces.
+        That is so for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part
+        of the next word's first token, unless ``add_prefix_space`` puts it there: without spaces,
+        the words of a sentence would be read as one long word.
         """
         text = self.tokenizer.encode("a a", add_special_tokens=False).tolist()
         alone, spaced = (

@@ -88,6 +88,24 @@ def hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
+def table_options(command: Command) -> Command:
+    """Add ``--header`` and ``--quoting``, of .csv and .tsv files that a trained model reads."""
+    for option in (
+        click.option(
+            "--quoting/--no-quoting",
+            default=None,
+            help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
+        ),
+        click.option(
+            "--header",
+            help="The columns of files without a header, separated by commas; by default as in "
+            "training.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def split_columns(value: str | None) -> tuple[str, ...] | None:
     """Return the names of ``--header``; none in an empty text, None where it was not given."""
     return None if value is None else tuple(name for name in value.split(",") if value)

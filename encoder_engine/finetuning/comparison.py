@@ -58,10 +58,8 @@ def evaluate_files(
     task = predictor.task
 
     def read(one: Predictor) -> Examples:
-        data = DataRecipe(
-            header=one.tables.header if header is None else tuple(header),
-            quoting=one.tables.quoting if quoting is None else quoting,
-        )
+        tables = one.tables.replaced(header, quoting)
+        data = DataRecipe(header=tables.header, quoting=tables.quoting)
         return read_examples(one.task, files, data, gold=True)
 
     rows = read(predictor)

@@ -15,6 +15,7 @@ from encoder_engine.tasks.task import Task, Windows
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
 __all__ = ["TASK", "SavedTask", "TableFormat", "load_task", "save_task"]
 
@@ -31,6 +32,13 @@ class TableFormat:
 
     header: tuple[str, ...] = ()
     quoting: bool = True
+
+    def replaced(self, header: Sequence[str] | None, quoting: bool | None) -> TableFormat:
+        """Return the form with another header or quoting; None: as it is."""
+        return TableFormat(
+            header=self.header if header is None else tuple(header),
+            quoting=self.quoting if quoting is None else quoting,
+        )
 
 
 class SavedTask(NamedTuple):

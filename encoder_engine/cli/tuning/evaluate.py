@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_facts, print_json, split_columns
+from encoder_engine.cli.common import (
+    debug_option,
+    print_facts,
+    print_json,
+    split_columns,
+    table_options,
+)
 from encoder_engine.cli.tuning.finetune import score_facts
 
 
@@ -14,15 +20,7 @@ from encoder_engine.cli.tuning.finetune import score_facts
 @click.argument("run", metavar="RUN")
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--against", metavar="RUN2", help="Another run, compared on the same rows.")
-@click.option(
-    "--header",
-    help="The columns of files without a header, separated by commas; by default as in training.",
-)
-@click.option(
-    "--quoting/--no-quoting",
-    default=None,
-    help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
-)
+@table_options
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
 @debug_option

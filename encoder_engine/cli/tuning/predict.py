@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, split_columns
+from encoder_engine.cli.common import count, debug_option, split_columns, table_options
 from encoder_engine.files import PendingFile
 
 # Rows that are read, predicted and written together: memory stays constant.
@@ -25,15 +25,7 @@ WINDOW_ROWS = 4096
     help="The file to write: .jsonl; .conll, .json (SQuAD) or .tsv (GLUE) by task.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
-@click.option(
-    "--header",
-    help="The columns of files without a header, separated by commas; by default as in training.",
-)
-@click.option(
-    "--quoting/--no-quoting",
-    default=None,
-    help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
-)
+@table_options
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
 @debug_option
 def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> None:
@@ -52,12 +44,10 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
     predictor = Predictor.from_pretrained(run, options["device"])
     task = predictor.task
     form = output_form(output, task)
-    tables = predictor.tables
-    named = split_columns(options["header"])
-    header = tables.header if named is None else named
-    quoting = tables.quoting if options["quoting"] is None else options["quoting"]
+    tables = predictor.tables.replaced(split_columns(options["header"]), options["quoting"])
     rows = chain.from_iterable(
-        task.records(file) or read_table(file, header=header, quoting=quoting) for file in files
+        task.records(file) or read_table(file, header=tables.header, quoting=tables.quoting)
+        for file in files
     )
     pending = PendingFile(Path(output), overwrite=options["overwrite"])
     try:
