@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import num_programs, on_device
+from ..common.launch import cdiv, num_programs, on_device
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
 
@@ -86,9 +86,9 @@ def activation_backward(
     num_rows, width = grad_output_TF.shape
     grad_input = torch.empty_like(input_TG)
     block_rows, block_columns = backward_block_shape(width, gated=gated)
-    num_blocks = triton.cdiv(width, block_columns)
+    num_blocks = cdiv(width, block_columns)
     most = num_programs(input_TG) // max(num_blocks, 1)
-    programs = max(1, min(most, triton.cdiv(num_rows, block_rows)))
+    programs = max(1, min(most, cdiv(num_rows, block_rows)))
     shape = (programs, input_TG.shape[1]) if bias_G is not None else (0, 0)
     partials = torch.zeros(shape, dtype=torch.float32, device=input_TG.device)
     if input_TG.numel() > 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from ..common.launch import on_device
+from ..common.launch import cdiv, next_power_of_2, on_device
 from .functions import multiplier
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _activation_forward_kernel(
 
 def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int]:
     """Return rows and columns of a program's block."""
-    columns = min(BLOCK_COLUMNS, triton.next_power_of_2(max(width, 16)))
+    columns = min(BLOCK_COLUMNS, next_power_of_2(max(width, 16)))
     return elements // columns, columns
 
 
@@ -67,7 +67,7 @@ def activation_forward(
     if output.numel() == 0:
         return output
     block_rows, block_columns = block_shape(width)
-    grid = (triton.cdiv(num_rows, block_rows), triton.cdiv(width, block_columns))
+    grid = (cdiv(num_rows, block_rows), cdiv(width, block_columns))
     _activation_forward_kernel[grid](
         input_TG,
         bias_G,

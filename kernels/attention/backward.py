@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device
+from ..common.launch import cdiv, next_power_of_2, on_device
 from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_positions import position_gradients, score_gradients
@@ -156,14 +156,14 @@ def _delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tenso
     """Return ``rowsum(grad * output)``, float32 [H, M]."""
     num_queries, num_heads, head_dim = output_MHD.shape
     delta = torch.empty_like(lse_HM)
-    _attention_delta_kernel[(triton.cdiv(num_queries, DELTA_ROWS), num_heads)](
+    _attention_delta_kernel[(cdiv(num_queries, DELTA_ROWS), num_heads)](
         output_MHD,
         grad_output_MHD,
         delta,
         num_queries,
         NUM_HEADS=num_heads,
         HEAD_DIM=head_dim,
-        BLOCK_DIM=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_DIM=max(16, next_power_of_2(head_dim)),
         BLOCK_ROWS=DELTA_ROWS,
         num_warps=4,
     )
@@ -175,7 +175,7 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
     if call.bias_HR is None:
         return None
     num_heads, num_distances = call.bias_HR.shape
-    width = (2 * triton.cdiv(num_distances // 2, block) + 2) * block
+    width = (2 * cdiv(num_distances // 2, block) + 2) * block
     return call.bias_HR.new_zeros(num_tiles, num_heads, width, dtype=torch.float32)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import triton
-
+from ..common.launch import next_power_of_2
 from .config import Extras
 from .positions import position_constants, position_terms
 
@@ -51,7 +50,7 @@ class Blocks(NamedTuple):
             "NUM_HEADS": num_heads,
             "GROUP": call.group,
             "HEAD_DIM": head_dim,
-            "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
+            "BLOCK_DIM": max(16, next_power_of_2(head_dim)),
             "WINDOW": -1 if call.window is None else call.window,
             "CAUSAL": call.causal,
             "SUBSET": self.places.shape[0] > 0,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ..common.launch import next_power_of_2
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ def can_describe(x_TKD: Tensor) -> bool:
     """Return whether TMA reads blocks of a tensor's heads."""
     head_dim = x_TKD.shape[2]
     # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
-    whole = head_dim >= 16 and head_dim == triton.next_power_of_2(head_dim)
+    whole = head_dim >= 16 and head_dim == next_power_of_2(head_dim)
     offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
     # Rows of an expanded tensor are the same one, which is not a stride for TMA.
     apart = x_TKD.stride(0) >= x_TKD.shape[1] * head_dim

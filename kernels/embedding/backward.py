@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import num_programs, on_device, row_tile
+from ..common.launch import cdiv, num_programs, on_device, row_tile
 from .forward import Given, load_sum
 
 
@@ -90,7 +90,7 @@ def embedding_backward(
     num_rows, width = grad_output_TE.shape
     grad_sum = torch.empty_like(grad_output_TE)
     tile = row_tile(width, most_elements=4096)
-    programs = max(1, min(num_programs(grad_output_TE), triton.cdiv(num_rows, tile.rows)))
+    programs = max(1, min(num_programs(grad_output_TE), cdiv(num_rows, tile.rows)))
     partials = torch.empty(2, programs, width, dtype=torch.float32, device=grad_sum.device)
     _embedding_backward_kernel[(programs,)](
         grad_output_TE,

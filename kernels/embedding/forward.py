@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import RowTile, on_device, row_tile
+from ..common.launch import RowTile, cdiv, on_device, row_tile
 from ..common.layout import contiguous
 
 
@@ -138,7 +138,7 @@ def embedding_forward(
     if num_rows == 0:
         return output, mean, rstd
     tile = row_tile(width)
-    _embedding_forward_kernel[(triton.cdiv(num_rows, tile.rows),)](
+    _embedding_forward_kernel[(cdiv(num_rows, tile.rows),)](
         *given,
         bias_E,
         seed,

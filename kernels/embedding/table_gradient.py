@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device
+from ..common.launch import cdiv, next_power_of_2, on_device
 
 # Sorted rows that one program sums, and their columns.
 CHUNK = 32
@@ -109,11 +109,11 @@ def table_gradient(grad_TE: Tensor, ids_T: Tensor, num_ids: int) -> Tensor:
     if num_rows == 0:
         return table
     ids, order = torch.sort(ids_T.long(), stable=True)
-    num_chunks = triton.cdiv(num_rows, CHUNK)
+    num_chunks = cdiv(num_rows, CHUNK)
     entering = torch.empty(num_chunks, width, dtype=torch.float32, device=grad_TE.device)
     leaving = torch.empty_like(entering)
-    columns = min(BLOCK_COLUMNS, triton.next_power_of_2(max(width, 16)))
-    blocks = triton.cdiv(width, columns)
+    columns = min(BLOCK_COLUMNS, next_power_of_2(max(width, 16)))
+    blocks = cdiv(width, columns)
     shared = {"WIDTH": width, "CHUNK": CHUNK, "BLOCK_COLUMNS": columns, "num_warps": NUM_WARPS}
     _chunk_sums_kernel[(num_chunks, blocks)](
         grad_TE, order, ids, table, entering, leaving, num_rows, **shared

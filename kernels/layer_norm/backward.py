@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import num_programs, on_device, row_tile
+from ..common.launch import cdiv, num_programs, on_device, row_tile
 
 
 @triton.jit
@@ -98,7 +98,7 @@ def layer_norm_backward(
     dropped = seed is not None
     grad_input = torch.empty_like(summed_TD) if dropped else summed_TD.new_empty(0)
     tile = row_tile(width)
-    programs = max(1, min(num_programs(summed_TD), triton.cdiv(num_rows, tile.rows)))
+    programs = max(1, min(num_programs(summed_TD), cdiv(num_rows, tile.rows)))
     sums = torch.empty(programs, width, dtype=torch.float32, device=summed_TD.device)
     bias_sums = torch.empty_like(sums) if has_bias else sums.new_empty(0, 0)
     _layer_norm_backward_kernel[(programs,)](

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import on_device, row_tile
+from ..common.launch import cdiv, on_device, row_tile
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def layer_norm_forward(
     if num_rows == 0:
         return output, summed, mean, rstd
     tile = row_tile(width)
-    _layer_norm_forward_kernel[(triton.cdiv(num_rows, tile.rows),)](
+    _layer_norm_forward_kernel[(cdiv(num_rows, tile.rows),)](
         input_TD,
         residual_TD,
         weight_D,

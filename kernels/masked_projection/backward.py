@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from ..common.launch import on_device
+from ..common.launch import cdiv, on_device
 from .config import PART_COLUMNS, gradient_launch
 from .tile import logits_gradient, logits_tile
 
@@ -80,8 +80,8 @@ def _write_gradient(grad_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, 
     (num_rows, num_columns), width = grad_MC.shape, hidden_ME.shape[1]
     launch = gradient_launch(hidden_ME.element_size())
     grid = (
-        triton.cdiv(num_rows, launch.block_rows),
-        triton.cdiv(num_columns, launch.block_columns),
+        cdiv(num_rows, launch.block_rows),
+        cdiv(num_columns, launch.block_columns),
     )
     _tiled_gradient_kernel[grid](
         hidden_ME,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-import triton
-
+from ..common.launch import cdiv
 from ..common.pinned import pinned
 
 MOST_SPLITS = 128
@@ -54,14 +53,13 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
     """
 
     def cost(splits: int) -> float:
-        tiles: int = triton.cdiv(num_tiles, splits)
-        programs = row_blocks * triton.cdiv(num_tiles, tiles)
-        waves: int = triton.cdiv(programs, processors)
+        tiles = cdiv(num_tiles, splits)
+        programs = row_blocks * cdiv(num_tiles, tiles)
+        waves = cdiv(programs, processors)
         return waves * (tiles + 0.5)
 
     best = min(range(1, min(num_tiles, MOST_SPLITS) + 1), key=cost)
-    tiles: int = triton.cdiv(num_tiles, best)
-    return tiles
+    return cdiv(num_tiles, best)
 
 
 def padded(vocab_size: int) -> int:

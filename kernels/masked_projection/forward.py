@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..common.launch import num_processors, on_device
+from ..common.launch import cdiv, next_power_of_2, num_processors, on_device
 from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
 from .label_logits import label_logits
 from .terms import Found, Statistics
@@ -270,7 +270,7 @@ def stored_statistics(
             vocab_size,
             terms.label_smoothing,
             terms.z_loss,
-            BLOCK=min(BLOCK_LOGITS, triton.next_power_of_2(vocab_size)),
+            BLOCK=min(BLOCK_LOGITS, next_power_of_2(vocab_size)),
             HAS_BIAS=bias_V is not None,
             SMOOTHED=smoothed,
             PREDICT=predict,
@@ -292,10 +292,10 @@ def tiled_statistics(
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
     launch = statistics_launch(hidden_ME.element_size())
-    row_blocks = triton.cdiv(num_rows, launch.block_rows)
-    num_tiles = triton.cdiv(vocab_size, launch.block_columns)
+    row_blocks = cdiv(num_rows, launch.block_rows)
+    num_tiles = cdiv(vocab_size, launch.block_columns)
     tiles = tiles_of_a_split(row_blocks, num_tiles, num_processors(hidden_ME))
-    splits = triton.cdiv(num_tiles, tiles)
+    splits = cdiv(num_tiles, tiles)
     smoothed = terms.label_smoothing > 0.0
     lse = torch.empty(splits, num_rows, dtype=torch.float32, device=hidden_ME.device)
     logit_sum, best = torch.empty_like(lse), torch.empty_like(lse)

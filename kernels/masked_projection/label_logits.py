@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..common.launch import on_device, row_tile
+from ..common.launch import cdiv, on_device, row_tile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +58,7 @@ def label_logits(given: Given) -> Tensor:
     logits = torch.empty(num_rows, dtype=torch.float32, device=hidden_ME.device)
     if num_rows > 0:
         tile = row_tile(width)
-        _label_logits_kernel[(triton.cdiv(num_rows, tile.rows),)](
+        _label_logits_kernel[(cdiv(num_rows, tile.rows),)](
             hidden_ME,
             weight_VE,
             bias_V,

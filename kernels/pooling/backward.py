@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device, row_tile
+from ..common.launch import cdiv, on_device, row_tile
 from .forward import BLOCK_COLUMNS, BLOCK_ROWS, CHUNK, NUM_WARPS, chunk_bounds, divisor
 
 
@@ -117,7 +117,7 @@ def pooling_backward(
         NORMALIZE=normalize,
         num_warps=tile.num_warps,
     )
-    _pooling_spread_kernel[(len(tiles), triton.cdiv(width, BLOCK_COLUMNS))](
+    _pooling_spread_kernel[(len(tiles), cdiv(width, BLOCK_COLUMNS))](
         hidden_TD,
         tiles,
         cu_seqlens,

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device, row_tile
+from ..common.launch import cdiv, on_device, row_tile
 
 # Rows of a sequence that one program sums.
 CHUNK = 128
@@ -179,7 +179,7 @@ def pooling_forward(
     partial_ties = torch.empty_like(partial) if mode == "max" else None
     shared = {"WIDTH": width, "CHUNK": CHUNK, "MODE": mode}
     if num_slots and len(tiles):
-        _pooling_chunks_kernel[(len(tiles), triton.cdiv(width, BLOCK_COLUMNS))](
+        _pooling_chunks_kernel[(len(tiles), cdiv(width, BLOCK_COLUMNS))](
             hidden_TD,
             tiles,
             cu_seqlens,

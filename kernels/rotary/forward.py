@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device
+from ..common.launch import cdiv, next_power_of_2, on_device
 
 # Pairs that a program rotates.
 BLOCK_PAIRS = 2048
@@ -62,7 +62,7 @@ def _rotary_kernel(
 
 def block_shape(half: int) -> tuple[int, int]:
     """Return tokens and (padded) pairs of a program's block."""
-    pairs = triton.next_power_of_2(half)
+    pairs = next_power_of_2(half)
     return max(1, BLOCK_PAIRS // pairs), pairs
 
 
@@ -77,7 +77,7 @@ def rotary_forward(
     turned_key = torch.empty_like(key_TKD, memory_format=torch.contiguous_format)
     if num_tokens > 0:
         block_rows, block_half = block_shape(head_dim // 2)
-        grid = (triton.cdiv(num_tokens, block_rows), num_heads + num_key_heads)
+        grid = (cdiv(num_tokens, block_rows), num_heads + num_key_heads)
         _rotary_kernel[grid](
             query_THD,
             key_TKD,
