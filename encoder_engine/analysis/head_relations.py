@@ -52,6 +52,8 @@ def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> lis
     for edge in edges.edges:
         (dependent, _), (head, _) = edge.spans
         pairs.setdefault(edge.sentence, []).append((dependent, head, edge.label))
+    # Layers of a pruned model have different numbers of heads: these are counted one after another.
+    heads = [(layer, h) for layer, n in enumerate(subject.num_heads) for h in range(n)]
     right: dict[str, npt.NDArray[np.int64]] = {}
     offsets: dict[str, Counter[int]] = {}
     for batch in subject.word_batches(edges.sentences, batch_tokens=BATCH_TOKENS):
@@ -61,16 +63,25 @@ def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> lis
                 if dependent not in place_of or head not in place_of:
                     continue
                 d, h = place_of[dependent], place_of[head]
-                found = np.stack([best[:, :, d] == h, best[:, :, h] == d], 2)
+                found = np.stack([best[:, d] == h, best[:, h] == d], 1)
                 right[label] = right.get(label, 0) + found.astype(np.int64)
                 offsets.setdefault(label, Counter())[head - dependent] += 1
-    scores = [_score(label, right[label], counts) for label, counts in offsets.items()]
+    scores = [_score(label, heads, right[label], counts) for label, counts in offsets.items()]
     return sorted((s for s in scores if s.number >= least), key=lambda s: -s.number)
 
 
-def _score(label: str, right: npt.NDArray[np.int64], offsets: Counter[int]) -> RelationScore:
+def _score(
+    label: str,
+    heads: Sequence[tuple[int, int]],
+    right: npt.NDArray[np.int64],
+    offsets: Counter[int],
+) -> RelationScore:
     number = offsets.total()
-    layer, head, way = (int(n) for n in np.unravel_index(right.argmax(), right.shape))
+    best, way = (int(n) for n in np.unravel_index(right.argmax(), right.shape))
+    layer, head = heads[best]
+    accuracies: dict[int, list[float]] = {}
+    for (of_layer, _), accuracy in zip(heads, 100.0 * right.max(1) / number, strict=True):
+        accuracies.setdefault(of_layer, []).append(float(accuracy))
     offset, times = offsets.most_common(1)[0]
     return RelationScore(
         relation=label,
@@ -78,10 +89,10 @@ def _score(label: str, right: npt.NDArray[np.int64], offsets: Counter[int]) -> R
         layer=layer,
         head=head,
         from_dependent=way == 0,
-        accuracy=100.0 * float(right[layer, head, way]) / number,
+        accuracy=100.0 * float(right[best, way]) / number,
         offset=offset,
         offset_accuracy=100.0 * times / number,
-        accuracies=tuple(map(tuple, (100.0 * right.max(2) / number).tolist())),
+        accuracies=tuple(map(tuple, accuracies.values())),
     )
 
 
@@ -102,7 +113,7 @@ def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int],
 def _most_attended(
     subject: Subject, batch: WordBatch
 ) -> Iterator[tuple[int, Sequence[int], npt.NDArray[np.int64]]]:
-    """Yield each sentence, its words, and the word each attends to most, [layers, H, words].
+    """Yield each sentence, its words, and the word each attends to most, [all heads, words].
 
     The words of a window of a long sentence are a part of the sentence.
     """
@@ -118,9 +129,9 @@ def _most_attended(
         length = int(offsets[sequence + 1] - offsets[sequence])
         member = torch.zeros(length, len(numbers))
         member[torch.from_numpy(batch.tokens[read] - offsets[sequence]), places] = 1.0
-        weights = torch.stack([a[sequence, :, :length, :length] for a in output.attentions])
+        weights = torch.cat([a[sequence, :, :length, :length] for a in output.attentions])
         member = member.to(weights)
         words = (member / member.sum(0)).T @ weights @ member
-        words.diagonal(dim1=2, dim2=3).fill_(-1.0)
+        words.diagonal(dim1=1, dim2=2).fill_(-1.0)
         sentence = int(batch.sentences[numbers[0]])
-        yield sentence, batch.words[numbers].tolist(), words.argmax(3).cpu().numpy()
+        yield sentence, batch.words[numbers].tolist(), words.argmax(2).cpu().numpy()

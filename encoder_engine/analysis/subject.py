@@ -89,6 +89,13 @@ class Subject:
         order = self.encoder.spec.order
         return len(self.encoder.spec.blocks if order is None else order)
 
+    @property
+    def num_heads(self) -> tuple[int, ...]:
+        """Heads of each layer; those of a pruned model differ."""
+        spec = self.encoder.spec
+        order = range(len(spec.blocks)) if spec.order is None else spec.order
+        return tuple(spec.blocks[block].attention.num_heads for block in order)
+
     @cached_property
     def marks_spaces(self) -> bool:
         """Whether words must be given with the space before them to get the tokens of a text.

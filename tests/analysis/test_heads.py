@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from encoder_engine.analysis.head_relations import (
     score_relations,
 )
 from encoder_engine.analysis.heads import kinds_of, measure_heads
+from encoder_engine.analysis.pruning import cut_heads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +153,20 @@ def test_relations_are_scored_beside_the_best_offset(subject: Subject, conllu: P
     assert score.accuracies == tuple(map(tuple, (100.0 * right.double()).tolist()))
     assert score.accuracy == np.max(score.accuracies)
     assert score.accuracies[score.layer][score.head] == score.accuracy
+
+
+def test_relations_of_a_model_with_a_cut_head_are_those_of_its_other_heads(
+    subject: Subject, conllu: Path
+) -> None:
+    edges = read_edges(conllu, "deprel")
+    whole = score_relations(subject, edges, least=1)
+    encoder = deepcopy(subject.encoder)
+    # Nothing is computed from the last layer's heads that another head reads.
+    cut_heads(encoder, [(1, 0)])
+    pruned = score_relations(replace(subject, encoder=encoder), edges, least=1)
+    for before, after in zip(whole, pruned, strict=True):
+        assert after.accuracies == (before.accuracies[0], before.accuracies[1][1:])
+        assert after.accuracies[after.layer][after.head] == after.accuracy
 
 
 def test_every_head_ten_points_over_the_offset_is_syntactic() -> None:
