@@ -22,12 +22,14 @@ EXTENSION = "encoder_engine.disconnect"
 class Listener:
     """Passes on that a client disconnected; ``call`` is set while a request is computed.
 
-    arrived: returns whether the whole body is there to be received.
+    arrived: whether the whole body is there to be received.
     """
 
     __slots__ = ("arrived", "call")
 
-    def __init__(self, arrived: Callable[[], bool]) -> None:
+    # It does not refer to the request: the scope of the request refers to it, and the cycle would
+    # be left to the garbage collector.
+    def __init__(self, *, arrived: bool) -> None:
         self.arrived = arrived
         self.call: Callable[[], None] | None = None
 
@@ -43,6 +45,8 @@ class Watch:
     gone: whether it did.
     """
 
+    __slots__ = ("_listener", "_owner", "_receive", "_task", "gone")
+
     def __init__(self, scope: Mapping[str, Any], receive: Any) -> None:
         self._listener: Listener | None = (scope.get("extensions") or {}).get(EXTENSION)
         self._receive = receive
@@ -53,7 +57,7 @@ class Watch:
     @property
     def arrived(self) -> bool:
         """Return whether the whole body has arrived: reading it needs no deadline."""
-        return self._listener is not None and self._listener.arrived()
+        return self._listener is not None and self._listener.arrived
 
     def start(self) -> None:
         """Begin to watch; the body must have been read."""
