@@ -159,7 +159,7 @@ class Service:
         """Fail the requests that are left; one that is being tokenized fails after that."""
         self._abandoned = True
         for request in list(self._requests):
-            self.dispatcher.scheduler.remove(request)
+            self.dispatcher.remove(request)
             if not request.done.done():
                 request.done.set_exception(_ended())
 
@@ -317,7 +317,7 @@ class Service:
         finally:
             if timer is not None:
                 timer.cancel()
-            self.dispatcher.scheduler.remove(request)
+            self.dispatcher.remove(request)
             self._requests.discard(request)
             admission.answer_bytes -= request.num_bytes
             admission.end(num_bytes)
