@@ -59,6 +59,7 @@ EXPOSED_HEADERS = (
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
+    "server-timing",
     "retry-after",
     "retry-after-ms",
 )
