@@ -79,6 +79,7 @@ def test_a_full_queue_refuses_requests_unread(
                 assert b"retry-after" in dict(sent[-2]["headers"])
             assert read == [0]
             assert service.signals.rejected["overloaded"] == before + 4
+            assert sum(service.signals.refusal_seconds.counts) == 4
             with pytest.raises(OverloadedError, match="the limit is 120"):
                 await service.embed(["the"])
             await app(scope_of("/tokenize", len(body)), receive, send)

@@ -293,6 +293,7 @@ def test_metrics_are_those_that_the_documents_name(client: httpx.Client) -> None
     for name in (
         "requests_total",
         "request_seconds_bucket",
+        "refusal_seconds_bucket",
         "queue_seconds_count",
         "tokenize_seconds_sum",
         "compute_seconds_bucket",
