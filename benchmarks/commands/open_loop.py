@@ -38,6 +38,10 @@ class Load:
 
     share: of the capacity. answered, refused: requests by their end.
     failures: the requests that were neither, by the exception or the status: none of a good server.
+    refused_p99_ms: of refusals, from the time when the request was due.
+    refused_after_ms: the same, from the time when the request was sent: what the server takes, and
+        the generator until it reads the answer.
+    late_p99_ms: how late requests were sent, because the generator had too little of the CPU.
     """
 
     share: float
@@ -49,6 +53,8 @@ class Load:
     p50_ms: float
     p99_ms: float
     refused_p99_ms: float
+    refused_after_ms: float
+    late_p99_ms: float
     answered_per_second: float
     server_cpu_us: float
     wrong_vectors: int
@@ -124,6 +130,9 @@ def measure_load(
         p50_ms=1e3 * percentile(served, 0.5),
         p99_ms=1e3 * percentile(served, 0.99),
         refused_p99_ms=1e3 * percentile(refused, 0.99),
+        refused_after_ms=1e3 * percentile(_from_sending(refused), 0.99),
+        late_p99_ms=1e3
+        * percentile([one._replace(seconds=one.late_seconds) for one in answers], 0.99),
         answered_per_second=len(served) / elapsed,
         server_cpu_us=1e6 * used / max(len(answers), 1),
         wrong_vectors=wrong,
@@ -138,6 +147,16 @@ def _failures(answers: list[Answer]) -> dict[str, int]:
 
 def _of_status(answers: list[Answer], status: int) -> list[Answer]:
     return [answer for answer in answers if answer.status == status]
+
+
+def _from_sending(answers: list[Answer]) -> list[Answer]:
+    """Count the time of each answer from when its request was sent."""
+    return [one._replace(seconds=one.seconds - one.late_seconds) for one in answers]
+
+
+def _lateness(answers: list[Answer]) -> list[Answer]:
+    """Count of each answer only the time until its request was sent."""
+    return [one._replace(seconds=one.late_seconds) for one in answers]
 
 
 def _is_right(answer: Answer, expected: npt.NDArray[np.float32]) -> bool:

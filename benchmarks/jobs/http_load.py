@@ -2,7 +2,8 @@
 
 A closed loop sends the next request when the last one was answered, so a server that stalls is sent
 less, and the wait is missing from its percentiles. An open loop sends at times that were drawn
-beforehand, and counts latency from them.
+beforehand, and counts latency from them. Where the generator itself has too little of the CPU, it
+sends late: each answer says by how much, so that this share of its latency is told apart.
 
 It needs the standard library alone, because it also runs in the environments of peers.
 """
@@ -11,11 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Seconds that an open loop waits for answers after its last request: the server's queue holds 10
 # seconds of work.
@@ -29,6 +35,8 @@ class Answer(NamedTuple):
     number: of the request.
     failure: where there was none, the class of the exception, with the name of a system error that
         has no class of its own, as ``OSError EMFILE``.
+    late_seconds: from the time when the request was due until it was written to its connection; its
+        part of ``seconds`` is the generator's, not the server's.
     """
 
     status: int
@@ -36,6 +44,7 @@ class Answer(NamedTuple):
     body: bytes
     number: int
     failure: str = ""
+    late_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +151,11 @@ class _Client:
 
     async def ask(self, number: int, due: float) -> Answer:
         """Send a request over an idle connection, or a new one where none is idle."""
-        status, body, failure = 0, b"", ""
+        status, body, failure, late = 0, b"", "", 0.0
         connection: _Connection | None = None
         try:
             connection = await self._connect()
+            late = time.perf_counter() - due
             status, body = await connection.send(self._target.request(number))
         except (OSError, EOFError) as error:
             failure = _name_of(error)
@@ -154,7 +164,7 @@ class _Client:
                 self._idle.append(connection)
             elif connection is not None:
                 connection.close()
-        return Answer(status, time.perf_counter() - due, body, number, failure)
+        return Answer(status, time.perf_counter() - due, body, number, failure, late)
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -202,7 +212,20 @@ def open_loop(target: Target, *, rate: float, seconds: float, seed: int) -> list
     draw, due, times = random.Random(seed), 0.0, list[float]()
     while (due := due + draw.expovariate(rate)) < seconds:
         times.append(due)
-    return asyncio.run(_open_loop(target, times))
+    with _uncollected():
+        return asyncio.run(_open_loop(target, times))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage: a pass over all answers would stop the generator, not the server."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def _open_loop(target: Target, times: list[float]) -> list[Answer]:

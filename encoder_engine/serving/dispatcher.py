@@ -3,18 +3,25 @@
 How it works: an idle lane starts without waiting; what queues while it computes is its next batch.
 A batch is as large as ``batch_ms`` allows at the speed that was measured.
 
-After a batch with several requests the lane waits, at most 5 % of that batch's time, until as many
-texts wait again: 16 clients that each wait for their answer would otherwise alternate between
-batches of 1 and 15, at 3.4 instead of 2.9 ms of CPU time a text.
+If less than half as many texts wait after a batch with several requests, the lane lingers: it
+waits, at most 5 % of that batch's time, until as many wait again. 16 clients that each wait for
+their answer would otherwise alternate between batches of 1 and 15, at 3.4 instead of 2.9 ms of CPU
+time a text. With the linger they form two groups of about 8. One is computed while the other is
+answered and sends again.
+
+A lane takes its next batch and lingers in its own thread. The event loop writes the answers of the
+last batch meanwhile, a millisecond for each 8, and would let the lane wait. A lock guards the queue
+and the idle lanes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING
 
-from encoder_engine.serving.lane import Lane, Outcome, Work
+from encoder_engine.serving.lane import Job, Lane, Outcome, Work
 from encoder_engine.serving.rate import Rate
 from encoder_engine.serving.request import Key, Request
 from encoder_engine.serving.scheduler import Scheduler
@@ -24,21 +31,20 @@ if TYPE_CHECKING:
 
     from encoder_engine.serving.models import ServedModel
     from encoder_engine.serving.options import ServingOptions
-    from encoder_engine.serving.scheduler import Batch
     from encoder_engine.serving.signals import Signals
 
 __all__ = ["Dispatcher"]
 
-LINGER_SHARE = 0.05
+LINGER_SHARE, LINGER_BELOW = 0.05, 0.5
 # A service has stalled after MOST_FAILURES failed batches in a row, or when a batch takes more than
 # STALL_FACTOR times the expected time, and more than STALL_SECONDS.
 MOST_FAILURES, STALL_FACTOR, STALL_SECONDS = 5, 20.0, 30.0
 
 
 class Dispatcher:
-    """The lanes of a service and their queue; used only in the event loop's thread.
+    """The lanes of a service and their queue; used in the event loop's thread and by the lanes.
 
-    scheduler: the waiting texts.
+    scheduler: the waiting texts; without the lock only its counts are read.
     rates: the speed of each model.
     """
 
@@ -46,13 +52,12 @@ class Dispatcher:
         self, models: Mapping[str, ServedModel], options: ServingOptions, signals: Signals
     ) -> None:
         self._models, self._options, self._signals = models, options, signals
-        self.scheduler = Scheduler()
+        self.scheduler, self._lock = Scheduler(), threading.Lock()
         self.rates = {name: Rate() for name in models}
         self._lanes: list[Lane] = []
-        self._idle: list[Lane] = []
+        # Of each idle lane, the number of waiting texts at which it begins.
+        self._idle: dict[Lane, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._linger: asyncio.TimerHandle | None = None
-        self._linger_texts = 0
         self._num_failures = 0
 
     @property
@@ -63,18 +68,17 @@ class Dispatcher:
     def start(self) -> None:
         """Start the lanes; called in the event loop's thread."""
         self._loop = asyncio.get_running_loop()
-        self._lanes = [Lane(number, self._report) for number in range(self._options.lanes)]
-        self._idle = list(self._lanes)
+        numbers = range(self._options.lanes)
+        self._lanes = [Lane(number, self._report, self._end_linger) for number in numbers]
+        self._idle = dict.fromkeys(self._lanes, 1)
         self._num_failures = 0
 
     def close(self) -> None:
         """End each lane after its batch; waiting texts are not computed."""
-        for lane in self._lanes:
+        with self._lock:
+            lanes, self._lanes, self._idle = self._lanes, [], {}
+        for lane in lanes:
             lane.close()
-        self._lanes, self._idle = [], []
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
 
     def seconds(self, model: str, cost: float) -> float:
         """Return the time that a cost takes all lanes; 0 where the model's speed is unknown."""
@@ -84,9 +88,10 @@ class Dispatcher:
         """Return the time that the waiting texts take, each model's at its own speed."""
         # A loop: this runs for every request, and a generator takes twice as long.
         total = 0.0
-        for key, (cost, _) in self.scheduler.waiting.items():
-            assert isinstance(key, Key)
-            total += self.rates[key.model].seconds(cost)
+        with self._lock:
+            for key, (cost, _) in self.scheduler.waiting.items():
+                assert isinstance(key, Key)
+                total += self.rates[key.model].seconds(cost)
         return total / max(len(self._lanes), 1)
 
     def stall_reason(self) -> str | None:
@@ -104,59 +109,101 @@ class Dispatcher:
                 return f"a batch has taken {now - since:.0f} seconds"
         return None
 
-    def dispatch(self, *, arrived: bool = False) -> None:
-        """Give idle lanes their next batches.
+    def add(self, request: Request) -> None:
+        """Queue the texts of a request; :meth:`dispatch` gives them to a lane."""
+        with self._lock:
+            self.scheduler.add(request)
 
-        arrived: texts have arrived; a lane that waits for more of them may go on waiting.
-        """
-        if self._linger is not None:
-            if arrived and self.scheduler.num_texts < self._linger_texts:
-                return
-            self._linger.cancel()
-            self._linger = None
-        while self._idle and self.scheduler.num_texts:
-            lane = self._idle.pop()
-            key = self.scheduler.next_key
-            assert isinstance(key, Key)
-            budget = self.rates[key.model].budget(self._options.batch_ms)
-            batch = self.scheduler.next_batch(budget, self._models[key.model].batch_tokens)
-            self._submit(lane, batch)
+    def remove(self, request: Request) -> None:
+        """Drop the texts of a request that are in no batch yet."""
+        if request.num_waiting:
+            with self._lock:
+                self.scheduler.remove(request)
 
-    def _submit(self, lane: Lane, batch: Batch) -> None:
-        key = batch.key
+    def dispatch(self) -> None:
+        """Give idle lanes their next batches; one that lingers may go on waiting for more texts."""
+        with self._lock:
+            ready = [
+                lane for lane, least in self._idle.items() if self.scheduler.num_texts >= least
+            ]
+            for lane in ready:
+                job = self._next_job()
+                if job is None:
+                    return
+                del self._idle[lane]
+                lane.submit(job)
+
+    def _next_job(self) -> Job | None:
+        """Take the next batch of the queue; None: nothing waits. The lock must be held."""
+        if not self.scheduler.num_texts:
+            return None
+        key = self.scheduler.next_key
         assert isinstance(key, Key)
-        now, parts = time.monotonic(), []
+        rate, model = self.rates[key.model], self._models[key.model]
+        batch = self.scheduler.next_batch(rate.budget(self._options.batch_ms), model.batch_tokens)
+        now, parts, waits = time.monotonic(), [], []
         for request, start, stop in batch.parts:
             assert isinstance(request, Request)
             if request.started_at is None:
                 request.started_at = now
-                self._signals.queue_seconds.observe(now - request.queued_at)
+                waits.append(now - request.queued_at)
             assert request.rows is not None
             place = request.first_row
             parts.append(Work(request.rows, place + start, place + stop, start))
-        self._signals.batch_tokens.observe(batch.num_tokens)
-        self._signals.batch_texts.observe(batch.num_texts)
-        lane.expected_seconds = self.rates[key.model].seconds(batch.cost)
-        lane.submit(batch, self._models[key.model], key.task, key.options, parts)
+        expected = rate.seconds(batch.cost)
+        return Job(batch, model, key.task, key.options, parts, waits, expected)
 
-    def _report(self, lane: Lane, batch: Batch, outcome: Outcome) -> None:
-        """Hand a finished batch to the event loop; called in the lane's thread."""
+    def _report(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
+        """Hand a finished batch to the event loop; return the next one.
+
+        Without one: the seconds to linger, or None. Called in the lane's thread.
+        """
         assert self._loop is not None
+        batch, scheduler = job.batch, self.scheduler
+        following: Job | float | None = None
+        with self._lock:
+            ended = zip(batch.parts, outcome.results, strict=True)
+            failed = [part.request for part, result in ended if isinstance(result, Exception)]
+            for request in failed:
+                scheduler.remove(request)
+            if not failed:
+                self.rates[job.model.name].observe(batch.cost, outcome.seconds)
+            num_texts = batch.num_texts
+            lingers = len(batch.parts) > 1 and scheduler.num_texts < LINGER_BELOW * num_texts
+            # A closed lane computes nothing more.
+            if lane in self._lanes:
+                following = LINGER_SHARE * outcome.seconds if lingers else self._next_job()
+            if not isinstance(following, Job):
+                lane.busy_since = None
+                if lane in self._lanes:
+                    self._idle[lane] = num_texts if lingers else 1
         try:
-            self._loop.call_soon_threadsafe(self._finish, lane, batch, outcome)
+            self._loop.call_soon_threadsafe(self._finish, job, outcome)
         except RuntimeError:
             # The loop was closed: nobody waits any more.
-            return
+            return None
+        return following
 
-    def _finish(self, lane: Lane, batch: Batch, outcome: Outcome) -> None:
-        lane.busy_since = None
-        # A closed lane computes nothing more.
-        if lane in self._lanes:
-            self._idle.append(lane)
-        key, signals = batch.key, self._signals
-        assert isinstance(key, Key)
-        if not any(isinstance(result, Exception) for result in outcome.results):
-            self.rates[key.model].observe(batch.cost, outcome.seconds)
+    def _end_linger(self, lane: Lane) -> Job | None:
+        """Return the next batch of a lane that has lingered; called in the lane's thread."""
+        with self._lock:
+            if lane not in self._idle:
+                # A batch is on its way to it, or the end.
+                return None
+            job = self._next_job()
+            if job is None:
+                self._idle[lane] = 1
+            else:
+                del self._idle[lane]
+            return job
+
+    def _finish(self, job: Job, outcome: Outcome) -> None:
+        """Hand the results of a batch to their requests."""
+        batch, signals = job.batch, self._signals
+        signals.batch_tokens.observe(batch.num_tokens)
+        signals.batch_texts.observe(batch.num_texts)
+        for seconds in job.queue_seconds:
+            signals.queue_seconds.observe(seconds)
         signals.compute_seconds.observe(outcome.seconds)
         signals.lane_busy_seconds += outcome.seconds
         self._num_failures = self._num_failures + 1 if outcome.failed else 0
@@ -165,7 +212,6 @@ class Dispatcher:
             request.compute_seconds += outcome.seconds
             if isinstance(result, Exception):
                 signals.batch_failures[type(result).__name__] += 1
-                self.scheduler.remove(request)
                 if not request.done.done():
                     request.done.set_exception(result)
                 continue
@@ -175,19 +221,3 @@ class Dispatcher:
             request.num_open -= stop - start
             if request.num_open == 0:
                 request.done.set_result(None)
-        self._linger_for(batch, outcome.seconds)
-        self.dispatch(arrived=True)
-
-    def _linger_for(self, batch: Batch, seconds: float) -> None:
-        """Wait until as many texts wait as a shared batch had, at most 5 % of its time."""
-        if len(batch.parts) < 2 or self.scheduler.num_texts >= batch.num_texts:
-            return
-        assert self._loop is not None
-        if self._linger is not None:
-            self._linger.cancel()
-        self._linger_texts = batch.num_texts
-        self._linger = self._loop.call_later(LINGER_SHARE * seconds, self._end_linger)
-
-    def _end_linger(self) -> None:
-        self._linger = None
-        self.dispatch()

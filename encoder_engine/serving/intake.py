@@ -67,7 +67,7 @@ class Intake:
                     self._queue(request)
                 except Exception as error:
                     request.done.set_exception(error)
-        self._dispatcher.dispatch(arrived=True)
+        self._dispatcher.dispatch()
 
     def _tokenize_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -111,4 +111,4 @@ class Intake:
         signals.tokens += request.total_tokens
         signals.truncated += len(request.truncated)
         request.queued_at = time.monotonic()
-        self._dispatcher.scheduler.add(request)
+        self._dispatcher.add(request)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.serving.scheduler import Batch
     from encoder_engine.serving.tasks import Task
 
-__all__ = ["Lane", "Outcome", "Work", "compute_parts", "rows_of"]
+__all__ = ["Job", "Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
@@ -42,6 +42,22 @@ class Work(NamedTuple):
     start: int
     stop: int
     first_text: int
+
+
+class Job(NamedTuple):
+    """A batch, and what a lane computes of it.
+
+    queue_seconds: how long the requests waited that begin with this batch.
+    expected_seconds: the time that it should take; 0: unknown.
+    """
+
+    batch: Batch
+    model: ServedModel
+    task: Task
+    options: Any
+    parts: list[Work]
+    queue_seconds: list[float]
+    expected_seconds: float
 
 
 class Outcome(NamedTuple):
@@ -132,42 +148,68 @@ def _parts_with(rows: list[int], parts: Sequence[Work]) -> set[int]:
 class Lane:
     """A thread that computes one batch at a time.
 
-    done: called in this thread with the lane, the batch and its outcome.
+    done: called in this thread with the lane, the job and its outcome; returns the next job, or the
+        seconds to wait for one, or None: the lane is idle until :meth:`submit`.
+    waited: called in this thread with the lane after these seconds; returns the next job, or None.
     busy_since: when its batch began; None: it is idle.
     expected_seconds: the time that its batch should take; 0: unknown.
     """
 
-    def __init__(self, number: int, done: Callable[[Lane, Batch, Outcome], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        done: Callable[[Lane, Job, Outcome], Job | float | None],
+        waited: Callable[[Lane], Job | None],
+    ) -> None:
         self.busy_since: float | None = None
         self.expected_seconds = 0.0
-        self._done = done
-        self._inbox: queue.SimpleQueue[tuple[Batch, ServedModel, Task, Any, list[Work]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._done, self._waited = done, waited
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"lane-{number}", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, batch: Batch, model: ServedModel, task: Task, options: Any, parts: list[Work]
-    ) -> None:
+    def submit(self, job: Job) -> None:
         """Compute a batch; the lane must be idle."""
-        self.busy_since = time.monotonic()
-        self._inbox.put((batch, model, task, options, parts))
+        self._begin(job)
+        self._inbox.put(job)
 
     def close(self) -> None:
         """End the thread after its batch."""
         self._inbox.put(None)
 
+    def _begin(self, job: Job) -> None:
+        self.expected_seconds, self.busy_since = job.expected_seconds, time.monotonic()
+
     def _run(self) -> None:
-        while (work := self._inbox.get()) is not None:
-            batch, model, task, options, parts = work
-            start = time.perf_counter()
-            try:
-                results, failed = compute_parts(model, task, options, parts)
-            except BaseException as error:
-                # SystemExit from a model, say: whoever waits is answered, and the lane goes on.
-                reason = ServiceError(f"the lane failed ({type(error).__name__})")
-                results, failed = [reason] * len(parts), True
-            self._done(self, batch, Outcome(results, time.perf_counter() - start, failed))
+        job = self._inbox.get()
+        while job is not None:
+            following = self._compute(job)
             # Nothing of a batch is kept while the lane is idle.
-            del work, batch, parts, results
+            del job
+            job = following if isinstance(following, Job) else self._next(following)
+
+    def _next(self, seconds: float | None) -> Job | None:
+        """Wait for the next job; None: the end. After some seconds ask for it."""
+        if seconds is not None:
+            try:
+                return self._inbox.get(timeout=seconds)
+            except queue.Empty:
+                job = self._waited(self)
+                if job is not None:
+                    self._begin(job)
+                    return job
+        return self._inbox.get()
+
+    def _compute(self, job: Job) -> Job | float | None:
+        """Compute a batch, hand its results over, and return what ``done`` does."""
+        start = time.perf_counter()
+        try:
+            results, failed = compute_parts(job.model, job.task, job.options, job.parts)
+        except BaseException as error:
+            # SystemExit from a model, say: whoever waits is answered, and the lane goes on.
+            reason = ServiceError(f"the lane failed ({type(error).__name__})")
+            results, failed = [reason] * len(job.parts), True
+        following = self._done(self, job, Outcome(results, time.perf_counter() - start, failed))
+        if isinstance(following, Job):
+            self._begin(following)
+        return following

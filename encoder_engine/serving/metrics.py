@@ -71,8 +71,8 @@ class _Collector:
             ("lane_busy_seconds", "Time that lanes computed.", signals.lane_busy_seconds),
         ):
             yield CounterMetricFamily(_PREFIX + name, text, value=total)
-        for name in ("request_seconds", "queue_seconds", "tokenize_seconds", "compute_seconds"):
-            yield _histogram(name, "Seconds.", getattr(signals, name))
+        for name in ("request", "refusal", "queue", "tokenize", "compute"):
+            yield _histogram(f"{name}_seconds", "Seconds.", getattr(signals, f"{name}_seconds"))
         for name in ("batch_tokens", "batch_texts"):
             yield _histogram(name, "Sizes of batches.", getattr(signals, name))
         scheduler = service.dispatcher.scheduler

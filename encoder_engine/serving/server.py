@@ -44,6 +44,9 @@ START_SECONDS = 120.0
 CLOSE_SECONDS = 0.3
 # Seconds to write answers after the last one was computed.
 WRITE_SECONDS = 5.0
+# uvloop accepts one connection of each socket in a pass. A pass beside a full queue takes tens of
+# milliseconds, so that with one socket the last of 2,000 new connections waits for a second.
+NUM_LISTENERS = 8
 # uvicorn looks for the end as often.
 TICK_SECONDS = 0.1
 
@@ -145,8 +148,8 @@ class Server:
         self, service: Service, *, host: str = "127.0.0.1", port: int = 0, **app: Any
     ) -> None:
         self.service = service
-        self._socket = _bind(host, port)
-        self.host, self.port = host, int(self._socket.getsockname()[1])
+        self._sockets = _bind(host, port)
+        self.host, self.port = host, int(self._sockets[0].getsockname()[1])
         self._app = asgi_app(service, **app)
         config = _config(service, self._app, http="auto")
         self._server = _Uvicorn(config, service)
@@ -165,7 +168,7 @@ class Server:
             if not self._thread.is_alive() or time.monotonic() > until:
                 self._server.should_exit = True
                 self._thread.join(WRITE_SECONDS)
-                self._socket.close()
+                self._close()
                 reason = _start_error(self._app)
                 raise ServiceError(f"the server did not start: {reason}") from reason
             time.sleep(0.005)
@@ -180,7 +183,7 @@ class Server:
         # A drain_timeout of infinity: as long as it takes.
         most = options.drain_delay + options.drain_timeout + 4 * WRITE_SECONDS
         self._thread.join(None if most > threading.TIMEOUT_MAX else most)
-        self._socket.close()
+        self._close()
         if self._thread.is_alive():
             raise ServiceError(f"the server did not end within {most:g} seconds")
         if not (self.service.drained and self._server.answered):
@@ -206,9 +209,13 @@ class Server:
             if error is None:
                 raise
 
+    def _close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._socket])
+            self._server.run(sockets=self._sockets)
         except SystemExit:
             # uvicorn ends the process where the service does not start; start() raises instead.
             return
@@ -254,7 +261,7 @@ def run_server(
     A server that did not start, or did not answer every request that it took, has failed. Raises
     :class:`ServiceError` for an address that cannot be used.
     """
-    sockets = None if unix_socket else [_bind(host, port)]
+    sockets = None if unix_socket else _bind(host, port)
     application = asgi_app(service, **app)
     address = {"uds": unix_socket} if unix_socket else {}
     config = _config(service, application, http=http, **address)
@@ -277,8 +284,8 @@ def run_server(
     return 0
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound. Raises :class:`ServiceError`."""
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """Return a socket that is bound, and copies of it. Raises :class:`ServiceError`."""
     bound: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -294,7 +301,7 @@ def _bind(host: str, port: int) -> socket.socket:
             "0 for a free one"
         ) from None
     bound.setblocking(False)
-    return bound
+    return [bound, *(bound.dup() for _ in range(NUM_LISTENERS - 1))]
 
 
 def _address(name: Any) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from encoder_engine.errors import DeadlineError, DrainingError, InputError, UnknownNameError
 from encoder_engine.json_values import nearest
 from encoder_engine.serving.admission import Admission
+from encoder_engine.serving.deadlines import Deadlines
 from encoder_engine.serving.dispatcher import Dispatcher
 from encoder_engine.serving.intake import Intake
 from encoder_engine.serving.models import CallOptions, ServedModel
@@ -70,6 +71,7 @@ class Service:
         self._pool: ThreadPoolExecutor | None = None
         self._threads = shared_threads(self.models.values(), self.options.lanes)
         self._requests: set[Request] = set()
+        self._deadlines = Deadlines(self._expire)
         self._ending = self._abandoned = self.drained = False
         self._no_patience = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -91,6 +93,7 @@ class Service:
         self._ending = self._abandoned = self.drained = self.admission.closed = False
         self._stopping = None
         self._no_patience.clear()
+        self._deadlines.clear()
         self._threads.share()
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="tokenizer")
         self.dispatcher.start()
@@ -159,7 +162,7 @@ class Service:
         """Fail the requests that are left; one that is being tokenized fails after that."""
         self._abandoned = True
         for request in list(self._requests):
-            self.dispatcher.scheduler.remove(request)
+            self.dispatcher.remove(request)
             if not request.done.done():
                 request.done.set_exception(_ended())
 
@@ -286,7 +289,7 @@ class Service:
             options = options._replace(refuses_long=self.options.truncation == "refuse")
         seconds = self.options.timeout if timeout is None else timeout
         num_bytes, admission = sum(map(size_of, texts)), self.admission
-        loop, timer, key = asyncio.get_running_loop(), None, served.key(task, options)
+        key, expiring = served.key(task, options), set[Request]()
         request = Request(
             flow=client,
             key=key,
@@ -294,7 +297,7 @@ class Service:
             texts=texts,
             seconds=seconds,
             arrived_at=time.monotonic(),
-            done=loop.create_future(),
+            done=asyncio.get_running_loop().create_future(),
         )
         admission.begin(num_bytes)
         try:
@@ -306,18 +309,15 @@ class Service:
                 prepare = partial(served.prepare, key, texts)
                 self._intake.queue([request], await self._in_pool(prepare, seconds))
             self._requests.add(request)
-            # A plain timer: asyncio.timeout takes three times as long.
-            left = request.arrived_at + seconds - time.monotonic()
-            timer = loop.call_later(left, self._expire, request)
+            expiring = self._deadlines.add(request)
             await request.done
             return request.answer()
         except asyncio.CancelledError:
             self.signals.cancelled[request.stage] += 1
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
-            self.dispatcher.scheduler.remove(request)
+            expiring.discard(request)
+            self.dispatcher.remove(request)
             self._requests.discard(request)
             admission.answer_bytes -= request.num_bytes
             admission.end(num_bytes)

@@ -43,6 +43,8 @@ class Signals:
     """The counts and times since a service began.
 
     requests: by route, status and the client's name, which is empty where no key is needed.
+    refusal_seconds: the times of requests that were refused because of the load, from their head to
+        their answer.
     cancelled: requests whose client went away, by stage: tokenize, queue, compute, answer.
     """
 
@@ -56,6 +58,7 @@ class Signals:
     connections: int = 0
     lane_busy_seconds: float = 0.0
     request_seconds: Histogram = field(default_factory=_seconds)
+    refusal_seconds: Histogram = field(default_factory=_seconds)
     queue_seconds: Histogram = field(default_factory=_seconds)
     tokenize_seconds: Histogram = field(default_factory=_seconds)
     compute_seconds: Histogram = field(default_factory=_seconds)

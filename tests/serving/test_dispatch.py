@@ -170,6 +170,53 @@ def test_rows_are_those_of_the_request_in_every_batch(
     asyncio.run(run())
 
 
+def test_a_lane_goes_on_while_the_event_loop_is_busy(tiny: Embedder, gate: Gate) -> None:
+    async def run() -> None:
+        async with Service({"tiny": tiny}, ServingOptions(batch_ms=0.001)) as service:
+            gate.close()
+            gate.num_texts = 0
+            call = asyncio.create_task(service.embed(["the row"] * 900))
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            first = gate.num_texts
+            gate.open()
+            # Nothing runs in the event loop meanwhile.
+            until = time.monotonic() + 20.0
+            while gate.num_texts < 900 and time.monotonic() < until:
+                time.sleep(0.005)
+            assert first < 900
+            assert gate.num_texts == 900
+            assert (await call).results.shape == (900, 16)
+            assert service.signals.batch_texts.total == 900
+            assert service.dispatcher.stall_reason() is None
+
+    asyncio.run(run())
+
+
+def test_a_lane_that_lingers_computes_what_comes_in_the_end(tiny: Embedder, gate: Gate) -> None:
+    async def run() -> list[float]:
+        async with Service({"tiny": tiny}) as service:
+            found = []
+            for _ in range(3):
+                gate.close()
+                before = gate.num_texts
+                calls = [asyncio.create_task(service.embed(["the"]))]
+                while gate.num_texts == before:
+                    await asyncio.sleep(0.01)
+                calls += [asyncio.create_task(service.embed(["the row"])) for _ in range(8)]
+                await asyncio.sleep(0.05)
+                gate.open()
+                # The batch of 8 is followed by one request, or two.
+                calls.append(asyncio.create_task(service.embed(["row"])))
+                await asyncio.gather(*calls)
+                found.append((await service.embed(["the row"])).results[0, 0])
+            assert sum(service.signals.batch_texts.counts) >= 9
+            return found
+
+    found = asyncio.run(run())
+    assert len(set(found)) == 1
+
+
 def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) -> None:
     async def run() -> None:
         async with Service({"slow": tiny, "fast": tiny}) as service:

@@ -23,6 +23,8 @@ FLUSH_SECONDS = 0.1
 class Entry:
     """A finished request."""
 
+    __slots__ = ("client", "kind", "method", "path", "request_id", "start", "status")
+
     def __init__(
         self,
         request_id: bytes,

@@ -59,11 +59,14 @@ EXPOSED_HEADERS = (
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
+    "server-timing",
     "retry-after",
     "retry-after-ms",
 )
 # The status that servers log for a client that went away; nobody gets it.
 CLIENT_GONE = 499
+# The kinds of errors of a request that is sent away because of the load.
+REFUSALS = ("overloaded", "busy")
 # Ids of requests: random for each process, and counted; a random one each takes 5 us.
 _PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
 # Routes that need the tokenizer alone.
@@ -205,7 +208,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Any, send: Any) -> None:
-        start = time.monotonic()
+        watch = Watch(scope, receive)
         headers = headers_of(scope)
         request_id = headers.get(b"x-request-id", b"")
         if not request_id or not REQUEST_ID.fullmatch(request_id):
@@ -213,12 +216,11 @@ class App:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self.routes.get((method, scope["path"]))
         name, kind, status = "", "ok", 200
-        watch = Watch(scope, receive)
         span = self._tracing.begin(headers)
         try:
             try:
                 name = self._caller(scope, headers, route)
-                flow = name or "{}:{}".format(*(scope.get("client") or ("local", 0)))
+                flow = name or scope.get("client")
                 accept = headers.get(b"accept", b"")
                 context = Context(self.service, flow, timeout_of(headers), accept)
                 assert route is not None
@@ -254,7 +256,7 @@ class App:
                 raise
         finally:
             watch.stop()
-            entry = Entry(request_id, method, scope["path"], name, status, kind, start)
+            entry = Entry(request_id, method, scope["path"], name, status, kind, watch.began)
             self._note(entry, known=route is not None)
             if span is not None:
                 self._tracing.end(span, entry)
@@ -298,7 +300,10 @@ class App:
             entry.method = entry.method if entry.method in METHODS else "other"
             entry.path = "other"
         signals.requests[entry.path, entry.status, entry.client] += 1
-        signals.request_seconds.observe(time.monotonic() - entry.start)
+        seconds = time.monotonic() - entry.start
+        signals.request_seconds.observe(seconds)
+        if entry.kind in REFUSALS:
+            signals.refusal_seconds.observe(seconds)
         self._log.add(entry)
 
     def _caller(self, scope: Scope, headers: Headers, route: Route | None) -> str:

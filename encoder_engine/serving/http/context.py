@@ -13,7 +13,7 @@ from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.tasks import CallOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from encoder_engine.serving.service import Service
 
@@ -37,7 +37,7 @@ class Context(NamedTuple):
     """
 
     service: Service
-    client: str
+    client: Hashable
     timeout: float | None = None
     accept: bytes = b""
 

@@ -8,6 +8,7 @@ calls it when the connection ends. Under another server a second task of every r
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,13 +23,17 @@ EXTENSION = "encoder_engine.disconnect"
 class Listener:
     """Passes on that a client disconnected; ``call`` is set while a request is computed.
 
-    arrived: returns whether the whole body is there to be received.
+    arrived: whether the whole body is there to be received.
+    began: when the head of the request had been read, by :func:`time.monotonic`.
     """
 
-    __slots__ = ("arrived", "call")
+    __slots__ = ("arrived", "began", "call")
 
-    def __init__(self, arrived: Callable[[], bool]) -> None:
+    # It does not refer to the request: the scope of the request refers to it, and the cycle would
+    # be left to the garbage collector.
+    def __init__(self, *, arrived: bool) -> None:
         self.arrived = arrived
+        self.began = time.monotonic()
         self.call: Callable[[], None] | None = None
 
     def tell(self) -> None:
@@ -41,7 +46,10 @@ class Watch:
     """Cancels the task that calls :meth:`start` when its client disconnects, until :meth:`stop`.
 
     gone: whether it did.
+    began: when its request began; under another server, when it was passed on.
     """
+
+    __slots__ = ("_listener", "_owner", "_receive", "_task", "began", "gone")
 
     def __init__(self, scope: Mapping[str, Any], receive: Any) -> None:
         self._listener: Listener | None = (scope.get("extensions") or {}).get(EXTENSION)
@@ -49,11 +57,12 @@ class Watch:
         self._owner: asyncio.Task[Any] | None = None
         self._task: asyncio.Task[None] | None = None
         self.gone = False
+        self.began = time.monotonic() if self._listener is None else self._listener.began
 
     @property
     def arrived(self) -> bool:
         """Return whether the whole body has arrived: reading it needs no deadline."""
-        return self._listener is not None and self._listener.arrived()
+        return self._listener is not None and self._listener.arrived
 
     def start(self) -> None:
         """Begin to watch; the body must have been read."""

@@ -228,6 +228,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
         # Whether the last bytes that came have a part of a body.
         _with_body = False
         _running: Any = None
+        _listener: Listener
         _refuse_with: Callable[[Callable[[], None]], None]
 
         def data_received(self, data: bytes) -> None:
@@ -293,6 +294,9 @@ def _httptools_class() -> type[asyncio.Protocol]:
         def on_message_complete(self) -> None:
             if not self._upgrading:
                 super().on_message_complete()
+                # A request that waits for its turn gets its listener then.
+                if self._running is self.cycle:
+                    self._listener.arrived = not self.cycle.more_body
 
         def _plain_head(self) -> bytes:
             """Write the head of a request again, without the wish for another protocol."""
@@ -326,8 +330,8 @@ def _httptools_class() -> type[asyncio.Protocol]:
             self.transport.close()
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-            self._running = cycle
-            cycle.scope["extensions"] = {EXTENSION: Listener(lambda: not cycle.more_body)}
+            self._running, self._listener = cycle, Listener(arrived=not cycle.more_body)
+            cycle.scope["extensions"] = {EXTENSION: self._listener}
             super()._start_asgi_task(cycle, app)
 
         def _cycles(self) -> list[Any]:
