@@ -46,12 +46,7 @@ def test_openai_s_embeddings_are_those_of_encode(client: httpx.Client, embedder:
     expected = embedder.encode(texts)
     for form in ("float", "base64"):
         body = {"input": texts, "model": "minilm", "encoding_format": form}
-        answer = client.post("/v1/embeddings", json=body)
-        timing = [stage.split(";dur=") for stage in answer.headers["server-timing"].split(", ")]
-        assert [name for name, _ in timing] == ["tokenize", "queue", "compute"]
-        assert float(timing[2][1]) > 0
-        assert not [name for name in answer.headers if name.startswith("x-compute")]
-        found = answer.json()
+        found = client.post("/v1/embeddings", json=body).json()
         assert found["object"] == "list"
         assert found["usage"]["prompt_tokens"] == len(embedder.tokenizer.encode_batch(texts).ids)
         for row, vector in zip(found["data"], expected, strict=True):

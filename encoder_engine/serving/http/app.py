@@ -59,7 +59,6 @@ EXPOSED_HEADERS = (
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
-    "server-timing",
     "retry-after",
     "retry-after-ms",
 )

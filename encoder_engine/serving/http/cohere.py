@@ -65,7 +65,7 @@ async def rerank(body: bytes, context: Context) -> Reply:
         "usage": usage,
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
     }
-    return reply_of(dump(reply), answer, face="openai")
+    return reply_of(dump(reply), answer)
 
 
 def cut_documents(tokenizer: Tokenizer, texts: list[str], most: int) -> tuple[list[str], list[int]]:

@@ -39,13 +39,12 @@ async def embeddings(body: bytes, context: Context) -> Reply:
         before=b'{"object":"list","data":',
         after=b"," + dump({"model": name, "usage": usage})[1:],
     )
-    return reply_of(pieces, answer, face="openai")
+    return reply_of(pieces, answer)
 
 
 def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
     """Read texts, or the token ids of one text or several if the server accepts them."""
-    # A set of types: a generator takes each request a microsecond.
-    if isinstance(value, str) or set(map(type, value)) <= {str}:
+    if isinstance(value, str) or all(isinstance(one, str) for one in value):
         return texts_of(value, context, "input")
     if not context.service.options.accept_token_ids:
         raise RequestError("invalid", f"input must be texts{TOKENS_HINT}", param="input")

@@ -17,7 +17,6 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from encoder_engine.serving.http.faults import Face
     from encoder_engine.serving.request import Answer
 
 __all__ = [
@@ -129,43 +128,19 @@ def _base64(vector: Any) -> str:
 
 
 def reply_of(
-    pieces: Iterator[bytes] | bytes,
-    answer: Answer,
-    *,
-    face: Face = "tei",
-    media_type: bytes = b"application/json",
+    pieces: Iterator[bytes] | bytes, answer: Answer, *, media_type: bytes = b"application/json"
 ) -> Reply:
-    """Return a body with headers that say what was computed, how long, and the texts that were cut.
+    """Return a body with the headers that TEI's answers have, and the texts that were cut.
 
-    Of a request to TEI's routes they are TEI's. Others get one header in their place, Server-Timing
-    (W3C), because the body has their tokens: each header takes a request 2 us.
     Pieces of a short answer are put together.
     """
-    headers = _tei_headers(answer) if face == "tei" else [_server_timing(answer)]
-    if answer.truncated:
-        numbers = ",".join(map(str, answer.truncated[:1000]))
-        headers.append((b"x-truncated", numbers.encode()))
-    num_bytes = answer.num_bytes
-    if not isinstance(pieces, bytes) and num_bytes <= 4 * PIECE_NUMBERS:
-        pieces = b"".join(pieces)
-    return Reply(pieces, tuple(headers), media_type=media_type, num_bytes=num_bytes)
-
-
-def _server_timing(answer: Answer) -> tuple[bytes, bytes]:
-    times = answer.seconds
-    found = b"tokenize;dur=%.2f, queue;dur=%.2f, compute;dur=%.2f"
-    stages = (times["tokenize"], times["queue"], times["compute"])
-    return b"server-timing", found % tuple(1000.0 * seconds for seconds in stages)
-
-
-def _tei_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     times = answer.seconds
     tokenize, queue, compute = (
         round(1000 * times["tokenize"]),
         round(1000 * times["queue"]),
         round(1000 * times["compute"]),
     )
-    return [
+    headers = [
         (b"x-compute-tokens", b"%d" % answer.num_tokens),
         (b"x-compute-characters", b"%d" % answer.num_characters),
         (b"x-total-time", b"%d" % (tokenize + queue + compute)),
@@ -173,3 +148,10 @@ def _tei_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
         (b"x-queue-time", b"%d" % queue),
         (b"x-inference-time", b"%d" % compute),
     ]
+    if answer.truncated:
+        numbers = ",".join(map(str, answer.truncated[:1000]))
+        headers.append((b"x-truncated", numbers.encode()))
+    num_bytes = answer.num_bytes
+    if not isinstance(pieces, bytes) and num_bytes <= 4 * PIECE_NUMBERS:
+        pieces = b"".join(pieces)
+    return Reply(pieces, tuple(headers), media_type=media_type, num_bytes=num_bytes)
