@@ -1,21 +1,23 @@
 """Steps of fine-tuning on a CPU, compared with a loop over transformers' model.
 
-All candidates have the same checkpoint, head, rows, order and optimizer, and no dropout. A call
-takes the first steps of an epoch, collation included. The peer pads to the longest row of a step; a
-second one sorts the rows of the call by length first. The loop does less work than transformers'
-Trainer, which also logs and schedules. The gate compares the losses of the first steps with those
-in float64.
+All candidates have the same checkpoint, head, rows, order, learning rate and optimizer, and no
+dropout. A call takes the steps of an epoch, collation included. The engine takes them by the loop
+that users run, with its schedule, counts, checks and seeds; what a run loads and writes is not
+timed. The peer pads to the longest row of a step; a second one sorts the rows of the call by length
+first. Its loop does less than transformers' Trainer, which also logs and schedules. The gate
+compares the losses of the first steps with those in float64.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import importlib
 import importlib.util
 import tempfile
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,17 +29,18 @@ from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdic
 from benchmarks.measuring.machine import ROOT
 from benchmarks.peers.transformers import PEER
 from encoder_engine import ops
+from encoder_engine.errors import SuspiciousDataWarning
 from encoder_engine.finetuning.data import TaskData, prepare_data
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe_reader import find_recipe
-from encoder_engine.training.optim import clip_gradient, make_optimizers
+from encoder_engine.finetuning.run import FineTuner
+from encoder_engine.training.checkpoints import begin_optimizers
+from encoder_engine.training.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from encoder_engine.finetuning.recipe import FineTuningRecipe
-    from encoder_engine.models.training_model import Inputs
     from encoder_engine.packing.token_rows import TokenRows
     from encoder_engine.tasks.task import TaskModel
 
@@ -95,34 +98,35 @@ def missing_rows(rows: Rows) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The model and the tokenized rows of a case; ``cut``: the numbers of the rows of each step."""
+    """The model that all candidates begin with, the recipe, and the rows of an epoch.
+
+    ``chosen``: the rows' numbers in their file. ``cut``: the rows of each step, by their places in
+    ``data``, in the order of the recipe's first epoch.
+    """
 
     model: TaskModel
     data: TaskData
     recipe: FineTuningRecipe
+    chosen: np.ndarray[Any, Any]
     cut: Numbers
 
     @property
-    def numbers(self) -> np.ndarray[Any, Any]:
-        """The numbers of all rows, in order."""
+    def places(self) -> np.ndarray[Any, Any]:
+        """The places of all rows, in the order of the steps."""
         return np.concatenate(self.cut)
-
-    def batches(self, cut: Numbers) -> Iterator[Inputs]:
-        """Yield the input of each step."""
-        for numbers in cut:
-            yield self.data.task.collate(self.data.train_items.take(numbers))
 
     def exact_losses(self) -> list[float]:
         """Compute the losses of the first steps in float64."""
-        exact = copy.deepcopy(self.model).double().train()
+        steps = min(COMPARED, len(self.cut))
+        run = replace(self.recipe.run, precision="float64", epochs=None, steps=steps)
         with ops.use("reference"):
-            return take_steps(exact, partial(self.batches, self.cut[:COMPARED]), self.recipe)()
+            return make_loop(self, replace(self.recipe, run=run)).take()
 
     def make_case(self, name: str, candidates: Sequence[Candidate], *, epochs: int = 1) -> Case:
         """Make the case of all steps, ``epochs`` times."""
-        items, numbers = self.data.train_items, self.numbers
-        digest = self.data.train.sha256.encode() + numbers.astype(np.int64).tobytes()
-        tokens = int(items.num_tokens[numbers].sum())
+        numbers = self.chosen[self.places].astype(np.int64)
+        digest = self.data.train.sha256.encode() + numbers.tobytes()
+        tokens = int(self.data.train_items.num_tokens.sum())
         return Case(
             name=f"finetuning/{name}",
             candidates=tuple(candidates),
@@ -133,10 +137,34 @@ class Course:
         )
 
 
+class StepsAlone(FineTuner):
+    """The loop of fine-tuning, of which :meth:`take` takes an epoch's steps, and writes nothing."""
+
+    def take(self) -> list[float]:
+        """Take all steps from the present weights on, and return their losses.
+
+        What is computed once for a run, such as a frozen encoder's outputs, is computed anew.
+        """
+        self._batch_stream = self.course.batch_stream(self.world)
+        return [float(record["loss"]) for record, _ in self._steps(self._resume())]
+
+
+def make_loop(course: Course, recipe: FineTuningRecipe) -> StepsAlone:
+    """Make the loop of a recipe on a course's rows, with the weights that training begins with."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        # There are no dev rows.
+        warnings.simplefilter("ignore", SuspiciousDataWarning)
+        loop = StepsAlone(recipe, Path(folder) / "run", data=course.data, world=World())
+    begin_optimizers(loop.optimizers)
+    return loop
+
+
 def make_course(
     rows: Rows,
     options: Options,
     choose: Callable[[TaskData, np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None = None,
+    *,
+    epochs: int = 1,
 ) -> Course:
     """Read the rows, make the model that all candidates begin with, and cut the rows into steps.
 
@@ -145,6 +173,9 @@ def make_course(
     examples, steps = (4, 1) if options.smoke else (EXAMPLES, STEPS)
     checkpoint = importlib.import_module(MODEL_PACKAGE).get_model_path()
     settings = [*rows.settings, "model.dropout=0", f"optimizer.learning_rate={RATE}"]
+    # The peers' learning rate is constant.
+    settings += ["schedule.name=constant", "schedule.warmup=0", f"batch.examples={examples}"]
+    settings += ["run.device=cpu", f"run.epochs={epochs}"]
     recipe = find_recipe(rows.recipe, settings, checkpoint=str(checkpoint), train=[str(rows.file)])
     data = prepare_data(recipe)
     model = build_task_model(
@@ -154,15 +185,23 @@ def make_course(
     order = torch.randperm(len(data.train_items), generator=generator).numpy()
     if choose is not None:
         order = choose(data, order)
-    cut = np.split(order[: examples * steps], steps)
-    return Course(model=model, data=data, recipe=recipe, cut=cut)
+    chosen = order[: examples * steps]
+    # The order of the loop's first epoch.
+    first = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0)).numpy()
+    return Course(
+        model=model,
+        data=replace(data, train_items=data.train_items.take(chosen)),
+        recipe=recipe,
+        chosen=chosen,
+        cut=np.split(first, steps),
+    )
 
 
 def make_case(name: str, rows: Rows, options: Options) -> Case:
     """Make the case of a set of rows."""
     course = make_course(rows, options)
-    numbers, lengths = course.numbers, course.data.train_items.num_tokens
-    by_length = numbers[np.argsort(lengths[numbers], kind="stable")]
+    places, lengths = course.places, course.data.train_items.num_tokens
+    by_length = places[np.argsort(lengths[places], kind="stable")]
     grouped: Numbers = np.split(by_length, len(course.cut))
     peer = partial(
         Candidate, role="peer", unavailable=PEER.available(), libraries=("transformers",)
@@ -180,30 +219,10 @@ def make_case(name: str, rows: Rows, options: Options) -> Case:
 
 def our_work(course: Course) -> Work:
     """Return the engine's steps."""
-    inputs = partial(course.batches, course.cut)
-    return make_work(lambda: take_steps(copy.deepcopy(course.model).train(), inputs, course.recipe))
-
-
-def take_steps(
-    model: TaskModel, inputs: Callable[[], Iterator[Inputs]], recipe: FineTuningRecipe
-) -> Callable[[], list[float]]:
-    """Return a function that takes the steps of all inputs and returns their losses."""
-    optimizers = make_optimizers(model, recipe.optimizer)
-
-    def steps() -> list[float]:
-        losses = []
-        for one in inputs():
-            [found] = model(one).values()
-            loss = found.total / found.num_terms
-            torch.autograd.backward(loss)
-            clip_gradient(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
-            losses.append(float(loss.detach()))
-        return losses
-
-    return steps
+    epoch = replace(course.recipe, run=replace(course.recipe.run, epochs=1))
+    return make_work(
+        lambda: make_loop(course, course.recipe).take, lambda: make_loop(course, epoch).take
+    )
 
 
 def their_work(course: Course, timed: Numbers) -> Work:

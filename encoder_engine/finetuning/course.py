@@ -17,7 +17,7 @@ from encoder_engine.finetuning.frozen import with_features
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.json_values import read_value
-from encoder_engine.models.lora.adapters import merged_adapters
+from encoder_engine.models.lora.adapters import adapted_layers, merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, refuse_changes
 from encoder_engine.tasks.task import TaskModel
@@ -215,11 +215,21 @@ class FineTuning:
         """
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)
-        base = str(self.data.directory)
-        save_adapter(model.encoder, model.head_model, directory.parent / ADAPTER, base=base)
+        data = self.recipe.data
+        tables = TableFormat(header=data.header, quoting=data.quoting)
+        saved = SavedTask(task, self.data.windows, tables)
+        if adapted_layers(model):
+            with replacing_folder(directory.parent / ADAPTER) as folder:
+                save_adapter(
+                    *(model.encoder, model.head_model, folder),
+                    base=str(self.data.directory),
+                    others=model.own_modules,
+                )
+                self._save_settings(folder, saved)
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
-            self.data.tokenizer.save(folder)
-            data = self.recipe.data
-            tables = TableFormat(header=data.header, quoting=data.quoting)
-            save_task(folder, SavedTask(task, self.data.windows, tables))
+            self._save_settings(folder, saved)
+
+    def _save_settings(self, folder: Path, saved: SavedTask) -> None:
+        self.data.tokenizer.save(folder)
+        save_task(folder, saved)

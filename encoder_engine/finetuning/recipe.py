@@ -147,7 +147,8 @@ class TunedSchedule(ScheduleRecipe):
 class StepRecipe:
     """The examples of a step.
 
-    ``examples``: items of a step, over all processes: rows, or windows of them.
+    ``examples``: rows of a step, over all processes. Where a text is cut into windows, each window
+    counts as a row, and the windows of a text may lie in different steps.
     ``micro_tokens``: tokens of a micro-batch, which one process computes at a time.
     """
 

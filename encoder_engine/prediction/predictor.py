@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from encoder_engine.errors import ConfigError
+from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.task_folder import TableFormat, load_task
 from encoder_engine.text import Tokenizer
@@ -60,7 +61,7 @@ class Predictor:
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
     ) -> Self:
-        """Load a fine-tuned model: from the folder of a ``finetune`` run, or its ``model``.
+        """Load a fine-tuned model from a ``finetune`` run's folder, its ``model`` or ``adapter``.
 
         Raises :class:`ConfigError` for a directory without task.json, or with a model for another
         task.
@@ -72,7 +73,7 @@ class Predictor:
                 f"{directory} is a model for {saved.task.name}, {cls.__name__} predicts "
                 f"{', '.join(cls.tasks)}; load it by the class of its task"
             )
-        model = saved.task.load_model(directory, device=device, dtype=dtype)
+        model = load_task_model(saved.task, directory, device=device, dtype=dtype)
         tokenizer = Tokenizer.from_pretrained(directory)
         return cls(model, saved.task, tokenizer, saved.windows, saved.tables)
 

@@ -12,9 +12,9 @@ import torch
 
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.batching import feature_targets, packed_batch
 from encoder_engine.tasks.items import Items, Ragged
-from encoder_engine.tasks.sequence_task import full_precision
+from encoder_engine.tasks.sequence_task import sequence_features, sequence_logits
 from encoder_engine.tasks.task import TaskModel
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def encode_lists(
 
 def collate_lists(items: Items) -> Inputs:
     """Make the input of a batch of lists."""
-    targets = {SIZES: torch.from_numpy(np.diff(items.offsets))}
+    targets = {SIZES: torch.from_numpy(np.diff(items.offsets)), **feature_targets(items)}
     if LABELS in items.columns:
         targets[LABELS] = torch.from_numpy(items.ragged(LABELS).values)
     return Inputs(packed_batch(items.rows), targets)
@@ -104,8 +104,12 @@ class ListModel(TaskModel):
         of_texts = self._loss_name == "binary"
         return {self._loss_name: len(inputs.targets[LABELS if of_texts else SIZES])}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the vector of each text that the pooler or the head reads, [N, D]."""
+        return sequence_features(self.model, inputs)
+
     def _scores(self, inputs: Inputs) -> Tensor:
-        return full_precision(self.model(inputs.batch)).squeeze(1)
+        return sequence_logits(self.model, inputs).squeeze(1)
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss."""

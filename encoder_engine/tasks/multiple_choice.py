@@ -131,6 +131,10 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """Make the input of a batch of questions."""
         return collate_lists(items)
 
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the offsets of the texts."""
+        return items.offsets
+
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
         model = new_head_model(MultipleChoice, encoder, ("score",))

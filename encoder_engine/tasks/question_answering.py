@@ -18,7 +18,12 @@ from encoder_engine.inputs.squad import read_squad
 from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match
 from encoder_engine.models.heads import QuestionAnswering
 from encoder_engine.models.training_model import Inputs
-from encoder_engine.tasks.batching import encode_windows, packed_batch, window_items
+from encoder_engine.tasks.batching import (
+    encode_windows,
+    feature_targets,
+    packed_batch,
+    window_items,
+)
 from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.labels import softmax
@@ -254,12 +259,16 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def collate(self, items: Items) -> Inputs:
         """Make the input of a batch of windows."""
-        targets: dict[str, torch.Tensor] = {}
+        targets = feature_targets(items)
         if "target" in items.columns:
             both = items.column("target")
             targets["starts"] = torch.from_numpy(np.ascontiguousarray(both[:, 0]))
             targets["ends"] = torch.from_numpy(np.ascontiguousarray(both[:, 1]))
         return Inputs(packed_batch(items.rows), targets)
+
+    def feature_offsets(self, items: Items) -> Integers:
+        """Return the offsets of the tokens."""
+        return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""

@@ -130,6 +130,10 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         """Make the input of a batch of queries."""
         return collate_lists(items)
 
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the offsets of the texts."""
+        return items.offsets
+
     def _loss(self, scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> LossSum:
         if self.loss == "listwise":
             return LossSum(listwise(scores_N, labels_N, lists_N, num_lists), num_lists)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.models.heads import HeadModel
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -176,34 +177,41 @@ class SequenceModel(TaskModel):
 
     def features(self, inputs: Inputs) -> Tensor:
         """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
-        output = self.model.encode(inputs.batch)
-        mode: ops.PoolingMode = "mean" if self.model.rows == "mean" else "cls"
-        return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
-
-    def _logits(self, inputs: Inputs) -> Tensor:
-        vectors_BD = inputs.targets.get(FEATURES)
-        if vectors_BD is None:
-            return full_precision(self.model(inputs.batch))
-        if self.model.rows == "pooled":
-            assert self.encoder.pooler is not None
-            offsets = torch.arange(len(vectors_BD) + 1, dtype=torch.int32, device=vectors_BD.device)
-            vectors_BD = self.encoder.pooler(vectors_BD, Sequences(offsets))
-        return full_precision(self.model.head(vectors_BD))
+        return sequence_features(self.model, inputs)
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the rows."""
-        logits = self._logits(inputs)
+        logits = sequence_logits(self.model, inputs)
         total = self._loss(logits, inputs.targets["target"])
         return {self._loss_name: LossSum(total, len(logits))}
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute ``logits``, float32 or float64 [B, C]."""
-        return {"logits": self._logits(inputs).cpu().numpy()}
+        return {"logits": sequence_logits(self.model, inputs).cpu().numpy()}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write encoder and head in transformers' layout."""
         self.model.save_pretrained(directory)
+
+
+def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor:
+    """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+    output = model.encode(inputs.batch)
+    mode: ops.PoolingMode = "mean" if model.rows == "mean" else "cls"
+    return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
+
+
+def sequence_logits(model: HeadModel, inputs: Inputs) -> Tensor:
+    """Compute a head's logits of each sequence [B, C], from cached vectors if there are any."""
+    vectors_BD = inputs.targets.get(FEATURES)
+    if vectors_BD is None:
+        return full_precision(model(inputs.batch))
+    if model.rows == "pooled":
+        assert model.encoder.pooler is not None
+        offsets = torch.arange(len(vectors_BD) + 1, dtype=torch.int32, device=vectors_BD.device)
+        vectors_BD = model.encoder.pooler(vectors_BD, Sequences(offsets))
+    return full_precision(model.head(vectors_BD))
 
 
 def full_precision(logits: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.span_head import SpanHead, SpanSummary, list_spans
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing import SelectedRows
-from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.batching import feature_targets, packed_batch
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.labels import check_label, collect_labels
 from encoder_engine.tasks.words.span_model import NOT_HERE, SpanModel
@@ -238,7 +238,12 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         rows = SelectedRows(torch.from_numpy(places.values + firsts), batch.sequences)
         classes = self._classes(items)[1]
-        return Inputs(batch, {"classes": torch.from_numpy(classes)}, rows)
+        targets = {"classes": torch.from_numpy(classes), **feature_targets(items)}
+        return Inputs(batch, targets, rows)
+
+    def feature_offsets(self, items: Items) -> Integers:
+        """Return the offsets of the rows of words."""
+        return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
         """Return the spans of a batch, and their classes in the order of the head's span list."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
@@ -77,6 +77,16 @@ class TaskModel(TrainingModel):
         """The encoder with a head of transformers' layout; None: transformers has no such head."""
         found = self._modules.get("model")
         return found if isinstance(found, HeadModel) else None
+
+    @property
+    def own_modules(self) -> dict[str, nn.Module]:
+        """The modules with weights beside the encoder and ``head_model``, such as a CRF."""
+        known = (self.encoder, self.head_model)
+        return {
+            name: part
+            for name, part in self.named_children()
+            if part not in known and any(True for _ in part.parameters())
+        }
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; layers frozen below the first trained block stay without dropout."""

@@ -37,7 +37,12 @@ AUTO = {
     "regression": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
     "question-answering": "AutoModelForQuestionAnswering",
+    "multiple-choice": "AutoModelForMultipleChoice",
 }
+# ModernBERT is pre-norm, with a final norm, rotary positions, gates and windows.
+FAMILIES = ["bert", "electra", "distilbert", "roberta", "modernbert"]
+WITH_CHOICES = {"bert", "distilbert"}
+WITHOUT_SEGMENTS = {"distilbert", "modernbert"}
 
 
 def draw_rows(task: str) -> list[dict[str, Any]]:
@@ -49,6 +54,10 @@ def draw_rows(task: str) -> list[dict[str, Any]]:
         if task == "question-answering":
             answer = {"text": [words[1]], "answer_start": [len(words[0]) + 1]}
             rows.append({"id": str(number), "question": "not", "context": text, "answers": answer})
+        elif task == "multiple-choice":
+            endings = [" ".join(generator.choice(WORDS, size=4)) for _ in range(2 + number % 3)]
+            endings[number % 2] += " good good"
+            rows.append({"context": text, "endings": endings, "label": number % 2})
         elif task == "token-classification":
             rows.append(
                 {"words": words, "tags": [word if word == "film" else "O" for word in words]}
@@ -78,8 +87,12 @@ def padded_loss(model: Any, task: str, data: TaskData, numbers: Tensor) -> Tenso
         mask[place, :length] = 1
         if row.type_ids is not None:
             types[place, :length] = torch.from_numpy(row.type_ids.astype(np.int64))
-    segments = {} if model.config.model_type == "distilbert" else {"token_type_ids": types}
-    found = model(input_ids=ids, attention_mask=mask, **segments)
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    if model.config.model_type in WITHOUT_SEGMENTS:
+        del given["token_type_ids"]
+    if task == "multiple-choice":
+        return mean_choice_loss(model, given, data, numbers)
+    found = model(**given)
     targets = inputs.targets
     if task == "regression":
         return F.mse_loss(found.logits.squeeze(1), targets["target"].to(found.logits.dtype))
@@ -95,6 +108,19 @@ def padded_loss(model: Any, task: str, data: TaskData, numbers: Tensor) -> Tenso
         for logits, name in ((found.start_logits, "starts"), (found.end_logits, "ends"))
     )
     return (starts + ends) / 2
+
+
+def mean_choice_loss(
+    model: Any, given: dict[str, Tensor], data: TaskData, numbers: Tensor
+) -> Tensor:
+    """Compute the mean of transformers' own losses of questions, which may differ in endings."""
+    offsets = data.train_items.take(numbers.numpy()).offsets
+    losses = []
+    for number, start, stop in zip(numbers.tolist(), offsets[:-1], offsets[1:], strict=True):
+        own = {name: values[None, start:stop] for name, values in given.items()}
+        label = torch.tensor([data.train.examples[number].gold])
+        losses.append(model(**own, labels=label).loss)
+    return torch.stack(losses).mean()
 
 
 @pytest.mark.parametrize("task", list(AUTO))
@@ -141,8 +167,15 @@ def test_fifty_losses_are_those_of_a_loop_with_transformers(
     assert len(set(found)) == STEPS
 
 
-@pytest.mark.parametrize("task", list(AUTO))
-@pytest.mark.parametrize("family", ["bert", "electra", "distilbert", "roberta"])
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        (family, task)
+        for family in FAMILIES
+        for task in AUTO
+        if task != "multiple-choice" or family in WITH_CHOICES
+    ],
+)
 def test_gradients_are_those_of_transformers(tmp_path: Path, family: str, task: str) -> None:
     checkpoint = write_family(tmp_path / "checkpoint", family)
     recipe = make_recipe(checkpoint, tmp_path, task)
@@ -179,7 +212,6 @@ def write_family(folder: Path, family: str) -> Path:
             "num_hidden_layers": 2,
             "num_attention_heads": 2,
             "intermediate_size": 64,
-            "type_vocab_size": 2,
         }
     config = {
         "model_type": family,
@@ -187,7 +219,9 @@ def write_family(folder: Path, family: str) -> Path:
         "max_position_embeddings": 64,
         "pad_token_id": 0,
         **names,
+        **({} if family in WITHOUT_SEGMENTS else {"type_vocab_size": 2}),
         **({"embedding_size": 16} if family == "electra" else {}),
+        **({"local_attention": 12} if family == "modernbert" else {}),
     }
     torch.manual_seed(0)
     ee.Encoder(spec_from_config(config), config=config).save_pretrained(folder)

@@ -212,6 +212,35 @@ def test_a_schedule_may_begin_as_that_of_transformers() -> None:
         theirs.step()
 
 
+def test_dev_rows_with_a_teachers_vectors_select_the_checkpoint(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    axes = np.eye(32)
+    rows = [
+        {"query": f"{word} film {other}", "vector": (3.0 * axes[place] + axes[5]).tolist()}
+        for place, word in enumerate(("good", "bad", "plot"))
+        for other in ("a", "the", "very", "not")
+    ]
+    files = [tmp_path / "train.jsonl", tmp_path / "dev.jsonl"]
+    for file, part in zip(files, (rows, rows[::2]), strict=True):
+        file.write_text("".join(json.dumps(row) + "\n" for row in part))
+    settings = ["run.device=cpu", "run.epochs=6", "batch.examples=4", "report.samples=50"]
+    settings += ["optimizer.learning_rate=3e-3", "task.vector_metric=mse"]
+    train, dev = ([str(file)] for file in files)
+    recipe = find_recipe("embedding", settings, checkpoint=str(checkpoint), train=train, dev=dev)
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    assert run.scores.keys() == run.intervals.keys() == {"cosine", "negative_mse"}
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    scores = [line["evaluation"]["negative_mse"] for line in lines if "evaluation" in line]
+    assert run.scores["negative_mse"] == max(scores) > scores[0]
+    found = evaluate_files(run.directory, dev, against=run.directory, samples=0, device="cpu")
+    assert found.scores == found.against == run.scores
+    # Rows that the loss does not score are refused before training.
+    files[1].write_text('{"query": "a", "positive": "b", "score": 1}\n')
+    with pytest.raises(RowError, match="the row is not labelled"):
+        FineTuner(recipe, tmp_path / "refused")
+
+
 def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> None:
     recipe_of(checkpoint, tmp_path)
     train, dev, run = (str(tmp_path / name) for name in ("train.jsonl", "dev.jsonl", "run"))

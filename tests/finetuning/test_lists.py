@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
 from encoder_engine.inputs.records import Record
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.ranking import RankingTask
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.SuspiciousDataWarning")
 
+# Most terms of a sum: the inputs of the feed-forward layer's second matrix.
+TERMS = 64
 WORDS = ["film", "plot", "a", "the", "very", "not"]
 
 
@@ -88,17 +92,19 @@ def test_choices_are_those_of_transformers(checkpoint: Path, tmp_path: Path) -> 
     [found] = chooser.predict([("a film", endings)])
     assert found.choice == 1
     theirs = library.AutoModelForMultipleChoice.from_pretrained(run.model).eval()
-    logits = []
+    exact = copy.deepcopy(theirs).double()
+    eager, truth = [], []
     for ending in endings:
         encoding = chooser.tokenizer.encode_batch(["a film"], [ending])
-        given = {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}
+        columns = {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}
+        given = {n: torch.from_numpy(v.astype(np.int64))[None, None] for n, v in columns.items()}
         with torch.no_grad():
-            one = theirs(
-                **{n: torch.from_numpy(v.astype(np.int64))[None, None] for n, v in given.items()}
-            )
-        logits.append(float(one.logits[0, 0]))
-    np.testing.assert_allclose(found.logits, logits, atol=1e-5)
-    assert found.probabilities.sum() == pytest.approx(1.0)
+            eager.append(theirs(**given).logits[0, 0])
+            truth.append(exact(**given).logits[0, 0])
+    ours = torch.from_numpy(found.logits).float()
+    assert_within_budget(ours, torch.stack(eager), torch.stack(truth), terms=TERMS)
+    shares = torch.from_numpy(found.logits).softmax(0)
+    assert_within_budget(torch.from_numpy(found.probabilities), shares, shares, terms=len(shares))
     with pytest.raises(InputError, match="a list of two or more endings"):
         chooser.predict([("a film", ["one"])])
 
@@ -112,17 +118,16 @@ def test_the_loss_of_choices_is_a_softmax_over_each_question(
         data.checkpoint, data.directory, data.task, recipe.model, recipe.optimizer, seed=0
     )
     inputs = data.task.collate(data.train_items)
+    sizes = np.diff(data.train_items.offsets).tolist()
+
+    def summed(scores: torch.Tensor) -> torch.Tensor:
+        both = zip(torch.split(scores, sizes), data.train.examples, strict=True)
+        return torch.stack([-part.log_softmax(0)[one.gold] for part, one in both]).sum()
+
     [loss] = model.eval()(inputs).values()
-    scores = torch.from_numpy(model.outputs(inputs)["scores"])
-    expected = sum(
-        -part.log_softmax(0)[example.gold]
-        for part, example in zip(
-            torch.split(scores, np.diff(data.train_items.offsets).tolist()),
-            data.train.examples,
-            strict=True,
-        )
-    )
-    torch.testing.assert_close(loss.total.detach(), expected)
+    eager = summed(torch.from_numpy(model.outputs(inputs)["scores"]))
+    truth = summed(torch.from_numpy(model.double().outputs(inputs)["scores"]))
+    assert_within_budget(loss.total.detach(), eager, truth, terms=sum(sizes))
     assert loss.num_terms == len(data.train)
 
 
@@ -139,9 +144,11 @@ def test_rankings_are_learned(checkpoint: Path, tmp_path: Path, loss: str) -> No
     # The engine's own ranker reads the directory.
     ranker = ee.embedding.Ranker.from_pretrained(run.model)
     pairs = [(examples[0].query, document) for document in examples[0].documents]
-    np.testing.assert_allclose(
-        ranker.predict(pairs, activation="identity"), found[0].scores, atol=1e-4
-    )
+    scores = torch.from_numpy(ranker.predict(pairs, activation="identity"))
+    predictor.model.double()
+    [exact, *_] = predictor.predict_examples(examples)
+    eager, truth = (torch.from_numpy(one.scores) for one in (found[0], exact))
+    assert_within_budget(scores, eager.to(scores.dtype), truth, terms=TERMS)
 
 
 def test_bad_rows_are_refused() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
@@ -16,12 +15,16 @@ import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import InputError
 from encoder_engine.models.heads import MaskedLM
+from encoder_engine.ops.testing import assert_within_budget
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
+    from torch import Tensor
 
+# Most terms of a sum: the inputs of the feed-forward layer's second matrix.
+TERMS = 64
 TEXTS = ["a good film", "the plot", "goodbad not veryvery"]
 
 
@@ -45,41 +48,64 @@ def directory(checkpoint: Path) -> Path:
     return target
 
 
+class LogShares(NamedTuple):
+    """Log softmax [V] at one position by transformers' model, in float32 and in float64."""
+
+    eager: Tensor
+    exact: Tensor
+
+    def of(self, token: int) -> LogShares:
+        return LogShares(self.eager[token], self.exact[token])
+
+    def plus(self, other: LogShares) -> LogShares:
+        return LogShares(self.eager + other.eager, self.exact + other.exact)
+
+
 @pytest.fixture
 def log_shares(directory: Path) -> Any:
-    """Return log softmax [T, V] of transformers' model."""
+    """Return the function from ids and a position to its :class:`LogShares`."""
     library = pytest.importorskip("transformers")
     model = library.AutoModelForMaskedLM.from_pretrained(directory).eval()
+    exact = copy.deepcopy(model).double()
 
     @torch.no_grad()
-    def compute(ids: list[int]) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = model(torch.tensor([ids])).logits[0].log_softmax(1).numpy()
-        return found
+    def compute(ids: list[int], place: int) -> LogShares:
+        logits = (one(torch.tensor([ids])).logits[0, place] for one in (model, exact))
+        return LogShares(*(row.log_softmax(0) for row in logits))
 
     return compute
+
+
+def assert_as_theirs(found: Sequence[float], expected: Sequence[LogShares]) -> None:
+    """Assert that logarithms of probabilities are within the budget."""
+    eager = torch.stack([one.eager for one in expected])
+    truth = torch.stack([one.exact for one in expected])
+    assert_within_budget(torch.tensor(found), eager, truth, terms=TERMS)
 
 
 @pytest.mark.slow
 def test_masks_are_filled_as_by_transformers(directory: Path, log_shares: Any) -> None:
     filler = ee.MaskFiller.from_pretrained(directory, "cpu")
     ids = filler.tokenizer.encode("a [MASK] the [MASK]").tolist()
-    shares = log_shares(ids)
     [found] = filler.fill(["a [MASK] the [MASK]"], top_k=3)
     for mask, place in enumerate((2, 4)):
-        best = np.argsort(-shares[place])[:3]
-        assert [one.token_id for one in found[mask]] == best.tolist()
-        expected = np.exp(shares[place][best])
-        np.testing.assert_allclose([c.probability for c in found[mask]], expected, rtol=1e-4)
+        shares = log_shares(ids, place)
+        best = shares.exact.argsort(descending=True)[:3].tolist()
+        assert [one.token_id for one in found[mask]] == best
+        logs = [math.log(one.probability) for one in found[mask]]
+        assert_as_theirs(logs, [shares.of(token) for token in best])
     # With a beam as wide as the vocabulary the best filling is that of all of them.
     size = filler.tokenizer.vocab_size
     [joint] = filler.fill_jointly(["a [MASK] the [MASK]"], top_k=size)
     scores = {}
-    for one, two in product(range(size), repeat=2):
-        filled = [*ids[:2], one, *ids[3:]]
-        scores[one, two] = shares[2][one] + log_shares(filled)[4][two]
-    best_pair = max(scores, key=lambda pair: scores[pair])
+    firsts = log_shares(ids, 2)
+    for one in range(size):
+        seconds = log_shares([*ids[:2], one, *ids[3:]], 4)
+        for two in range(size):
+            scores[one, two] = firsts.of(one).plus(seconds.of(two))
+    best_pair = max(scores, key=lambda pair: float(scores[pair].exact))
     assert joint[0].tokens == tuple(filler.tokenizer.id_to_token(n) for n in best_pair)
-    assert joint[0].log_probability == pytest.approx(scores[best_pair], rel=1e-4)
+    assert_as_theirs([joint[0].log_probability], [scores[best_pair]])
 
 
 @pytest.mark.slow
@@ -99,9 +125,10 @@ def test_texts_are_scored_token_by_token(
             while within_words and (filler.tokenizer.id_to_token(ids[later]) or "")[:2] == "##":
                 masked[later] = mask
                 later += 1
-            expected.append(log_shares(masked)[place][ids[place]])
-        np.testing.assert_allclose(found.log_probabilities, expected, rtol=1e-4)
-        assert found.pseudo_perplexity == pytest.approx(math.exp(-np.mean(expected)), rel=1e-4)
+            expected.append(log_shares(masked, place).of(ids[place]))
+        assert_as_theirs(found.log_probabilities.tolist(), expected)
+        mean = found.log_probabilities.sum() / len(found.tokens)
+        assert found.pseudo_perplexity == math.exp(-mean)
     assert filler.score([""])[0].tokens == ()
 
 
@@ -112,9 +139,9 @@ def test_a_target_takes_as_many_masks_as_pieces(directory: Path, log_shares: Any
     assert found["goodbad"].pieces == ("good", "##bad")
     mask = filler.tokenizer.mask_token_id
     head, *_ = ids = filler.tokenizer.encode("a goodbad film").tolist()
-    both = log_shares([head, ids[1], mask, mask, *ids[4:]])[2][ids[2]]
-    both += log_shares([head, ids[1], ids[2], mask, *ids[4:]])[3][ids[3]]
-    assert found["goodbad"].log_probability == pytest.approx(both, rel=1e-4)
+    first = log_shares([head, ids[1], mask, mask, *ids[4:]], 2).of(ids[2])
+    second = log_shares([head, ids[1], ids[2], mask, *ids[4:]], 3).of(ids[3])
+    assert_as_theirs([found["goodbad"].log_probability], [first.plus(second)])
     with pytest.raises(InputError, match="has 2 masks"):
         filler.rank("[MASK] [MASK]", ["good"])
     with pytest.raises(InputError, match=r"text 0 has no \[MASK\]"):

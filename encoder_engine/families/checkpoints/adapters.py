@@ -45,13 +45,16 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.family import Family
 
 __all__ = [
     "ADAPTER",
     "ADAPTER_WEIGHTS",
+    "PEFT_PREFIX",
     "check_no_leftovers",
     "has_stacked_adapters",
     "merge_adapters",
+    "modules_beside",
     "weights_directory",
 ]
 
@@ -64,6 +67,7 @@ _READ_KEYS = {
     "fan_in_fan_out",
     "init_lora_weights",
     "lora_alpha",
+    "modules_to_save",
     "peft_type",
     "use_rslora",
 }
@@ -83,7 +87,6 @@ _HARMLESS_KEYS = {
     "lora_dropout",
     "lora_ga_config",
     "megatron_core",
-    "modules_to_save",
     "peft_version",
     "qalora_group_size",
     "r",
@@ -95,7 +98,8 @@ _HARMLESS_KEYS = {
 }
 # Initialisations that leave the base weights alone; others (PiSSA, OLoRA, ...) change them.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
-_PEFT_PREFIX = "base_model.model."
+# Before the name of every tensor of the model in peft's files.
+PEFT_PREFIX = "base_model.model."
 _LORA = re.compile(
     r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B)(\.default)?"
     r"(\.(?P<kind>weight|bias))?"
@@ -162,6 +166,20 @@ def merge_adapters(
     return _merge_stacked(directory, tensors, config, chosen)
 
 
+def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
+    """Return the prefixes of the modules that an adapter saves whole and the encoder lacks.
+
+    Such as heads that no family has; empty for a directory without an adapter.
+    """
+    if not (directory / ADAPTER).is_file():
+        return ()
+    listed = read_value(directory / ADAPTER, ConfigError).get("modules_to_save")
+    names = [] if listed.is_null else [one.string() for one in listed.items()]
+    theirs = [(r.theirs,) if isinstance(r.theirs, str) else r.theirs for r in family.renames]
+    own = {name.partition(".")[0] for one in theirs for name in one}
+    return tuple(f"{name}." for name in names if name.partition(".")[0] not in own)
+
+
 def check_no_leftovers(directory: Path) -> None:
     """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
@@ -219,7 +237,7 @@ def _merge_peft(
     parts: defaultdict[str, _Parts] = defaultdict(_Parts)
     merged, replaced = dict(tensors), {}
     for full, tensor in open_tensor_file(path, files).items():
-        name = full.removeprefix(_PEFT_PREFIX).replace(".base_layer.", ".")
+        name = full.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".")
         match = _LORA.fullmatch(name)
         if match is not None:
             part = "bias" if match["kind"] == "bias" else match["part"]

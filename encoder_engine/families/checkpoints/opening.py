@@ -17,7 +17,11 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
-from encoder_engine.families.checkpoints.adapters import merge_adapters, weights_directory
+from encoder_engine.families.checkpoints.adapters import (
+    merge_adapters,
+    modules_beside,
+    weights_directory,
+)
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.assembling import Assembly
 from encoder_engine.families.checkpoints.files import (
@@ -183,7 +187,10 @@ def open_checkpoint(
         prefix=family.prefix,
         chosen=adapter,
     )
-    others = (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()
+    others: tuple[str, ...] = (
+        (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()
+    )
+    others += modules_beside(named, family)
     tensors, heads = _split_off_heads(stored, family, others)
     _check_number_of_blocks(spec, tensors, family)
     return Checkpoint(

@@ -22,16 +22,23 @@ from encoder_engine.tasks.embedders.examples import (
 )
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import EmbeddingSettings
+from encoder_engine.tasks.embedders.teacher_scores import (
+    COSINE,
+    NEGATIVE_MSE,
+    mean_teacher_scores,
+    teacher_scores,
+)
 from encoder_engine.tasks.embedders.vector_model import EmbeddingModel
 from encoder_engine.tasks.items import Ragged
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import torch
 
+    from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.embedders.settings import LossName
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Outputs, TaskModel
@@ -47,14 +54,50 @@ class EmbeddingTask(EmbeddingSettings):
     """Embeds texts as sentence-transformers' ``SentenceTransformer`` does.
 
     Settings: see :class:`EmbeddingSettings`.
+
+    Fitted in training: ``teacher_width``, the features of the teacher's vectors, for the loss
+    ``vectors`` alone.
     """
 
     name: ClassVar[str] = "embedding"
+
+    teacher_width: int = 0
 
     @property
     def learns_scores(self) -> bool:
         """Whether the loss reads the scores of pairs."""
         return self.loss in _SCORED
+
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether vectors are scored beside a teacher's: the loss is, and no other metric is set.
+
+        With another metric, dev rows are scored by their documents.
+        """
+        return self.loss == "vectors" and self.metric in (None, COSINE, NEGATIVE_MSE)
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        if not self.compares_vectors:
+            return super().main_score
+        return self.metric or (COSINE if self.vector_metric == "cosine" else NEGATIVE_MSE)
+
+    def read(self, record: Record) -> RetrievalExample:
+        """Make an example of a row; refuse a teacher's vector of another width than in training."""
+        example = super().read(record)
+        if self.teacher_width and example.vector and len(example.vector) != self.teacher_width:
+            record.refuse(
+                f"{self.vector} has {len(example.vector)} features, those of the training rows "
+                f"have {self.teacher_width}; take both from one teacher"
+            )
+        return example
+
+    def has_gold(self, example: RetrievalExample) -> bool:
+        """Return whether an example has what the fitted task is scored by."""
+        if self.loss is None or (self.loss == "vectors" and not self.teacher_width):
+            return super().has_gold(example)
+        return bool(example.vector if self.compares_vectors else example.documents)
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with the pooling, prompts and token limit of a checkpoint's directory.
@@ -90,7 +133,8 @@ class EmbeddingTask(EmbeddingSettings):
         check_loss(loss, examples)
         if loss in _SCORED and len({example.scores for example in examples}) < 2:
             raise InputError("all training rows have one score: there is nothing to learn")
-        return replace(self, loss=loss)
+        width = len(examples[0].vector) if loss == "vectors" else 0
+        return replace(self, loss=loss, teacher_width=width)
 
     def gold_columns(
         self,
@@ -151,6 +195,50 @@ class EmbeddingTask(EmbeddingSettings):
         if self.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
         return stacked
+
+    def score(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vector]],
+    ) -> dict[str, float]:
+        """Return correlations or retrieval scores, or those of vectors beside a teacher's."""
+        if not self.compares_vectors:
+            return super().score(examples, predictions)
+        return mean_teacher_scores(self._teacher_scores(examples, predictions))
+
+    def _teacher_scores(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vector]],
+    ) -> dict[str, npt.NDArray[np.float64]]:
+        return teacher_scores(examples, predictions, normalized=bool(self.matryoshka))
+
+    def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
+        """Return one group for all rows of a query, or each row's own."""
+        if not self.compares_vectors:
+            return super().groups(examples)
+        return np.arange(len(examples))
+
+    def resampling(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vector]],
+    ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
+        """Return a function that averages the scores of drawn queries or rows."""
+        if not self.compares_vectors:
+            return super().resampling(examples, predictions)
+        scores = self._teacher_scores(examples, predictions)
+        return lambda rows: mean_teacher_scores({n: found[rows] for n, found in scores.items()})
+
+    def row_scores(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vector]],
+    ) -> npt.NDArray[np.float64]:
+        """Return the main score of each row beside its teacher's vector, or as documents give."""
+        if not self.compares_vectors:
+            return super().row_scores(examples, predictions)
+        return self._teacher_scores(examples, predictions)[self.main_score]
 
     def to_record(
         self, example: RetrievalExample, prediction: RetrievalPrediction[Vector]

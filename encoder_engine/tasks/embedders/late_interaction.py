@@ -144,6 +144,11 @@ class LateInteractionTask(LateInteractionSettings):
         }
         return replace(items, columns={**items.columns, **columns})
 
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the offsets of the tokens that count."""
+        ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
+        return ends[items.offsets]
+
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model; its projection is random until :meth:`begin_with`."""
         return LateInteractionModel(encoder, self)

@@ -21,6 +21,7 @@ from encoder_engine.objectives.vectors.late_interaction import (
     late_interaction_negatives,
     paired_max_similarity,
 )
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.layout import StepLayout, ranges
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
 from encoder_engine.tasks.embedders.step_model import StepModel
@@ -54,8 +55,8 @@ class LateInteractionModel(StepModel):
         self.projection.to(device=encoder.device, dtype=encoder.dtype)
         self.train(encoder.training)
 
-    def vectors(self, inputs: Inputs) -> Tensor:
-        """Return the vectors of all tokens that count, [n, D]."""
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the encoder's rows of all tokens that count, [n, width]."""
         targets = inputs.targets
         unattended = targets[UNATTENDED].tolist()
         if any(unattended):
@@ -64,7 +65,12 @@ class LateInteractionModel(StepModel):
         else:
             hidden_TD = self.encoder(inputs.batch, output_pooled=False).last_hidden_state
         counted_n = targets[COUNTED].nonzero()[:, 0].to(hidden_TD.device)
-        return F.normalize(self.projection(F.embedding(counted_n, hidden_TD)), dim=1)
+        return F.embedding(counted_n, hidden_TD)
+
+    def vectors(self, inputs: Inputs) -> Tensor:
+        """Return the vectors of all tokens that count, [n, D]."""
+        rows = inputs.targets.get(FEATURES)
+        return F.normalize(self.projection(self.features(inputs) if rows is None else rows), dim=1)
 
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)

@@ -63,7 +63,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
     ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
     ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for scored
-    pairs, nDCG@10 for others.
+    pairs, the closeness to a teacher's vectors, nDCG@10 for others.
     """
 
     query: str = "query"

@@ -78,6 +78,10 @@ class SparseTask(SparseSettings):
         """Choose a loss that fits the rows, and refuse rows that it cannot use."""
         return fitted(self, examples)
 
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return the offsets of the tokens."""
+        return items.token_offsets
+
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model; its head is random until :meth:`begin_with`."""
         return SparseModel(encoder, self)

@@ -10,6 +10,7 @@ from encoder_engine.models.heads import MaskedLM
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import in_batch_negatives
 from encoder_engine.objectives.vectors.sparse import flops, splade_vectors
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.layout import StepLayout
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
 from encoder_engine.tasks.embedders.step_model import StepModel
@@ -52,9 +53,16 @@ class SparseModel(StepModel):
         }
         return {name: found[name] for name in self.weights}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the encoder's rows of all tokens, [T, D]."""
+        hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
+        return hidden_TD
+
     def vectors(self, inputs: Inputs) -> Tensor:
         """Return the weights of the vocabulary's tokens in all texts, [S, V]."""
-        return splade_vectors(self.model(inputs.batch), inputs.batch.sequences)
+        rows_TD = inputs.targets.get(FEATURES)
+        logits = self.model(inputs.batch) if rows_TD is None else self.model.logits_of(rows_TD)
+        return splade_vectors(logits, inputs.batch.sequences)
 
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from encoder_engine.models.heads import Spans
 from encoder_engine.models.training_model import LossSum
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.sequence_task import full_precision
 from encoder_engine.tasks.task import TaskModel
 
@@ -48,9 +50,21 @@ class AnswerModel(TaskModel):
         """Return the number of windows."""
         return {"cross_entropy": len(inputs.batch.sequences)}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the rows of all tokens, [T, D]."""
+        hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
+        return hidden_TD
+
+    def _spans(self, inputs: Inputs) -> Spans:
+        rows_TD = inputs.targets.get(FEATURES)
+        if rows_TD is None:
+            found: Spans = self.model(inputs.batch)
+            return found
+        return Spans(*self.model.head(rows_TD).unbind(1))
+
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the windows."""
-        spans = self.model(inputs.batch)
+        spans = self._spans(inputs)
         sequences = inputs.batch.sequences.to(spans.start_T.device)
         parts = [
             window_cross_entropy(full_precision(logits), sequences, inputs.targets[name])
@@ -61,7 +75,7 @@ class AnswerModel(TaskModel):
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute ``starts`` and ``ends`` [T]."""
-        spans = self.model(inputs.batch)
+        spans = self._spans(inputs)
         return {
             "starts": full_precision(spans.start_T).cpu().numpy(),
             "ends": full_precision(spans.end_T).cpu().numpy(),

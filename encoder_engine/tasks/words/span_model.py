@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.models.training_model import LossSum
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.extra_weights import load_extra, save_with_extra
 from encoder_engine.tasks.sequence_task import full_precision
 from encoder_engine.tasks.task import TaskModel
@@ -65,9 +66,19 @@ class SpanModel(TaskModel):
         singles = inputs.targets["classes"][: len(inputs.rows)]
         return {"cross_entropy": int((singles != NOT_HERE).sum())}
 
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the rows of words, [M, D]."""
+        hidden_MD: Tensor = self.encoder(
+            inputs.batch, output_pooled=False, rows=inputs.rows
+        ).last_hidden_state
+        return hidden_MD
+
     def _logits(self, inputs: Inputs) -> Tensor:
-        output = self.encoder(inputs.batch, output_pooled=False, rows=inputs.rows)
-        return full_precision(self.head(output.last_hidden_state, output.sequences))
+        assert inputs.rows is not None
+        rows_MD = inputs.targets.get(FEATURES)
+        if rows_MD is None:
+            rows_MD = self.features(inputs)
+        return full_precision(self.head(rows_MD, inputs.rows.within))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed cross-entropy of the spans."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,9 +107,54 @@ def test_every_loss_is_learned(
         optimizer.step()
     assert values[-1] < values[0]
     predictions = task.decode(model.outputs(inputs), items, examples)
-    if loss != "vectors":
-        assert task.main_score in task.score(examples, predictions)
-        assert len(task.row_scores(examples, predictions)) == len(examples)
+    assert task.main_score in task.score(examples, predictions)
+    assert len(task.row_scores(examples, predictions)) == len(examples)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "mse"])
+def test_vectors_are_scored_beside_their_teachers(directory: Path, metric: str) -> None:
+    rng = np.random.default_rng(0)
+    teachers, vectors = rng.normal(size=(2, 12, 16))
+    rows = [{"query": f"cat {n}", "vector": one.tolist()} for n, one in enumerate(teachers)]
+    task, examples, _ = prepare(directory, rows, vector_metric=metric)
+    predictions: list[Any] = [RetrievalPrediction(one, ()) for one in vectors]
+    assert task.main_score == ("cosine" if metric == "cosine" else "negative_mse")
+    scores = task.score(examples, predictions)
+    error = torch.nn.functional.mse_loss(torch.from_numpy(vectors), torch.from_numpy(teachers))
+    assert scores["negative_mse"] == pytest.approx(-100.0 * float(error))
+    cosines = torch.cosine_similarity(torch.from_numpy(vectors), torch.from_numpy(teachers))
+    assert scores["cosine"] == pytest.approx(100.0 * float(cosines.mean()))
+    same: list[Any] = [RetrievalPrediction(one, ()) for one in teachers]
+    assert task.score(examples, same) == pytest.approx({"cosine": 100.0, "negative_mse": 0.0})
+    by_row = task.row_scores(examples, predictions)
+    assert by_row.mean() == pytest.approx(scores[task.main_score])
+    intervals = score_intervals(task, examples, predictions, samples=200, level=0.95)
+    for name, interval in intervals.items():
+        assert interval.low < scores[name] < interval.high
+    # Vectors of Matryoshka are compared by the leading features, divided by their norm.
+    short = task.fit(examples)
+    prefixes = [RetrievalPrediction(np.r_[3.0 * one, 9.0], ()) for one in teachers]
+    nested = replace(short, matryoshka=(17, 16))
+    unit = [
+        replace(e, vector=tuple(one / np.linalg.norm(one)))
+        for e, one in zip(examples, teachers, strict=True)
+    ]
+    assert nested.score(unit, prefixes) == pytest.approx({"cosine": 100.0, "negative_mse": 0.0})
+
+
+def test_dev_rows_that_cannot_be_scored_are_refused(directory: Path) -> None:
+    rows = [{"query": "the cat", "vector": [0.5] * 16}, {"query": "a dog", "vector": [1.0] * 16}]
+    task = prepare(directory, rows)[0]
+    [without] = read(task, [SCORED[0]])
+    assert not task.has_gold(without)
+    with pytest.raises(RowError, match="vector has 4 features, those of the training rows have 16"):
+        read(task, [{"query": "a", "vector": [1.0] * 4}])
+    by_pairs = prepare(directory, rows, metric="spearman")[0]
+    assert by_pairs.main_score == "spearman"
+    assert by_pairs.has_gold(without)
+    assert not by_pairs.has_gold(read(by_pairs, [rows[0]])[0])
+    retrieval = prepare(directory, ROWS)[0]
+    assert not retrieval.has_gold(read(retrieval, [rows[0]])[0])
 
 
 def draw_retrieved(num_queries: int) -> tuple[EmbeddingTask, list[Any], list[Any]]:
