@@ -15,7 +15,7 @@ import encoder_engine as ee
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner, Run
 from encoder_engine.inputs.tables import read_table
-from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.training.log import read_log
 from tests.embedding.tiny_model import write_sentence_directory
@@ -57,7 +57,7 @@ def tune(
     run = FineTuner(recipe, folder / "run").finetune()
     found, score = run.intervals[recipe.task.main_score], run.scores[recipe.task.main_score]
     assert found.low <= score <= found.high
-    assert found.mean == pytest.approx(score)
+    assert found.mean == score
     return run
 
 
@@ -255,7 +255,11 @@ def test_the_order_of_dev_rows_changes_nothing(checkpoint: Path, tmp_path: Path)
         folder.mkdir()
         settings = ["run.epochs=2"]
         runs.append(tune(checkpoint, folder, "sequence-classification", rows[:80] + dev, *settings))
-    assert runs[0].scores == pytest.approx(runs[1].scores)
+    assert runs[0].scores.keys() == runs[1].scores.keys()
+    for name, score in runs[1].scores.items():
+        # The logits are float32, in batches of other rows; a score is a mean over 16 rows.
+        bound = floor(torch.tensor(score), torch.float32, terms=16 * TERMS, size=abs(score))
+        assert abs(runs[0].scores[name] - score) <= bound, name
     one, two = ((run.model / "model.safetensors").read_bytes() for run in runs)
     assert one == two
 
