@@ -171,8 +171,7 @@ class CapturedEncoder:
         return graph
 
     def _run(self, graph: Graph) -> Results:
-        # A request for an implementation ends, and the graph would keep it.
-        if self.encoder.device.type != "cuda" or requested():
+        if not uses_graphs(self.encoder.device):
             return graph.compute()
         if self._shared is None:
             self._shared = Shared.new()
@@ -193,3 +192,11 @@ class CapturedEncoder:
             finally:
                 self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 self._done.record()
+
+
+def uses_graphs(device: torch.device) -> bool:
+    """Return whether a device's batches are computed by graphs.
+
+    Not while an implementation is requested: the request ends, and a graph would keep it.
+    """
+    return device.type == "cuda" and not requested()

@@ -19,6 +19,7 @@ from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, Sequences, pack
 from encoder_engine.packing.bucket import Bucket
 from tests.models.captured.families import FAMILIES, computing, draw_ids, make_encoder
+from tests.models.captured.recorded import record_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,6 +173,37 @@ def test_nothing_that_a_graph_repeats_reads_the_device(
     assert isinstance(pooled, Tensor)
     assert hidden.shape == (bucket.num_tokens, encoder.spec.width)
     assert pooled.shape == (bucket.num_sequences + 1, encoder.spec.width)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "bert",
+        "modernbert",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in FAMILIES
+            if name not in ("bert", "modernbert")
+        ),
+    ],
+)
+def test_a_recorded_computation_is_right_for_other_batches(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = record_graphs(monkeypatch)
+    captured = CapturedEncoder(make_encoder(model_type))
+    with computing(model_type, "triton"), torch.no_grad():
+        assert_same(captured, make_batch([40, 2]))
+        assert_same(captured, make_batch([7, 9], seed=1))
+        assert [graph.num_replays for graph in graphs] == [2]
+        if model_type == "bert":
+            pooled = captured.pooled(make_batch([3, 60], seed=2), "max")
+            again = captured.pooled(make_batch([9, 1], seed=3), "max")
+            assert pooled.shape == again.shape == (2, 28)
+            hidden_TD = captured.encoder(make_batch([9, 1], seed=3)).last_hidden_state
+            assert torch.equal(again[1], hidden_TD[9])
+            assert [graph.num_replays for graph in graphs] == [2, 2]
 
 
 def test_weights_changed_in_place_or_replaced_are_used() -> None:
