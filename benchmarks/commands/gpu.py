@@ -63,6 +63,7 @@ FIRST = (
     "attention_dropout/training-equal",
     "layer_norm/training",
     "encoder/equal-512",
+    "encoder_short/1-text",
 )
 # What takes minutes by itself, and is asked for by itself.
 APART = "growth/"

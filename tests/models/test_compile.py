@@ -24,8 +24,8 @@ from encoder_engine.families.facts.spec import (
 from encoder_engine.models.encoder import EncoderOutput
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, Sequences, pack
+from tests.computing import computed_by
 from tests.models.cases import CASES
-from tests.models.computing import computed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -50,16 +50,16 @@ class CapturedEncoder:
     plain calls. Batches on the CPU are best: the copy to the device is part of the call, and no
     check waits for it.
 
-    encoder: in evaluation mode, with the modules that its specification makes.
+    encoder: with the modules that its specification makes.
     max_tokens: batches of more are computed by the encoder itself, as kernels then outlast their
         launches.
     max_graphs: graphs that are kept, the latest used.
 
     Weights may change, in place or not. Hidden states of all blocks, attention probabilities,
     ``rows`` and ``global_rows`` are left to the encoder. Calls of several threads wait for each
-    other. Raises :class:`UnsupportedFeatureError` for an encoder in training mode or with changed
-    modules (hooks, adapters), and at a call also where gradients or autocast are enabled;
-    :class:`ImplementationError` where an operation needs the lengths on the host.
+    other. Raises :class:`UnsupportedFeatureError` for changed modules (hooks, adapters), and at a
+    call also for training mode, gradients and autocast; :class:`ImplementationError` at a call
+    where an operation needs the lengths on the host.
     """
 
     def __init__(self, encoder: Encoder, *, max_tokens: int = 4096, max_graphs: int = 64) -> None:

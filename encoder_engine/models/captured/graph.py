@@ -26,7 +26,7 @@ NUM_WARM_UPS = 2
 
 
 class Computation(NamedTuple):
-    """What a graph computes.
+    """The computation of a graph, by which graphs are told apart.
 
     has_positions: the batch gives positions.
     output_pooled: of the hidden state also the pooler's output.
@@ -47,9 +47,9 @@ class Results(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What the graphs of an encoder share, as none runs beside another.
+    """The memory and the stream of all graphs of an encoder, of which none runs beside another.
 
-    pool: the memory of all that they compute.
+    pool: the memory of their results and intermediate tensors.
     stream: the stream of captures; a library's workspace belongs to a stream.
     """
 

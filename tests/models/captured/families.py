@@ -10,8 +10,8 @@ import torch
 from encoder_engine import ops
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.models import Encoder
+from tests.computing import computed_by
 from tests.models.cases import DEBERTA, t5_sizes
-from tests.models.computing import computed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
