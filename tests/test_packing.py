@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from encoder_engine.errors import BatchError, TokenIdError
-from encoder_engine.packing import PackedBatch, Sequences, pack, pad, unpad
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences, pack, pad, unpad
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=12)
 
@@ -201,9 +202,32 @@ def test_a_batch_moves_to_the_gpu_whole() -> None:
     assert batch.sequences.positions.is_cuda
 
 
-def test_lengths_on_a_device_are_never_read_back() -> None:
+class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lists the copies between devices, and whether the host waits for each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.waiting: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute the operator."""
+        assert func is not torch.ops.aten._local_scalar_dense.default, "the host reads a value"
+        keywords = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and "device" in keywords:
+            self.waiting.append(not keywords.get("non_blocking", False))
+        return func(*args, **keywords)
+
+
+def test_the_host_waits_for_no_device_that_lengths_are_copied_to() -> None:
     # The device "meta" cannot be read; for a CUDA device the host would have to wait.
-    sequences = Sequences.from_lengths([3, 0, 5], device="meta")
-    assert sequences.device.type == "meta"
-    assert sequences.offsets.tolist() == [0, 3, 3, 8]
-    assert (sequences.num_tokens, sequences.max_seqlen) == (8, 5)
+    with Copies() as copies:
+        sequences = Sequences.from_lengths([3, 0, 5, 3], device="meta")
+        first = SelectedRows.of_first(sequences)
+        sequences.tiles(2)
+        assert [group.length for group in sequences.length_groups] == [3, 5]
+        assert sequences.grouped_rows is not None
+        assert sequences.grouped_order is not None
+    assert copies.waiting == [False] * 9
+    assert {x.device.type for x in (sequences.cu_seqlens, first.rows, first.places)} == {"meta"}
+    assert sequences.offsets.tolist() == [0, 3, 3, 8, 11]
+    assert (sequences.num_tokens, sequences.max_seqlen) == (11, 5)

@@ -70,6 +70,8 @@ class Case:
     - ``fresh``: every sample is the first call of a new process; memory is what it left resident.
     - ``single``: a sample is one call after an untimed one, however short. With many rounds, the
       tail of the distribution is visible.
+    - ``host_time``: a call ends with its result on the host, and its time is the host's, launches
+      included, on a GPU too.
 
     For isolated cases:
 
@@ -89,6 +91,7 @@ class Case:
     isolated: bool = False
     fresh: bool = False
     single: bool = False
+    host_time: bool = False
     memory_limit_gib: float | None = None
     call_memory: bool = False
     rounds: int = 7

@@ -143,7 +143,12 @@ def _admit(
                 call_memory=case.call_memory,
             )
         else:
-            runner = LocalRunner(candidate, settings, case.device, single=case.single, shared=True)
+            runner = LocalRunner(
+                *(candidate, settings, case.device),
+                single=case.single,
+                shared=True,
+                host_time=case.host_time,
+            )
         verdict = case.gate(runner.warm_up())
     except CandidateError as error:
         if runner is not None:

@@ -47,6 +47,7 @@ class LocalRunner:
     """A candidate in this process.
 
     ``shared``: other candidates run here too, and leave caches and heap in another state.
+    ``host_time``: see :class:`~benchmarks.measuring.case.Case`.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class LocalRunner:
         *,
         single: bool = False,
         shared: bool = False,
+        host_time: bool = False,
     ) -> None:
         self._device, self._single, self._shared = device, single, shared
+        self._clock = "cpu" if host_time else device
         self._untimed_first = single
         self._num_calls = 1
         built = _attempt(lambda: candidate.build(**settings))
@@ -71,9 +74,9 @@ class LocalRunner:
         output = self.answer()
         if self._answer is not self._call:
             _attempt(self._call)
-        once = _attempt(lambda: sample(self._call, 1, self._device))
+        once = _attempt(lambda: sample(self._call, 1, self._clock))
         if not self._single:
-            self._num_calls = calls_per_sample(once.wall_ms / 1e3, self._device)
+            self._num_calls = calls_per_sample(once.wall_ms / 1e3, self._clock)
             # Many calls, or a long one, hide what another candidate's left behind.
             is_short = self._num_calls == 1 and once.wall_ms < LONG_MS
             self._untimed_first = self._shared and is_short
@@ -88,7 +91,7 @@ class LocalRunner:
         if self._untimed_first:
             _attempt(self._call)
         untimed_ms = 1e3 * (time.process_time() - began)
-        timed = _attempt(lambda: sample(self._call, self._num_calls, self._device))
+        timed = _attempt(lambda: sample(self._call, self._num_calls, self._clock))
         return replace(timed, untimed_cpu_ms=untimed_ms)
 
     def peak(self) -> Peak | None:

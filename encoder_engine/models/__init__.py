@@ -17,6 +17,7 @@ from encoder_engine.families.facts.spec import (
     RotarySpec,
 )
 from encoder_engine.families.registry import all_families, find_family
+from encoder_engine.models.captured import CapturedEncoder
 from encoder_engine.models.encoder import Encoder, EncoderOutput
 from encoder_engine.models.heads import (
     MaskedLM,
@@ -31,6 +32,7 @@ from encoder_engine.models.scalar_mix import ScalarMix
 __all__ = [
     "AttentionSpec",
     "BlockSpec",
+    "CapturedEncoder",
     "ConvolutionSpec",
     "DistanceVectorsSpec",
     "EmbeddingSpec",

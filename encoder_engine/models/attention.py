@@ -193,6 +193,7 @@ class SelfAttention(nn.Module):
             global_rows=everywhere,
             **terms,
         )
+        mixed_THD = inputs.sequences.clear_unowned(mixed_THD)
         probabilities = None
         if inputs.with_probabilities:
             probabilities = ops.attention_probabilities(

@@ -21,7 +21,7 @@ from encoder_engine.models.network import Network
 if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
 
-__all__ = ["compile_network", "find_compiled_encoder"]
+__all__ = ["check_modules", "compile_network", "find_compiled_encoder"]
 
 
 def find_compiled_encoder() -> type[CompiledEncoder]:
@@ -44,7 +44,7 @@ def compile_network(
     network: Network, dtype: str | torch.dtype | None, quantization: str | None
 ) -> CompiledEncoder:
     """Implement :meth:`Encoder.compile_for_inference`."""
-    _check_modules(network)
+    check_modules(network, "compiled")
     dense = {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, Linear)}
     # Packing copies dense weights; others would be shared with the module.
     arrays = {
@@ -60,10 +60,11 @@ def compile_network(
     )
 
 
-def _check_modules(network: Network) -> None:
+def check_modules(network: Network, purpose: str) -> None:
     """Raise :class:`UnsupportedFeatureError` unless the modules are those the specification makes.
 
-    Quantized layers may stand in the place of dense ones.
+    Quantized layers may stand in the place of dense ones. ``purpose``: ``"compiled"`` or
+    ``"captured"``, for the message.
     """
     with torch.device("meta"):
         twin = Network(network.spec)
@@ -85,7 +86,7 @@ def _check_modules(network: Network) -> None:
             difference = f"{name or 'the encoder'} has hooks or a forward of its own"
         if difference is not None:
             raise UnsupportedFeatureError(
-                f"only the modules that a specification makes can be compiled: {difference}; undo "
+                f"only the modules that a specification makes can be {purpose}: {difference}; undo "
                 "that (remove hooks, merge adapters), or compute with the module"
             )
 

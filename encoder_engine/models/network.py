@@ -319,6 +319,13 @@ class Network(nn.Module):
         return any(block.attention.global_projections for block in self.spec.blocks)
 
     def _checked(self, batch: PackedBatch) -> PackedBatch:
+        return self.check_batch(batch).to(self.device)
+
+    def check_batch(self, batch: PackedBatch) -> PackedBatch:
+        """Return a batch, on its own device, that is known to fit the encoder's tables.
+
+        Raises what :meth:`forward` raises for a batch.
+        """
         if not isinstance(batch, PackedBatch):
             raise TypeError(
                 f"an encoder takes a PackedBatch, got {type(batch).__name__}; "
@@ -337,7 +344,7 @@ class Network(nn.Module):
             num_positions=embedding.num_positions or longest,
             max_length=longest,
         )
-        return batch.checked(limits).to(self.device)
+        return batch.checked(limits)
 
 
 def _probabilities(found: Sequence[Weights]) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from encoder_engine.errors import BatchError, ShapeError
-from encoder_engine.packing.sequences import Sequences
+from encoder_engine.packing.sequences import Sequences, moved
 from encoder_engine.packing.tree import register_tree
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class SelectedRows:
         """Select the first row of each sequence that has one, without a copy from the device."""
         there = sequences.lengths > 0
         with torch.inference_mode(False):
-            rows = torch.from_numpy(sequences.offsets[:-1][there]).to(sequences.device)
+            rows = moved(torch.from_numpy(sequences.offsets[:-1][there]), sequences.device)
             within = Sequences.from_lengths(
                 there.astype(np.int64).tolist(), device=sequences.device
             )
@@ -179,7 +179,7 @@ class SelectedRows:
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
         """Make a tensor outside of inference mode: an inference tensor could not train."""
         with torch.inference_mode(False):
-            return torch.from_numpy(values).to(self.rows.device)
+            return moved(torch.from_numpy(values), self.rows.device)
 
 
 def _assemble(leaves: list[Any], _: object) -> SelectedRows:

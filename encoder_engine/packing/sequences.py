@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
 
 __all__ = ["Device", "LengthGroup", "Sequences", "assemble", "moved"]
 
@@ -82,6 +84,12 @@ class Sequences:
         # Checked on the host, whose copy it keeps: reading one back would wait for the device.
         return cls(torch.from_numpy(offsets.astype(np.int32))).to(device)
 
+    @classmethod
+    def _of_parts(cls, cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None) -> Self:
+        sequences = object.__new__(cls)
+        _fill(sequences, cu_seqlens, host_offsets, num_tokens)
+        return sequences
+
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
 
@@ -142,18 +150,25 @@ class Sequences:
         return self._remember("length_groups", lambda: tuple(self._make_length_groups()))
 
     def _make_length_groups(self) -> Iterator[LengthGroup]:
+        for length, members, rows in self._host_groups():
+            yield LengthGroup(
+                length=length,
+                members=self._on_device(members),
+                rows=rows if isinstance(rows, slice) else self._on_device(rows),
+            )
+
+    def _host_groups(self) -> Iterator[tuple[int, Integers, Integers | slice]]:
+        """Yield the fields of :attr:`length_groups` on the host."""
         lengths, firsts = np.unique(self.lengths, return_index=True)
         for length in lengths[np.argsort(firsts)]:
             if length == 0:
                 continue
             members = np.flatnonzero(self.lengths == length)
             starts = self.offsets[members]
-            rows: Tensor | slice = slice(int(starts[0]), int(starts[-1] + length))
+            rows: Integers | slice = slice(int(starts[0]), int(starts[-1] + length))
             if members[-1] - members[0] + 1 != len(members):
-                scattered = (starts[:, None] + np.arange(length)).reshape(-1)
-                rows = torch.from_numpy(scattered).to(self.device)
-            ids = torch.from_numpy(members).to(self.device)
-            yield LengthGroup(length=int(length), members=ids, rows=rows)
+                rows = (starts[:, None] + np.arange(length)).reshape(-1)
+            yield int(length), members, rows
 
     @property
     def grouped_rows(self) -> Tensor | None:
@@ -161,11 +176,18 @@ class Sequences:
         return self._remember("grouped_rows", self._make_grouped_rows)
 
     def _make_grouped_rows(self) -> Tensor | None:
+        rows = self._host_grouped_rows
+        return None if rows is None else self._on_device(rows)
+
+    @property
+    def _host_grouped_rows(self) -> Integers | None:
+        return self._remember("host_grouped_rows", self._join_groups)
+
+    def _join_groups(self) -> Integers | None:
         places = np.arange(self.num_tokens)
-        groups = [places[_on_host(group.rows)] for group in self.length_groups]
+        groups = [places[rows] for _, _, rows in self._host_groups()]
         joined = np.concatenate(groups) if groups else places
-        unmoved = np.array_equal(joined, places)
-        return None if unmoved else torch.from_numpy(joined).to(self.device)
+        return None if np.array_equal(joined, places) else joined
 
     @property
     def grouped_order(self) -> Tensor | None:
@@ -173,11 +195,15 @@ class Sequences:
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
-        if self.grouped_rows is None:
+        rows = self._host_grouped_rows
+        if rows is None:
             return None
         order = np.empty(self.num_tokens, np.int64)
-        order[self.grouped_rows.cpu().numpy()] = np.arange(self.num_tokens)
-        return torch.from_numpy(order).to(self.device)
+        order[rows] = np.arange(self.num_tokens)
+        return self._on_device(order)
+
+    def _on_device(self, values: Integers) -> Tensor:
+        return moved(torch.from_numpy(values), self.device)
 
     def tiles(self, block: int) -> Tensor:
         """Return all blocks of rows: int32 [n, 2], (sequence, block), longest sequences first.
@@ -188,6 +214,10 @@ class Sequences:
         return self._remember(
             f"tiles {block}", lambda: cut(self.cu_seqlens, self.host_offsets, block)
         )
+
+    def clear_unowned(self, rows_T: Tensor) -> Tensor:
+        """Return rows [T, ...] with zeros where no sequence owns them: every row is owned here."""
+        return rows_T
 
     def to(self, device: Device) -> Sequences:
         """Return the same layout on another device."""
@@ -218,9 +248,7 @@ class Sequences:
 
 def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
     """Make offsets from valid parts, without checks."""
-    sequences = object.__new__(Sequences)
-    _fill(sequences, cu_seqlens, host_offsets, num_tokens)
-    return sequences
+    return Sequences._of_parts(cu_seqlens, host_offsets, num_tokens)
 
 
 def _fill(
@@ -234,12 +262,12 @@ def _fill(
 
 def moved(tensor: Tensor, device: Device) -> Tensor:
     """Copy a tensor to a device; copies to a CUDA device are asynchronous."""
+    kind = torch.device(device).type
+    if kind == "cuda" and tensor.device.type == "cpu" and not torch.compiler.is_compiling():
+        # From other memory the driver may wait. The allocator keeps the copy until it was read.
+        tensor = tensor.pin_memory()
     # A copy to the host must finish before the host reads it.
-    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
-
-
-def _on_host(rows: Tensor | slice) -> npt.NDArray[np.int64] | slice:
-    return rows if isinstance(rows, slice) else rows.cpu().numpy()
+    return tensor.to(device, non_blocking=kind != "cpu")
 
 
 def _tiles(cu_seqlens: Tensor, host_offsets: Tensor, block: int) -> Tensor:
@@ -250,7 +278,7 @@ def _tiles(cu_seqlens: Tensor, host_offsets: Tensor, block: int) -> Tensor:
     firsts = np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
     blocks = np.arange(len(owners)) - firsts
     cut = np.stack([owners, blocks], axis=1).astype(np.int32)
-    return torch.from_numpy(cut).to(cu_seqlens.device)
+    return moved(torch.from_numpy(cut), cu_seqlens.device)
 
 
 # The number of tiles depends on values: in a graph it is a data-dependent size of one operator.

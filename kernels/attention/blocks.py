@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 class Blocks(NamedTuple):
     """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
 
-    ``places`` is empty where every row is a query, ``global_places`` where no key is global.
+    ``places`` is empty where every row is a query, ``global_places`` where no key is global. The
+    tiles of backward are empty without gradients.
     """
 
     cu_seqlens: Tensor  # [B + 1]
     forward_tiles: Tensor  # blocks of queries
-    query_tiles: Tensor  # blocks of queries
-    key_tiles: Tensor  # blocks of keys
+    query_tiles: Tensor  # blocks of queries, for backward
+    key_tiles: Tensor  # blocks of keys, for backward
     cu_queries: Tensor  # [B + 1]
     places: Tensor  # [M] of each query, within its sequence
     cu_globals: Tensor  # [B + 1]

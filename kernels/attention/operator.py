@@ -133,11 +133,16 @@ def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:
         cu_globals = terms.global_rows.within.cu_seqlens
         global_places = terms.global_rows.places
         global_tiles = terms.global_rows.within.tiles(launches.key.block_keys)
+    query_tiles, key_tiles = nothing, nothing
+    # A graph that was traced without gradients may be called with them.
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        query_tiles = queries.tiles(launches.query.block_rows)
+        key_tiles = sequences.tiles(launches.key_block)
     return Blocks(
         cu_seqlens=sequences.cu_seqlens,
         forward_tiles=queries.tiles(launches.forward.block_rows),
-        query_tiles=queries.tiles(launches.query.block_rows),
-        key_tiles=sequences.tiles(launches.key_block),
+        query_tiles=query_tiles,
+        key_tiles=key_tiles,
         cu_queries=queries.cu_seqlens,
         places=places,
         cu_globals=cu_globals,

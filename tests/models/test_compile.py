@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +24,7 @@ from encoder_engine.families.facts.spec import (
 from encoder_engine.models.encoder import EncoderOutput
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, Sequences, pack
+from tests.computing import computed_by
 from tests.models.cases import CASES
 
 if TYPE_CHECKING:
@@ -53,23 +53,6 @@ def trained_by(request: pytest.FixtureRequest) -> Iterator[str]:
 def inferred_by(request: pytest.FixtureRequest) -> Iterator[str]:
     with computed_by(request.param, requires_grad=False), torch.no_grad():
         yield request.param
-
-
-@contextmanager
-def computed_by(implementation: str, *, requires_grad: bool) -> Iterator[None]:
-    """Have every operation that can computed by one implementation."""
-    able = []
-    for operation in ops.operations():
-        found = ops.find_operation(operation)
-        facts = found.facts(requires_grad=requires_grad)
-        if (implementation, None) in found.explain(facts, named=True):
-            able.append(operation)
-    if not able:
-        pytest.skip(f"no operation can be computed by {implementation} here")
-    with ExitStack() as stack:
-        for operation in able:
-            stack.enter_context(ops.use(implementation, operation=operation))
-        yield
 
 
 def batches(implementation: str) -> list[list[int]]:

@@ -1,0 +1,140 @@
+"""The CUDA graph of one computation of an encoder, and its inputs.
+
+Dimensions: T rows of a bucket, B sequences, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from encoder_engine import ops
+from encoder_engine.packing.bucket import Bucket, BucketBatch, BucketSequences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.models.network import EncoderOutput, Network
+    from encoder_engine.packing import PackedBatch
+    from encoder_engine.packing.pooling_modes import PoolingMode
+
+__all__ = ["Computation", "Graph", "Results", "Shared"]
+
+# Calls before a capture: they compile kernels, and make the handles of libraries.
+NUM_WARM_UPS = 2
+
+
+class Computation(NamedTuple):
+    """The computation of a graph, by which graphs are told apart.
+
+    has_positions: the batch gives positions.
+    output_pooled: of the hidden state also the pooler's output.
+    pooling: mode and normalization, instead of the hidden state.
+    """
+
+    bucket: Bucket
+    has_positions: bool
+    output_pooled: bool = False
+    pooling: tuple[PoolingMode, bool] | None = None
+
+
+class Results(NamedTuple):
+    """Hidden state [T, D], and what is pooled [B + 1, D]: where the next call writes its own."""
+
+    hidden_TD: Tensor | None
+    pooled_BD: Tensor | None
+
+
+class Shared(NamedTuple):
+    """The memory and the stream of all graphs of an encoder, of which none runs beside another.
+
+    pool: the memory of their results and intermediate tensors.
+    stream: the stream of captures; a library's workspace belongs to a stream.
+    """
+
+    pool: Any
+    stream: torch.cuda.Stream
+
+    @classmethod
+    def new(cls) -> Shared:
+        """Make it on the current device."""
+        return cls(torch.cuda.graph_pool_handle(), torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+
+class Graph:
+    """A computation over inputs that stay where they are.
+
+    The inputs are one tensor, so that one copy fills them: token ids, types and positions, [T] each
+    with zeros beyond the batch, and offsets [B + 2], int32.
+    """
+
+    def __init__(self, computation: Computation, network: Network) -> None:
+        self._computation = computation
+        self._network = network
+        bucket = computation.bucket
+        size = 3 * bucket.num_tokens + bucket.num_offsets
+        self._memory = torch.zeros(size, dtype=torch.int32, device=network.device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._results: Results | None = None
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        """The offsets of the batch and of the empty sequences after it, int32 [B + 2]."""
+        return self._memory[3 * self._computation.bucket.num_tokens :]
+
+    def fill(self, batch: PackedBatch) -> None:
+        """Copy a batch on the CPU to the inputs; no other batch leaves anything."""
+        bucket = self._computation.bucket
+        # New for every call: the allocator keeps pinned memory until the device has read it.
+        staged = torch.zeros_like(self._memory, device="cpu", pin_memory=self._memory.is_cuda)
+        values = staged.numpy()
+        columns = (batch.input_ids, batch.token_type_ids, batch.position_ids)
+        for place, column in enumerate(columns):
+            if column is not None:
+                first = place * bucket.num_tokens
+                values[first : first + len(column)] = column.numpy()
+        bucket.write_offsets(batch.sequences, values[3 * bucket.num_tokens :])
+        self._memory.copy_(staged, non_blocking=True)
+
+    def compute(self) -> Results:
+        """Compute the inputs without a graph."""
+        pooling = self._computation.pooling
+        batch = self._batch()
+        output: EncoderOutput = self._network(batch, output_pooled=self._computation.output_pooled)
+        if pooling is None:
+            return Results(output.last_hidden_state, output.pooler_output)
+        mode, normalize = pooling
+        hidden_TD = output.last_hidden_state
+        pooled_BD = ops.pooling(hidden_TD, batch.sequences, mode=mode, normalize=normalize)
+        return Results(None, pooled_BD)
+
+    def replay(self, shared: Shared) -> Results:
+        """Compute the inputs by the graph, captured first if it is not yet."""
+        if self._graph is None or self._results is None:
+            self._results, self._graph = self._capture(shared)
+        self._graph.replay()
+        return self._results
+
+    def _capture(self, shared: Shared) -> tuple[Results, torch.cuda.CUDAGraph]:
+        pool, stream = shared
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(NUM_WARM_UPS):
+                self.compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may allocate memory meanwhile.
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            results = self.compute()
+        return results, graph
+
+    def _batch(self) -> BucketBatch:
+        bucket = self._computation.bucket
+        ids, types, positions = self._memory[: 3 * bucket.num_tokens].view(3, -1)
+        return BucketBatch(
+            input_ids=ids,
+            sequences=BucketSequences.over(self.cu_seqlens, bucket),
+            token_type_ids=types if self._network.spec.embedding.num_segments else None,
+            position_ids=positions if self._computation.has_positions else None,
+        )

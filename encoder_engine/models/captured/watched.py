@@ -1,0 +1,40 @@
+"""Notices that an encoder is no longer what graphs have read of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Watched"]
+
+
+class Watched:
+    """The modules of an encoder, their hooks, and the places of their weights in memory.
+
+    Compared at every call, so it reads the modules' dictionaries without a walk: some 50 us of a
+    BERT-base.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self._modules = list(encoder.modules())
+        self._attributes = [vars(module) for module in self._modules]
+        self._children = [module._modules for module in self._modules]
+        self._tensors = [d for m in self._modules for d in (m._parameters, m._buffers)]
+        self._hooks = [d for m in self._modules for d in (m._forward_hooks, m._forward_pre_hooks)]
+        self._state = self._read()
+
+    def has_changed(self) -> bool:
+        """Return whether a module, a hook or the storage of a weight is another than before."""
+        return self._read() != self._state
+
+    def any_training(self) -> bool:
+        """Return whether any module is in training mode."""
+        return any(module.training for module in self._modules)
+
+    def _read(self) -> tuple[Any, ...]:
+        children = [child for d in self._children for child in d.values()]
+        tensors = [x for d in self._tensors for x in d.values() if x is not None]
+        changed = any(self._hooks) or any("forward" in d for d in self._attributes)
+        return children, [x.data_ptr() for x in tensors], changed

@@ -1,0 +1,163 @@
+"""Layouts of one shape for all batches of a bucket, for CUDA graphs.
+
+How it works: a graph repeats its kernels with the grids and addresses of its capture. A bucket
+limits the tokens, the sequences and the longest sequence of a batch, and its layout has the shapes
+of the largest one. Rows beyond a batch belong to no sequence. Sequences beyond it are empty, and so
+is one more, which always exists: it owns the tiles beyond a batch's own, and kernels leave them at
+once. Whatever follows from the lengths is computed from ``cu_seqlens`` on its device, so that a
+graph repeats that too.
+
+Dimensions: T rows, B sequences.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from encoder_engine.errors import BatchError, ImplementationError
+from encoder_engine.packing.batch import PackedBatch
+from encoder_engine.packing.sequences import Sequences
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from encoder_engine.packing.batch import Limits
+
+__all__ = ["Bucket", "BucketBatch", "BucketSequences"]
+
+# Kernels compute as many rows at least, and shorter sequences have the same launch shapes.
+LEAST_ROWS = 64
+
+
+class Bucket(NamedTuple):
+    """The most tokens, sequences, and tokens of a sequence of a batch; powers of two."""
+
+    num_tokens: int
+    num_sequences: int
+    max_seqlen: int
+
+    @classmethod
+    def of(cls, sequences: Sequences) -> Bucket:
+        """Return the smallest bucket of a batch."""
+        return cls(
+            num_tokens=_power_of_two(sequences.num_tokens, LEAST_ROWS),
+            num_sequences=_power_of_two(len(sequences), 1),
+            max_seqlen=_power_of_two(sequences.max_seqlen, LEAST_ROWS),
+        )
+
+    @property
+    def num_offsets(self) -> int:
+        """The length of ``cu_seqlens``: B + 2, as one empty sequence follows the batch's."""
+        return self.num_sequences + 2
+
+    def num_tiles(self, block: int) -> int:
+        """Return the most blocks of rows that the sequences of a batch have."""
+        by_tokens = self.num_tokens // block + self.num_sequences
+        return min(by_tokens, self.num_sequences * -(-self.max_seqlen // block))
+
+    def write_offsets(self, sequences: Sequences, out: npt.NDArray[np.int32]) -> None:
+        """Write the offsets of a batch and of the empty sequences after it, int32 [B + 2].
+
+        Raises :class:`BatchError` where the batch does not fit.
+        """
+        found = (sequences.num_tokens, len(sequences), sequences.max_seqlen)
+        if any(has > most for has, most in zip(found, self, strict=True)):
+            raise BatchError(
+                f"a batch of {found[0]} tokens in {found[1]} sequences of at most {found[2]} does "
+                f"not fit into {self}; Bucket.of(sequences) is one that fits"
+            )
+        out[: len(sequences) + 1] = sequences.offsets
+        out[len(sequences) + 1 :] = sequences.num_tokens
+
+
+def _power_of_two(number: int, least: int) -> int:
+    return max(least, 1 << max(number - 1, 0).bit_length())
+
+
+class BucketSequences(Sequences):
+    """The B + 1 sequences of a bucket, of which a batch fills the first.
+
+    Make one by :meth:`over`. Rows beyond the batch are counted to the last sequence, as its first
+    row. The lengths are on the host for a CPU alone. What reads them there computes the rows beyond
+    the batch as one more sequence, whose results nothing reads.
+    """
+
+    @classmethod
+    def over(cls, cu_seqlens: Tensor, bucket: Bucket) -> Self:
+        """Make the layout of a bucket from offsets, int32 [B + 2], which are not checked."""
+        host_offsets = torch.empty(0, dtype=torch.int64)
+        if cu_seqlens.device.type == "cpu":
+            host_offsets = cu_seqlens.long()
+            host_offsets[-1] = bucket.num_tokens
+        sequences = cls._of_parts(cu_seqlens, host_offsets, bucket.num_tokens)
+        sequences._memory.update(max_seqlen=bucket.max_seqlen, bucket=bucket)
+        return sequences
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offsets on the host, for a CPU.
+
+        Raises :class:`ImplementationError` for another device.
+        """
+        if self.device.type != "cpu":
+            raise ImplementationError(
+                "this implementation reads the lengths on the host, which a CUDA graph does not "
+                "have; request another one, or call the encoder itself"
+            )
+        return super().offsets
+
+    def _make_sequence_ids(self) -> Tensor:
+        return super()._make_sequence_ids().clamp_(max=len(self) - 1)
+
+    def _make_positions(self) -> Tensor:
+        rows = torch.arange(self.num_tokens, device=self.device)
+        return (rows - self.cu_seqlens[self.sequence_ids]).masked_fill_(self._unowned, 0)
+
+    def clear_unowned(self, rows_T: Tensor) -> Tensor:
+        """Write zeros to the rows beyond the batch, in place; return all rows.
+
+        Attention leaves them unwritten. A product whose features are no multiple of its block may
+        multiply the start of the next row by zeros, and 0 x NaN is NaN.
+        """
+        unowned = self._unowned.view(-1, *(1,) * (rows_T.dim() - 1))
+        return rows_T.masked_fill_(unowned, 0.0)
+
+    @property
+    def _unowned(self) -> Tensor:
+        return self._remember("unowned", lambda: self.sequence_ids == len(self) - 1)
+
+    def tiles(self, block: int) -> Tensor:
+        """Return the blocks of rows, int32 [n, 2], longest sequences first; n is the bucket's.
+
+        Those beyond the batch's are block 0 of the last sequence, which is empty.
+        """
+        return self._remember(f"tiles {block}", lambda: self._make_tiles(block))
+
+    def _make_tiles(self, block: int) -> Tensor:
+        bucket: Bucket = self._memory["bucket"]
+        lengths, order = self._remember("longest first", self._sort)
+        counts = (lengths + (block - 1)) // block
+        ends = counts.cumsum(0)
+        tiles = torch.arange(bucket.num_tiles(block), device=self.device)
+        places = torch.searchsorted(ends, tiles, right=True)
+        beyond = places == len(self)
+        places = places.clamp_(max=len(self) - 1)
+        blocks = (tiles - (ends - counts)[places]).masked_fill_(beyond, 0)
+        return torch.stack([order[places], blocks], dim=1).to(torch.int32)
+
+    def _sort(self) -> tuple[Tensor, Tensor]:
+        """Return the lengths, longest first, and their sequences; the last one remains the last."""
+        lengths, order = torch.sort(self.cu_seqlens.diff(), descending=True, stable=True)
+        return lengths, order
+
+
+class BucketBatch(PackedBatch):
+    """A batch of a bucket: T rows, whose values were checked before they were copied here."""
+
+    def checked(self, limits: Limits) -> Self:  # noqa: ARG002
+        """Return this batch: to check it would wait for the device."""
+        return self

@@ -1,0 +1,1 @@
+"""Encoders whose batches are computed by CUDA graphs."""

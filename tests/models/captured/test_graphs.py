@@ -1,0 +1,99 @@
+"""CUDA graphs on a GPU, beside the plain calls of the same encoder."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from encoder_engine import ops
+from encoder_engine.models import CapturedEncoder, Encoder
+from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.packing import PackedBatch, pack
+from tests.models.captured.families import FAMILIES, draw_ids, make_encoder
+
+if TYPE_CHECKING:
+    from encoder_engine.packing.pooling_modes import PoolingMode
+
+pytestmark = pytest.mark.gpu
+NUM_BATCHES = 20
+
+
+def draw_batch(seed: int) -> PackedBatch:
+    """Draw a batch on the host of the bucket of 256 tokens, 8 sequences and 64 tokens in each."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(33, 40, (5,), generator=generator).tolist()
+    return pack(draw_ids([*lengths, seed % 7, 1, 0], seed))
+
+
+def assert_near(captured: CapturedEncoder, batch: PackedBatch, exact: Encoder) -> None:
+    """Compare with the plain call by the numeric budget: cuBLAS chooses kernels by rows."""
+    output = captured(batch)
+    plain = captured.encoder(batch).last_hidden_state
+    with ops.use("reference"):
+        truth = exact(batch).last_hidden_state
+    assert output.sequences.cu_seqlens.tolist() == batch.cu_seqlens.tolist()
+    assert output.sequences.device == output.last_hidden_state.device
+    terms = 3 * captured.encoder.spec.width
+    assert_within_budget(output.last_hidden_state, plain, truth, terms=terms)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_graph_serves_all_batches_of_its_bucket(model_type: str, dtype: torch.dtype) -> None:
+    encoder = make_encoder(model_type).to("cuda", dtype)
+    exact = copy.deepcopy(encoder).double()
+    captured = CapturedEncoder(encoder)
+    for seed in range(NUM_BATCHES):
+        assert_near(captured, draw_batch(seed), exact)
+    assert captured.num_graphs == 1
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
+@torch.no_grad()
+def test_pooling_is_part_of_the_graph(mode: PoolingMode) -> None:
+    captured = CapturedEncoder(make_encoder("bert").to("cuda"))
+    for seed in range(NUM_BATCHES):
+        batch = draw_batch(seed)
+        output = captured(batch, output_pooled=False)
+        expected = ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
+        assert torch.equal(captured.pooled(batch, mode), expected)
+    assert captured.num_graphs == 2
+
+
+@torch.no_grad()
+def test_graphs_of_many_buckets_share_memory_and_streams_do_not_mix() -> None:
+    encoder = make_encoder("bert").to("cuda")
+    exact, captured = copy.deepcopy(encoder).double(), CapturedEncoder(encoder)
+    lengths = [[3], [60, 60], [90] * 8, [1] * 30, []]
+    batches = [pack(draw_ids(given, seed)) for seed, given in enumerate(lengths * 2)]
+    for batch in batches:
+        assert_near(captured, batch, exact)
+    expected = [captured(batch).last_hidden_state for batch in batches]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in batches]  # type: ignore[no-untyped-call]
+    found = []
+    for stream, batch in zip(streams, batches, strict=True):
+        with torch.cuda.stream(stream):
+            found.append(captured(batch).last_hidden_state)
+    torch.cuda.synchronize()
+    assert all(map(torch.equal, found, expected))
+    assert captured.num_graphs == len(lengths)
+
+
+@torch.no_grad()
+def test_the_weights_are_those_of_the_moment() -> None:
+    encoder = make_encoder("bert").to("cuda")
+    captured, batch = CapturedEncoder(encoder), draw_batch(0)
+    captured(batch)
+    scale = encoder.embedding.norm
+    assert scale is not None
+    scale.weight.mul_(2.0)
+    assert_near(captured, batch, copy.deepcopy(encoder).double())
+    scale.weight = nn.Parameter(scale.weight * 2.0)
+    assert_near(captured, batch, copy.deepcopy(encoder).double())
+    assert captured.num_graphs == 1
