@@ -151,7 +151,18 @@ class EmbeddingTask(EmbeddingSettings):
         return found
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model; it has no random weights."""
+        """Make the model; it has no random weights.
+
+        Raises :class:`InputError` where the teacher's vectors have another width than its own and
+        than the longest prefix of ``matryoshka``.
+        """
+        width = encoder.spec.width * len(self.pooling or ("mean",))
+        if self.teacher_width not in (0, width, max(self.matryoshka, default=0)):
+            raise InputError(
+                f"the teacher's vectors ({self.vector}) have {self.teacher_width} features, the "
+                f"model's {width}: reduce them to as many (by PCA, or by the leading features of a "
+                "Matryoshka model), or begin with a wider model"
+            )
         return EmbeddingModel(encoder, self)
 
     def load_model(

@@ -111,6 +111,16 @@ def test_every_loss_is_learned(
     assert len(task.row_scores(examples, predictions)) == len(examples)
 
 
+def test_a_teacher_of_another_width_is_refused(directory: Path) -> None:
+    encoder = Encoder.from_pretrained(directory)
+    for width in (encoder.spec.width - 1, encoder.spec.width + 1):
+        rows = [{"query": "the cat", "vector": [0.5] * width}] * 2
+        task, *_ = prepare(directory, rows)
+        expected = f"have {width} features, the model's {encoder.spec.width}"
+        with pytest.raises(InputError, match=expected):
+            task.make_model(encoder)
+
+
 @pytest.mark.parametrize("metric", ["cosine", "mse"])
 def test_vectors_are_scored_beside_their_teachers(directory: Path, metric: str) -> None:
     rng = np.random.default_rng(0)
