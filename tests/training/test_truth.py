@@ -4,6 +4,7 @@
 - Of a Markov chain no model can do better than the posterior of its states, given all that is seen:
   forward and backward sums compute it exactly. The trained model comes near it and not below.
 - One batch is learned by heart; of tokens that tell nothing of each other nothing is learned.
+- RetroMAE's decoder, which sees no token, learns a text's topic from its vector, and only from it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from encoder_engine.training.schedule import learning_rate_factor
 from tests.training.runs import small_recipe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from encoder_engine.models.training_model import Inputs
@@ -42,13 +44,18 @@ def draw_chain(num_states: int, generator: np.random.Generator) -> Array:
 
 def write_tokens(directory: Path, tokens: Any, num_kinds: int) -> Path:
     """Write one document of tokens, from 0, behind the special ones."""
+    return write_documents(directory, [tokens], num_kinds)
+
+
+def write_documents(directory: Path, texts: Sequence[Any], num_kinds: int) -> Path:
+    """Write documents of one sentence each, of tokens from 0, behind the special ones."""
     directory.mkdir()
     size = NUM_SPECIAL + num_kinds
     vocabulary = Vocabulary(
         size=size, cls_id=1, sep_id=2, mask_id=3, pad_id=0, fingerprint="a chain's"
     )
-    document = Document([np.asarray(tokens) + NUM_SPECIAL])
-    entry = write_shard(directory, 0, [document], vocabulary)
+    documents = [Document([np.asarray(tokens) + NUM_SPECIAL]) for tokens in texts]
+    entry = write_shard(directory, 0, documents, vocabulary)
     write_corpus(directory, [entry], vocabulary, np.ones(size, np.bool_))
     return directory
 
@@ -201,6 +208,50 @@ def test_one_batch_is_learned_by_heart_and_noise_is_not(tmp_path: Path) -> None:
     assert losses[-1] < 0.01
     # Every token is as likely as another, whatever is beside it.
     assert trainer.evaluate()["mlm_loss"] > np.log(20)
+
+
+def test_a_decoder_that_sees_no_token_learns_the_topic_from_the_vector(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    # Eight topics of four tokens each: a token has an entropy of ln 32, and of ln 4 in its topic.
+    topics = generator.integers(0, 8, 600)
+    texts = [4 * topic + generator.integers(0, 4, 12) for topic in topics]
+    corpus = write_documents(tmp_path / "corpus", texts, 32)
+    settings = [
+        *NO_DROPOUT,
+        "data.form=sentences",
+        "data.max_length=16",
+        "data.held_out=0.3",
+        "model.config.hidden_size=32",
+        "model.config.intermediate_size=64",
+        "objectives.mask_probability=0.3",
+        "objectives.decoder_mask_probability=1.0",
+        "batch.tokens=512",
+        "batch.micro_tokens=512",
+        "run.steps=40",
+        "run.evaluate_every=40",
+        "run.checkpoint_every=40",
+        "run.deterministic=false",
+    ]
+    trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
+    trainer.run()
+    model: Any = trainer.model.eval()
+    assert isinstance(trainer.evaluation, Evaluation)
+    own: list[float] = []
+    others: list[float] = []
+    for inputs, _ in trainer.evaluation._inputs():
+        output = model.encoder(inputs.batch, output_pooled=False, rows=inputs.rows)
+        first = inputs.targets["retromae_first"]
+        # The topic of a text: that of its first token.
+        firsts = inputs.targets["retromae_ids"][inputs.targets["retromae_offsets"][:-1] + 1]
+        order = ((firsts - NUM_SPECIAL) // 4).argsort()
+        swapped = torch.empty_like(first)
+        # Each text gets the vector of a text half of all away in the order of topics.
+        swapped[order] = first[order.roll(len(order) // 2)]
+        for losses, vectors in ((own, first), (others, swapped)):
+            targets = {**inputs.targets, "retromae_first": vectors}
+            loss = model.objectives[1].loss(model.heads["retromae"], output, targets)
+            losses.append(float(loss.total.detach()) / loss.num_terms)
+    assert max(own) < np.log(32) < min(others)
 
 
 def test_fifty_steps_have_the_losses_of_transformers_in_a_plain_loop(
