@@ -3,7 +3,7 @@
 A closed loop sends the next request when the last one was answered, so a server that stalls is sent
 less, and the wait is missing from its percentiles. An open loop sends at times that were drawn
 beforehand, and counts latency from them. Where the generator itself has too little of the CPU, it
-sends late: each answer says by how much, so that this share of its latency is told apart.
+sends late. Each answer says how late, so that this delay is not counted as the server's.
 
 It needs the standard library alone, because it also runs in the environments of peers.
 """

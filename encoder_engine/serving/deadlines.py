@@ -1,8 +1,8 @@
 """Gives up requests at their deadlines, with few timers.
 
-How it works: a timer that a request starts and cancels takes 3 us. Here, requests with the same
-timeout share one when their deadlines fall into the same hundredth of that timeout. It ends with
-the last of them, so that a request is given up at most 1 % late, and never early.
+How it works: starting and cancelling a timer is a part of each request's cost. Here, requests with
+the same timeout share one when their deadlines fall into the same hundredth of that timeout. It
+ends with the last of them, so that a request is given up at most 1 % late, and never early.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ time a text. With the linger they form two groups of about 8. One is computed wh
 answered and sends again.
 
 A lane takes its next batch and lingers in its own thread. The event loop writes the answers of the
-last batch meanwhile, a millisecond for each 8, and would let the lane wait. A lock guards the queue
+last batch meanwhile, and would let the lane wait. A lock guards the queue
 and the idle lanes.
 """
 

@@ -44,8 +44,8 @@ START_SECONDS = 120.0
 CLOSE_SECONDS = 0.3
 # Seconds to write answers after the last one was computed.
 WRITE_SECONDS = 5.0
-# uvloop accepts one connection of each socket in a pass. A pass beside a full queue takes tens of
-# milliseconds, so that with one socket the last of 2,000 new connections waits for a second.
+# uvloop accepts one connection of each socket in a pass. A pass beside a full queue is
+# long, and with one socket the last of many new connections waits for as many passes.
 NUM_LISTENERS = 8
 # uvicorn looks for the end as often.
 TICK_SECONDS = 0.1

@@ -48,7 +48,7 @@ def write_tokens(directory: Path, tokens: Any, num_kinds: int) -> Path:
 
 
 def write_documents(directory: Path, texts: Sequence[Any], num_kinds: int) -> Path:
-    """Write documents of one sentence each, of tokens from 0, behind the special ones."""
+    """Write each text as a document of one sentence, its tokens after the special ones."""
     directory.mkdir()
     size = NUM_SPECIAL + num_kinds
     vocabulary = Vocabulary(

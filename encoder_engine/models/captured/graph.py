@@ -26,7 +26,7 @@ NUM_WARM_UPS = 2
 
 
 class Computation(NamedTuple):
-    """The computation of a graph, by which graphs are told apart.
+    """The computation of a graph; each has a graph of its own.
 
     has_positions: the batch gives positions.
     output_pooled: of the hidden state also the pooler's output.

@@ -70,7 +70,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def compares_vectors(self) -> bool:
-        """Whether vectors are scored beside a teacher's: the loss is, and no other metric is set.
+        """Whether scores compare vectors with a teacher's, as the loss ``vectors`` does.
 
         With another metric, dev rows are scored by their documents.
         """
