@@ -53,7 +53,7 @@ MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
 # Other families in the size of BERT-base, on passages of mixed length alone.
 FAMILIES = {"mpnet": 6, "xlm-roberta": 6, "modernbert": 6, "nomic-bert": 6, "deberta-v3": 6}
 # Decoders, on such passages, and on sentences after an instruction, which a batch computes once.
-DECODERS = {"qwen3-0.6b": 30}
+DECODERS = {"qwen3-0.6b": 15}
 # That of Qwen3-Embedding's card.
 INSTRUCTION = (
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     # (input_ids [b, L], attention_mask [b, L]) to unit vectors [b, D].
     EmbedBatch = Callable[[Ids, Ids], Vectors]
 
-BATCH_SIZES = (4, 8, 16, 32, 64)
+# One text at a time pads nothing.
+BATCH_SIZES = (1, 4, 8, 16, 32, 64)
 
 
 def load_tokenizer(job: EmbeddingJob) -> Any:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.case import EmbeddingJob
 
-BATCH_SIZES = (4, 8, 16, 32)
+# One text at a time pads nothing.
+BATCH_SIZES = (1, 4, 8, 16, 32)
 
 
 def load(job: EmbeddingJob, dtype: str | None = None) -> Callable[[int], Any]:
