@@ -26,7 +26,7 @@ def offsets_of(sequences: Sequences, bucket: Bucket) -> torch.Tensor:
 def test_a_bucket_has_the_batchs_layout_and_then_an_empty_sequence(lengths: list[int]) -> None:
     sequences = Sequences.from_lengths(lengths)
     bucket = Bucket.of(sequences)
-    padded = BucketSequences.over(offsets_of(sequences, bucket), bucket)
+    padded = BucketSequences.from_offsets(offsets_of(sequences, bucket), bucket)
     assert len(padded) == bucket.num_sequences + 1 > len(sequences)
     assert (padded.num_tokens, padded.max_seqlen) == (bucket.num_tokens, bucket.max_seqlen)
     assert padded.cu_seqlens.tolist()[: len(sequences) + 1] == sequences.cu_seqlens.tolist()
@@ -62,7 +62,7 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
 def test_lengths_are_not_read_back_from_a_device() -> None:
     bucket = Bucket.of(Sequences.from_lengths([3, 5]))
     cu_seqlens = torch.empty(bucket.num_offsets, dtype=torch.int32, device="meta")
-    padded = BucketSequences.over(cu_seqlens, bucket)
+    padded = BucketSequences.from_offsets(cu_seqlens, bucket)
     assert padded.tiles(16).shape == (bucket.num_tiles(16), 2)
     assert padded.positions.shape == padded.sequence_ids.shape == (64,)
     with pytest.raises(ImplementationError, match="which a CUDA graph does not have"):

@@ -193,7 +193,7 @@ class SelfAttention(nn.Module):
             global_rows=everywhere,
             **terms,
         )
-        mixed_THD = inputs.sequences.clear_unowned(mixed_THD)
+        mixed_THD = inputs.sequences.zero_padding_rows(mixed_THD)
         probabilities = None
         if inputs.with_probabilities:
             probabilities = ops.attention_probabilities(

@@ -81,13 +81,13 @@ def _power_of_two(number: int, least: int) -> int:
 class BucketSequences(Sequences):
     """The B + 1 sequences of a bucket, of which a batch fills the first.
 
-    Make one by :meth:`over`. Rows beyond the batch are counted to the last sequence, as its first
-    row. The lengths are on the host for a CPU alone. What reads them there computes the rows beyond
-    the batch as one more sequence, whose results nothing reads.
+    Make one by :meth:`from_offsets`. Rows beyond the batch are counted to the last sequence, as its
+    first row. The lengths are on the host for a CPU alone. What reads them there computes the rows
+    beyond the batch as one more sequence, whose results nothing reads.
     """
 
     @classmethod
-    def over(cls, cu_seqlens: Tensor, bucket: Bucket) -> Self:
+    def from_offsets(cls, cu_seqlens: Tensor, bucket: Bucket) -> Self:
         """Make the layout of a bucket from offsets, int32 [B + 2], which are not checked."""
         host_offsets = torch.empty(0, dtype=torch.int64)
         if cu_seqlens.device.type == "cpu":
@@ -115,20 +115,20 @@ class BucketSequences(Sequences):
 
     def _make_positions(self) -> Tensor:
         rows = torch.arange(self.num_tokens, device=self.device)
-        return (rows - self.cu_seqlens[self.sequence_ids]).masked_fill_(self._unowned, 0)
+        return (rows - self.cu_seqlens[self.sequence_ids]).masked_fill_(self._is_padding, 0)
 
-    def clear_unowned(self, rows_T: Tensor) -> Tensor:
+    def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
         """Write zeros to the rows beyond the batch, in place; return all rows.
 
         Attention leaves them unwritten. A product whose features are no multiple of its block may
         multiply the start of the next row by zeros, and 0 x NaN is NaN.
         """
-        unowned = self._unowned.view(-1, *(1,) * (rows_T.dim() - 1))
-        return rows_T.masked_fill_(unowned, 0.0)
+        padding = self._is_padding.view(-1, *(1,) * (rows_T.dim() - 1))
+        return rows_T.masked_fill_(padding, 0.0)
 
     @property
-    def _unowned(self) -> Tensor:
-        return self._remember("unowned", lambda: self.sequence_ids == len(self) - 1)
+    def _is_padding(self) -> Tensor:
+        return self._remember("is padding", lambda: self.sequence_ids == len(self) - 1)
 
     def tiles(self, block: int) -> Tensor:
         """Return the blocks of rows, int32 [n, 2], longest sequences first; n is the bucket's.

@@ -215,8 +215,8 @@ class Sequences:
             f"tiles {block}", lambda: cut(self.cu_seqlens, self.host_offsets, block)
         )
 
-    def clear_unowned(self, rows_T: Tensor) -> Tensor:
-        """Return rows [T, ...] with zeros where no sequence owns them: every row is owned here."""
+    def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
+        """Return rows [T, ...] with zeros in those of no sequence; here every row has one."""
         return rows_T
 
     def to(self, device: Device) -> Sequences:

@@ -24,6 +24,8 @@ interpreted = pytest.mark.skipif(
     DEVICE == "cpu" and not gpu.interpreted(), reason="neither a GPU nor TRITON_INTERPRET=1"
 )
 SOURCES = sorted((ROOT / "kernels").rglob("*.py"))
+# What copies values of a tensor to the host.
+READS = ("item", "tolist", "cpu", "numpy", "nonzero")
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
@@ -50,6 +52,43 @@ def test_every_launcher_runs_on_the_device_of_its_tensors() -> None:
     found = {f"{path.name}:{f.name}": f for path in SOURCES for f in functions(path) if launches(f)}
     assert found
     assert [name for name, f in found.items() if "on_device" not in decorators(f)] == []
+
+
+def test_no_launcher_waits_for_the_device() -> None:
+    # Reading a value would wait for it, and a CUDA graph could not be captured.
+    reads = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in SOURCES
+        if not path.stem.endswith("reference")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr in READS)
+        or (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("int", "float", "bool")
+            and any(isinstance(part, ast.Subscript) for part in ast.walk(node))
+        )
+    ]
+    assert reads == []
+
+
+@interpreted
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_tiles_of_the_backward_pass_are_made_for_gradients_alone(
+    with_gradients: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sequences = Sequences.from_lengths([70, 3], device=DEVICE)
+    query, key, value = torch.zeros(3, 73, 2, 16, device=DEVICE).unbind()
+    asked: list[int] = []
+    make = Sequences.tiles
+
+    def tiles(layout: Sequences, block: int) -> torch.Tensor:
+        asked.append(block)
+        return make(layout, block)
+
+    monkeypatch.setattr(Sequences, "tiles", tiles)
+    with torch.set_grad_enabled(with_gradients):
+        ops.attention(query, key, value, sequences, implementation="triton")
+    assert len(asked) == (3 if with_gradients else 1)
 
 
 def test_every_kernel_is_in_the_compile_table() -> None:

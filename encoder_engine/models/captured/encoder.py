@@ -4,9 +4,8 @@ How it works: launching an operation takes the host 14 to 70 us, and a short bat
 take less. A graph launches all of them at once. It repeats the shapes and addresses of its capture,
 so every batch is copied into a bucket (``packing/bucket.py``): token ids, types, positions and
 offsets in one copy of int32. Positions, owners of rows and lists of tiles are computed in the
-graph.
-Results are cloned, because the next call overwrites them. Graphs read the weights where they were
-at capture: changes in place are seen, and other storage makes the graphs anew.
+graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
+were at capture: changes in place are seen, and other storage makes the graphs anew.
 
 On a CPU the same layout is computed without a graph. No GPU has run this class yet.
 
@@ -22,9 +21,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from encoder_engine import ops
-from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.models.captured.graph import Computation, Graph, Results, Shared
-from encoder_engine.models.captured.watched import Watched
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.models.captured.graph import CapturePool, Computation, Graph, Results
+from encoder_engine.models.captured.module_state import ModuleState
 from encoder_engine.models.compiling import check_modules
 from encoder_engine.models.network import EncoderOutput
 from encoder_engine.ops.registry import requested
@@ -46,31 +45,39 @@ __all__ = ["CapturedEncoder"]
 class CapturedEncoder:
     """An :class:`Encoder` for inference on a GPU, with one CUDA graph for each bucket of batches.
 
-    A bucket holds batches of as many tokens, as many sequences, and sequences as long, each rounded
-    up to a power of two. Its graph is captured at its first batch, which takes as long as some
-    plain calls. Batches on the CPU are best: the copy to the device is part of the call, and no
-    check waits for it.
+    A bucket is the number of tokens, the number of sequences and the length of the longest one,
+    each rounded up to a power of two. Its graph is captured at its first batch: that call waits for
+    the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to the
+    device is part of the call, and no check waits for it.
 
-    encoder: with the modules that its specification makes.
-    max_tokens: batches of more are computed by the encoder itself, as kernels then outlast their
-        launches.
-    max_graphs: graphs that are kept, the latest used.
+    encoder: its modules are those that its specification makes.
+    max_tokens: batches of more are computed by the encoder itself. The default is not tuned yet.
+    max_graphs: the graphs that are kept; one more drops all of them, and begins anew.
 
-    Weights may change, in place or not. Hidden states of all blocks, attention probabilities,
-    ``rows`` and ``global_rows`` are left to the encoder. Calls of several threads wait for each
-    other. Raises :class:`UnsupportedFeatureError` for changed modules (hooks, adapters), and at a
-    call also for training mode, gradients and autocast; :class:`ImplementationError` at a call
-    where an operation needs the lengths on the host.
+    Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
+    precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
+    probabilities, ``rows`` and ``global_rows`` are left to the encoder. Calls of several threads
+    wait for each other. Raises :class:`UnsupportedFeatureError` for changed modules (hooks,
+    adapters), and at a call also for training mode, gradients and autocast;
+    :class:`ImplementationError` at a call where an operation needs the lengths on the host.
     """
 
     def __init__(self, encoder: Encoder, *, max_tokens: int = 4096, max_graphs: int = 64) -> None:
-        self.encoder = encoder
+        if max_graphs < 1:
+            raise InputError(f"max_graphs must be at least 1, got {max_graphs}")
+        self._encoder = encoder
         self.max_tokens = max_tokens
         self.max_graphs = max_graphs
         self._lock = threading.Lock()
         self._graphs: dict[Computation, Graph] = {}
+        self._pool: CapturePool | None = None
         self._done: torch.cuda.Event | None = None
-        self._begin()
+        self._read_modules()
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder whose batches are computed."""
+        return self._encoder
 
     @property
     def num_graphs(self) -> int:
@@ -82,15 +89,13 @@ class CapturedEncoder:
 
         output_pooled: False skips the pooler. Raises what :meth:`Encoder.forward` raises.
         """
-        given = self._check(batch)
+        checked = self._check(batch)
         output_pooled = output_pooled and self.encoder.pooler is not None
-        if given.num_tokens > self.max_tokens:
-            with torch.no_grad():
-                output: EncoderOutput = self.encoder(batch, output_pooled=output_pooled)
-            return output
-        (hidden_TD, pooled_BD), cu_seqlens = self._compute(given, output_pooled, None)
+        if checked.num_tokens > self.max_tokens:
+            return self._compute_plainly(checked, output_pooled)
+        (hidden_TD, pooled_BD), cu_seqlens = self._compute(checked, output_pooled, None)
         assert hidden_TD is not None
-        sequences = given.sequences
+        sequences = checked.sequences
         return EncoderOutput(
             last_hidden_state=hidden_TD,
             sequences=assemble(cu_seqlens, sequences.host_offsets, sequences.num_tokens),
@@ -101,34 +106,36 @@ class CapturedEncoder:
         self, batch: PackedBatch, mode: PoolingMode = "mean", *, normalize: bool = False
     ) -> Tensor:
         """Encode a packed batch and pool its last hidden state, [B, D]; see ``ops.pooling``."""
-        given = self._check(batch)
-        if given.num_tokens > self.max_tokens:
-            with torch.no_grad():
-                output: EncoderOutput = self.encoder(batch, output_pooled=False)
-                hidden_TD, sequences = output.last_hidden_state, output.sequences
-                return ops.pooling(hidden_TD, sequences, mode=mode, normalize=normalize)
-        (_, pooled_BD), _ = self._compute(given, False, (mode, normalize))
+        checked = self._check(batch)
+        if checked.num_tokens > self.max_tokens:
+            output = self._compute_plainly(checked, False)
+            hidden_TD, sequences = output.last_hidden_state, output.sequences
+            return ops.pooling(hidden_TD, sequences, mode=mode, normalize=normalize)
+        (_, pooled_BD), _ = self._compute(checked, False, (mode, normalize))
         assert pooled_BD is not None
         return pooled_BD
 
-    def _begin(self) -> None:
-        """Forget all graphs, and note what the next ones read of the encoder."""
+    def _read_modules(self) -> None:
+        """Note what the graphs that follow read of the encoder."""
         check_modules(self.encoder, "captured")
+        self._state = ModuleState(self.encoder)
+
+    def _drop_graphs(self) -> None:
         self._graphs.clear()
-        self._shared: Shared | None = None
-        self._watched = Watched(self.encoder)
+        self._pool = None
 
     def _check(self, batch: PackedBatch) -> PackedBatch:
-        """Return the checked batch on the CPU; raise for what a graph would compute otherwise."""
+        """Return the checked batch; raise for what a graph would compute otherwise."""
         encoder = self.encoder
-        if self._watched.has_changed():
-            with self._lock:
-                self._begin()
-        if self._watched.any_training():
+        if self._state.has_changed():
+            with self._lock, self._in_order():
+                self._drop_graphs()
+                self._read_modules()
+        if self._state.any_training():
             raise UnsupportedFeatureError(
                 "a captured encoder computes without dropout; call encoder.eval() first"
             )
-        if torch.is_grad_enabled() and any(p.requires_grad for p in encoder.parameters()):
+        if torch.is_grad_enabled() and self._state.any_requires_grad():
             raise UnsupportedFeatureError(
                 "a captured encoder has no gradients; call it under torch.no_grad() or "
                 "torch.inference_mode(), or train with the encoder itself"
@@ -138,7 +145,12 @@ class CapturedEncoder:
                 "a captured encoder computes in the dtype of its weights; leave autocast and cast "
                 "the encoder, as in encoder.to(torch.bfloat16)"
             )
-        return encoder.check_batch(batch).to("cpu")
+        return encoder.check_batch(batch)
+
+    def _compute_plainly(self, batch: PackedBatch, output_pooled: bool) -> EncoderOutput:
+        with torch.inference_mode(False), torch.no_grad():
+            output: EncoderOutput = self.encoder(batch, output_pooled=output_pooled)
+            return output
 
     def _compute(
         self, batch: PackedBatch, output_pooled: bool, pooling: tuple[PoolingMode, bool] | None
@@ -152,31 +164,31 @@ class CapturedEncoder:
         )
         # Tensors made in inference mode could not be written outside of it, at the next call.
         with self._lock, torch.inference_mode(False), torch.no_grad(), self._in_order():
-            graph = self._find(computation)
-            graph.fill(batch)
+            graph = self._graphs.get(computation)
+            if graph is None:
+                if len(self._graphs) >= self.max_graphs:
+                    self._drop_graphs()
+                graph = Graph(computation, self.encoder)
+            graph.fill(batch.to("cpu"))
             hidden_TD, pooled_BD = self._run(graph)
+            self._graphs[computation] = graph
             results = Results(
                 None if hidden_TD is None else hidden_TD[: batch.num_tokens].clone(),
                 None if pooled_BD is None else pooled_BD[: len(batch)].clone(),
             )
             return results, graph.cu_seqlens[: len(batch) + 1].clone()
 
-    def _find(self, computation: Computation) -> Graph:
-        """Return a computation's graph, now the latest used; drop the oldest beyond the most."""
-        graph = self._graphs.pop(computation, None)
-        if graph is None:
-            graph = Graph(computation, self.encoder)
-        self._graphs[computation] = graph
-        while len(self._graphs) > self.max_graphs:
-            del self._graphs[next(iter(self._graphs))]
-        return graph
-
     def _run(self, graph: Graph) -> Results:
         if not uses_graphs(self.encoder.device):
             return graph.compute()
-        if self._shared is None:
-            self._shared = Shared.new()
-        return graph.replay(self._shared)
+        if self._pool is None:
+            self._pool = CapturePool.new()
+        try:
+            return graph.replay(self._pool)
+        except BaseException:
+            # PyTorch captures nothing more into a pool whose only capture failed.
+            self._drop_graphs()
+            raise
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ Dimensions: T rows of a bucket, B sequences, D width.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -19,18 +20,20 @@ if TYPE_CHECKING:
     from encoder_engine.packing import PackedBatch
     from encoder_engine.packing.pooling_modes import PoolingMode
 
-__all__ = ["Computation", "Graph", "Results", "Shared"]
+__all__ = ["CapturePool", "Computation", "Graph", "Results"]
 
 # Calls before a capture: they compile kernels, and make the handles of libraries.
 NUM_WARM_UPS = 2
+# PyTorch allows one capture at a time in a process.
+_CAPTURE = threading.Lock()
 
 
 class Computation(NamedTuple):
     """The computation of a graph; each has a graph of its own.
 
     has_positions: the batch gives positions.
-    output_pooled: of the hidden state also the pooler's output.
-    pooling: mode and normalization, instead of the hidden state.
+    output_pooled: the pooler's output is computed beside the hidden state.
+    pooling: mode and normalization of the vectors that are computed in place of the hidden state.
     """
 
     bucket: Bucket
@@ -46,18 +49,20 @@ class Results(NamedTuple):
     pooled_BD: Tensor | None
 
 
-class Shared(NamedTuple):
-    """The memory and the stream of all graphs of an encoder, of which none runs beside another.
+class CapturePool(NamedTuple):
+    """The memory and the stream of an encoder's graphs, of which none runs beside another.
 
-    pool: the memory of their results and intermediate tensors.
-    stream: the stream of captures; a library's workspace belongs to a stream.
+    memory: of their results and intermediate tensors.
+    stream: of the captures alone. The workspace of a library belongs to a stream, and is therefore
+        allocated in ``memory`` by the first capture. PyTorch frees it with any graph of the stream:
+        graphs of one pool are dropped together.
     """
 
-    pool: Any
+    memory: Any
     stream: torch.cuda.Stream
 
     @classmethod
-    def new(cls) -> Shared:
+    def new(cls) -> CapturePool:
         """Make it on the current device."""
         return cls(torch.cuda.graph_pool_handle(), torch.cuda.Stream())  # type: ignore[no-untyped-call]
 
@@ -84,7 +89,7 @@ class Graph:
         return self._memory[3 * self._computation.bucket.num_tokens :]
 
     def fill(self, batch: PackedBatch) -> None:
-        """Copy a batch on the CPU to the inputs; no other batch leaves anything."""
+        """Copy a batch on the CPU to the inputs, and zeros beyond it."""
         bucket = self._computation.bucket
         # New for every call: the allocator keeps pinned memory until the device has read it.
         staged = torch.zeros_like(self._memory, device="cpu", pin_memory=self._memory.is_cuda)
@@ -96,6 +101,9 @@ class Graph:
                 values[first : first + len(column)] = column.numpy()
         bucket.write_offsets(batch.sequences, values[3 * bucket.num_tokens :])
         self._memory.copy_(staged, non_blocking=True)
+        if self._memory.is_cuda:
+            # Dropped with the graph, it is not reused before this stream has read it.
+            self._memory.record_stream(torch.cuda.current_stream())
 
     def compute(self) -> Results:
         """Compute the inputs without a graph."""
@@ -109,24 +117,31 @@ class Graph:
         pooled_BD = ops.pooling(hidden_TD, batch.sequences, mode=mode, normalize=normalize)
         return Results(None, pooled_BD)
 
-    def replay(self, shared: Shared) -> Results:
+    def replay(self, pool: CapturePool) -> Results:
         """Compute the inputs by the graph, captured first if it is not yet."""
         if self._graph is None or self._results is None:
-            self._results, self._graph = self._capture(shared)
+            with _CAPTURE:
+                self._results, self._graph = self._capture(pool)
         self._graph.replay()
         return self._results
 
-    def _capture(self, shared: Shared) -> tuple[Results, torch.cuda.CUDAGraph]:
-        pool, stream = shared
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+    def _capture(self, pool: CapturePool) -> tuple[Results, torch.cuda.CUDAGraph]:
+        current = torch.cuda.current_stream()
+        warm_up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        warm_up.wait_stream(current)
+        with torch.cuda.stream(warm_up):
             for _ in range(NUM_WARM_UPS):
                 self.compute()
-        torch.cuda.current_stream().wait_stream(stream)
+        current.wait_stream(warm_up)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate memory meanwhile.
-        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-            results = self.compute()
+        try:
+            # Other threads may allocate memory meanwhile.
+            with torch.cuda.graph(graph, *pool, capture_error_mode="thread_local"):
+                results = self.compute()
+        except BaseException:
+            # A capture that fails as it ends leaves its stream the current one.
+            torch.cuda.set_stream(current)
+            raise
         return results, graph
 
     def _batch(self) -> BucketBatch:
@@ -134,7 +149,7 @@ class Graph:
         ids, types, positions = self._memory[: 3 * bucket.num_tokens].view(3, -1)
         return BucketBatch(
             input_ids=ids,
-            sequences=BucketSequences.over(self.cu_seqlens, bucket),
+            sequences=BucketSequences.from_offsets(self.cu_seqlens, bucket),
             token_type_ids=types if self._network.spec.embedding.num_segments else None,
             position_ids=positions if self._computation.has_positions else None,
         )

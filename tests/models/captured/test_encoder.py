@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine import ops
-from encoder_engine.errors import SequenceLengthError, TokenIdError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    InputError,
+    SequenceLengthError,
+    TokenIdError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.models import CapturedEncoder, Encoder
 from encoder_engine.models.captured.graph import Computation, Graph
+from encoder_engine.models.captured.module_state import ModuleState
 from encoder_engine.models.layers import Block
 from encoder_engine.models.linear import Linear
 from encoder_engine.ops.testing import assert_within_budget
@@ -279,7 +286,7 @@ def test_a_batch_that_the_model_cannot_take_is_refused_before_it_is_copied() -> 
     assert captured.num_graphs == 0
 
 
-def test_larger_batches_are_the_encoders_own_and_old_graphs_go() -> None:
+def test_larger_batches_are_the_encoders_own_and_one_graph_too_many_drops_all() -> None:
     encoder: Encoder = make_encoder("bert")
     captured = CapturedEncoder(encoder, max_tokens=70, max_graphs=2)
     with torch.no_grad():
@@ -288,6 +295,35 @@ def test_larger_batches_are_the_encoders_own_and_old_graphs_go() -> None:
         expected = ops.pooling(encoder(larger).last_hidden_state, larger.sequences)
         assert torch.equal(captured.pooled(larger), expected)
         assert captured.num_graphs == 0
-        for lengths in ([3], [3, 4], [3], [3, 4, 5], [3]):
+        for lengths, expected_graphs in (([3], 1), ([3, 4], 2), ([3], 2), ([3, 4, 5], 1), ([3], 2)):
             assert_same(captured, make_batch(lengths))
-        assert captured.num_graphs == 2
+            assert captured.num_graphs == expected_graphs
+    with pytest.raises(InputError, match="max_graphs must be at least 1, got 0"):
+        CapturedEncoder(encoder, max_graphs=0)
+
+
+def test_calls_of_several_threads_are_right() -> None:
+    captured = CapturedEncoder(make_encoder("bert").requires_grad_(False))
+    batches = [make_batch(lengths, seed) for seed in range(8) for lengths in ([5, 3], [60, 30])]
+    with ThreadPoolExecutor(4) as pool:
+        outputs = pool.map(captured, batches)
+        for batch, output in zip(batches, outputs, strict=True):
+            plain = captured.encoder(batch).last_hidden_state
+            assert torch.equal(output.last_hidden_state, plain)
+    assert captured.num_graphs == 2
+
+
+def test_another_view_of_the_same_memory_is_noticed() -> None:
+    encoder = make_encoder("bert")
+    state, weight = ModuleState(encoder), next(encoder.parameters())
+    original = weight.data
+    for changed in (original.view(torch.int32).view(torch.float32), original.clone()):
+        weight.data = changed
+        assert state.has_changed() == (changed.data_ptr() != original.data_ptr())
+    for changed in (original.view(torch.int32), original[:2], original[:, :1].T):
+        assert changed.data_ptr() == original.data_ptr()
+        with torch.no_grad():
+            weight.requires_grad_(False).data = changed
+        assert state.has_changed()
+    weight.data = original
+    assert not state.has_changed()

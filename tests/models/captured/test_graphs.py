@@ -69,7 +69,7 @@ def test_pooling_is_part_of_the_graph(mode: PoolingMode) -> None:
 def test_graphs_of_many_buckets_share_memory_and_streams_do_not_mix() -> None:
     encoder = make_encoder("bert").to("cuda")
     exact, captured = copy.deepcopy(encoder).double(), CapturedEncoder(encoder)
-    lengths = [[3], [60, 60], [90] * 8, [1] * 30, []]
+    lengths = [[3], [60, 60], [90] * 8, [1] * 30, [], [0] * 3]
     batches = [pack(draw_ids(given, seed)) for seed, given in enumerate(lengths * 2)]
     for batch in batches:
         assert_near(captured, batch, exact)
@@ -82,7 +82,19 @@ def test_graphs_of_many_buckets_share_memory_and_streams_do_not_mix() -> None:
             found.append(captured(batch).last_hidden_state)
     torch.cuda.synchronize()
     assert all(map(torch.equal, found, expected))
-    assert captured.num_graphs == len(lengths)
+    # No token and one text of three are of one bucket.
+    assert captured.num_graphs == len(lengths) - 1
+
+
+@torch.no_grad()
+def test_graphs_are_captured_anew_after_one_too_many() -> None:
+    encoder = make_encoder("bert").to("cuda")
+    exact = copy.deepcopy(encoder).double()
+    for max_graphs in (1, 2):
+        captured = CapturedEncoder(encoder, max_graphs=max_graphs)
+        for seed, lengths in enumerate([[3], [60, 60], [3], [90] * 8, [1] * 30, [60, 60]] * 2):
+            assert_near(captured, pack(draw_ids(lengths, seed)), exact)
+            assert captured.num_graphs <= max_graphs
 
 
 @torch.no_grad()

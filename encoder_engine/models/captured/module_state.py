@@ -1,4 +1,4 @@
-"""Notices that an encoder is no longer what graphs have read of it."""
+"""Compares an encoder with what its graphs have read of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Watched"]
+__all__ = ["ModuleState"]
 
 
-class Watched:
-    """The modules of an encoder, their hooks, and the places of their weights in memory.
+class ModuleState:
+    """The modules of an encoder, their hooks, and where and how their weights lie in memory.
 
     Compared at every call, so it reads the modules' dictionaries without a walk.
     """
@@ -32,8 +32,18 @@ class Watched:
         """Return whether any module is in training mode."""
         return any(module.training for module in self._modules)
 
+    def any_requires_grad(self) -> bool:
+        """Return whether any weight has a gradient."""
+        return any(x.requires_grad for d in self._tensors for x in d.values() if x is not None)
+
     def _read(self) -> tuple[Any, ...]:
         children = [child for d in self._children for child in d.values()]
-        tensors = [x for d in self._tensors for x in d.values() if x is not None]
-        changed = any(self._hooks) or any("forward" in d for d in self._attributes)
-        return children, [x.data_ptr() for x in tensors], changed
+        weights = [
+            (x.data_ptr(), x.dtype, x.shape, x.stride())
+            for d in self._tensors
+            for x in d.values()
+            if x is not None
+        ]
+        kinds = [(type(module), vars(module).get("spec")) for module in self._modules]
+        computes_otherwise = any(self._hooks) or any("forward" in d for d in self._attributes)
+        return children, weights, kinds, computes_otherwise
