@@ -146,3 +146,9 @@ def test_an_unknown_target_is_refused_with_the_known_ones(checkpoint: Path, tmp_
     recipe = make_recipe(checkpoint, tmp_path, 'model.lora_targets=["q_lin"]')
     with pytest.raises(ConfigError, match=r"no dense layer 'q_lin'; there are dense, key, query"):
         FineTuner(recipe, tmp_path / "run").finetune()
+
+
+def test_adapters_over_redrawn_blocks_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.reinit_blocks is 1 and model\.train is lora"):
+        make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1")
+    assert make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1", "model.train=all")
