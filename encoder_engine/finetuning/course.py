@@ -225,7 +225,7 @@ class FineTuning:
                     base=str(self.data.directory),
                     others=model.own_modules,
                 )
-                self._save_settings(folder, saved)
+                self._save_settings(folder, saved._replace(base_sha256=model.encoder_sha256))
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self._save_settings(folder, saved)

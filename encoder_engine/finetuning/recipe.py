@@ -60,7 +60,7 @@ class ModelRecipe:
     ``frozen_blocks``: how many of the first blocks are frozen, together with the embeddings.
     ``freeze_embeddings``: the embeddings are frozen.
     ``reinit_blocks``: how many of the last blocks begin with random weights, together with the
-    pooler (Zhang et al. 2021); not with ``"lora"``, whose adapters are for the checkpoint's weights.
+    pooler (Zhang et al. 2021); refused with ``"lora"``, whose adapters are for the checkpoint.
     """
 
     checkpoint: str = ""
@@ -83,9 +83,9 @@ class ModelRecipe:
         _at_least("model.lora_alpha", self.lora_alpha, 0)
         if self.train == "lora" and self.reinit_blocks:
             raise ConfigError(
-                f"model.reinit_blocks is {self.reinit_blocks} and model.train is lora: adapters are "
-                "saved without the blocks below them, and the checkpoint has other weights there; "
-                "set model.reinit_blocks to 0 or model.train to all"
+                f"model.reinit_blocks is {self.reinit_blocks} and model.train is lora: adapters "
+                "are saved without the blocks, and the checkpoint has other weights there; set "
+                "model.reinit_blocks to 0 or model.train to all"
             )
 
 
