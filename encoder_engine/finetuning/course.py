@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
@@ -26,7 +27,6 @@ from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from torch import nn
 
@@ -222,13 +222,22 @@ class FineTuning:
             with replacing_folder(directory.parent / ADAPTER) as folder:
                 save_adapter(
                     *(model.encoder, model.head_model, folder),
-                    base=str(self.data.directory),
+                    base=self._base,
                     others=model.own_modules,
                 )
                 self._save_settings(folder, saved._replace(base_sha256=model.encoder_sha256))
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self._save_settings(folder, saved)
+
+    @property
+    def _base(self) -> str:
+        """The hub id of the checkpoint, or the absolute path of its encoder's folder."""
+        data, given = self.data, self.recipe.model.checkpoint
+        # A local checkpoint is read where it is; no id names a folder inside a downloaded one.
+        if Path(given) == data.checkpoint or data.directory != data.checkpoint:
+            return str(data.directory.resolve())
+        return given
 
     def _save_settings(self, folder: Path, saved: SavedTask) -> None:
         self.data.tokenizer.save(folder)

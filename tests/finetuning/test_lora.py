@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 import encoder_engine as ee
 from encoder_engine.errors import ConfigError, UnusedWeightsWarning
+from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.data import prepare_data
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe_reader import find_recipe
@@ -39,7 +41,7 @@ TARGETS = ["query", "value", "dense"]
 WORDS = ["good", "bad", "film", "plot", "a", "the", "very", "not"]
 
 
-def make_recipe(checkpoint: Path, folder: Path, *settings: str) -> FineTuningRecipe:
+def make_recipe(checkpoint: Path | str, folder: Path, *settings: str) -> FineTuningRecipe:
     rng = np.random.default_rng(0)
     files = []
     for name, num_rows in (("train", 48), ("dev", 24)):
@@ -152,3 +154,21 @@ def test_adapters_over_redrawn_blocks_are_refused(checkpoint: Path, tmp_path: Pa
     with pytest.raises(ConfigError, match=r"model\.reinit_blocks is 1 and model\.train is lora"):
         make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1")
     assert make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1", "model.train=all")
+
+
+def test_adapters_name_their_checkpoint_from_anywhere(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    fetch = Mock(return_value=str(checkpoint))
+    monkeypatch.setattr(hub, "snapshot_download", fetch)
+    monkeypatch.chdir(tmp_path)
+    for given, expected in (("some/base", "some/base"), ("checkpoint", str(checkpoint.resolve()))):
+        course = FineTuning(make_recipe(given, tmp_path))
+        course.read(verify=False)
+        course.save_model(course.build_model(), tmp_path / "model")
+        config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == expected
+    assert fetch.call_args.args == ("some/base",)
+    monkeypatch.chdir(checkpoint)
+    assert Predictor.from_pretrained(tmp_path / "adapter", "cpu")
