@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -13,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.errors import ConfigError, UnusedWeightsWarning
+from encoder_engine.embedding.directory.compiling import compile_directory
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError, UnusedWeightsWarning
 from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.data import prepare_data
 from encoder_engine.finetuning.model_builder import build_task_model
@@ -171,4 +173,15 @@ def test_adapters_name_their_checkpoint_from_anywhere(
         assert config["base_model_name_or_path"] == expected
     assert fetch.call_args.args == ("some/base",)
     monkeypatch.chdir(checkpoint)
-    assert Predictor.from_pretrained(tmp_path / "adapter", "cpu")
+    adapter = tmp_path / "adapter"
+    assert Predictor.from_pretrained(adapter, "cpu")
+    # It has no pooling, and no vectors of its own.
+    for load in (
+        ee.Embedder.from_pretrained,
+        ee.embedding.Ranker.from_pretrained,
+        ee.embedding.MultiVectorEmbedder.from_pretrained,
+        ee.embedding.SparseEmbedder.from_pretrained,
+        partial(compile_directory, output=tmp_path / "compiled"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=rf"load {tmp_path / 'model'}, which"):
+            load(adapter)
