@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.json_values import read_value
 from encoder_engine.models.lora.adapters import adapted_layers, merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
-from encoder_engine.records import describe_changes, refuse_changes
+from encoder_engine.records import describe_changes, differences, refuse_changes
+from encoder_engine.tasks.registry import task_values
 from encoder_engine.tasks.task import TaskModel
 from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
 from encoder_engine.training.best import Best
@@ -41,7 +43,7 @@ __all__ = ["FineTuning"]
 
 RECIPE, DATA, ADAPTER = "recipe.json", "data.json", "adapter"
 # Settings that may differ when a run resumes: they do not change the losses. Files and checkpoints
-# may have moved; the digests of rows, weights, config and tokenizer are compared.
+# may have moved; the rows, weights, config, tokenizer and fitted task are compared.
 FREE = {
     "data.train",
     "data.dev",
@@ -148,7 +150,9 @@ class FineTuning:
             return None
         return Best(model, self.recipe.selection, self.data.task.main_score)
 
-    def _digests(self) -> dict[str, Any]:
+    @cached_property
+    def _contents(self) -> dict[str, Any]:
+        """The digests of rows, checkpoint and guide, and the fitted task, as values of JSON."""
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {
@@ -156,39 +160,54 @@ class FineTuning:
             "config": hashlib.sha256(config).hexdigest(),
             "tokenizer": tokenizer_fingerprint(self.data.tokenizer),
         }
-        return {"train": self.data.train.values(), "dev": dev, "checkpoint": checkpoint}
+        task = self.data.task
+        contents = {
+            "train": self.data.train.values(),
+            "dev": dev,
+            "checkpoint": checkpoint,
+            "models": task.digests(),
+            "task": task_values(task),
+        }
+        found: dict[str, Any] = json.loads(json.dumps(contents))
+        return found
 
     def begin(self, directory: Path) -> None:
-        """Write the recipe, and the digests of the rows and of the checkpoint."""
-        for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._digests())):
+        """Write the recipe, the digests of the rows and of the checkpoint, and the fitted task."""
+        for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._contents)):
             write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows."""
+        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows.
+
+        The settings that the task takes from its checkpoint are compared too.
+        """
         for name in (RECIPE, DATA):
             if not (directory / name).exists():
                 raise ResumeError(
                     f"{directory} has checkpoints or a model, and no {name}: its settings are "
                     "unknown; name another folder"
                 )
+        recorded, contents = read_value(directory / DATA, ResumeError).object(), self._contents
+        if not contents.keys() <= recorded.keys():
+            raise ResumeError(
+                f"{directory} was begun by an earlier version, which recorded less of the "
+                "checkpoint than is compared now; name another folder"
+            )
         now = json.loads(json.dumps(recipe_to_values(self.recipe)))
+        # The fitted task: of the recipe's settings, and of the checkpoint's where it names none.
         changes = describe_changes(
-            read_value(directory / RECIPE, ResumeError).object(),
-            now,
+            read_value(directory / RECIPE, ResumeError).object() | {"task": recorded["task"]},
+            now | {"task": contents["task"]},
             lambda change: None if change.name in FREE else str(change),
         )
-        recorded = read_value(directory / DATA, ResumeError).object()
-        digests = self._digests()
         for name in ("train", "dev"):
-            before = (recorded.get(name) or {}).get("sha256")
-            if before != (digests[name] or {}).get("sha256"):
+            before = (recorded[name] or {}).get("sha256")
+            if before != (contents[name] or {}).get("sha256"):
                 changes.append(f"the {name} rows are others")
-        checkpoint = recorded.get("checkpoint")
-        if checkpoint is None:
-            changes.append("the version that began it recorded no digest of its checkpoint")
-        for name, digest in digests["checkpoint"].items():
-            if checkpoint is not None and checkpoint.get(name) != digest:
-                changes.append(f"the checkpoint has another content: {name}")
+        for one in differences(recorded["checkpoint"], contents["checkpoint"]):
+            changes.append(f"the checkpoint has another content: {one.name}")
+        for one in differences(recorded["models"], contents["models"]):
+            changes.append(f"the model of task.{one.name} has another content")
         refuse_changes(
             directory,
             changes,

@@ -146,6 +146,10 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return the checkpoint's tokenizer as the model is trained with it, and saved."""
         return tokenizer
 
+    def digests(self) -> dict[str, str]:
+        """Return digests, by setting, of the models that training reads beside the checkpoint."""
+        return {}
+
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
         """Return the task fitted to training examples, such as with their labels.
