@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import nn
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.evaluation import Evaluated
     from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
     from encoder_engine.models.training_model import TrainingModel
+    from encoder_engine.tasks.items import Items
     from encoder_engine.training.recipe import RunRecipe
     from encoder_engine.training.world import World
 
@@ -126,22 +127,31 @@ class FineTuning:
         return self._model
 
     def batch_stream(self, world: World) -> ItemStream:
-        """Return the micro-batches of this process; computes a frozen encoder's outputs first."""
+        """Return the micro-batches of this process."""
+        recipe, items = self.recipe, self._featured(self.data.train_items)
+        return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
+
+    def _featured(self, items: Items) -> Callable[[], Items]:
+        """Return a function that returns items with a frozen encoder's outputs.
+
+        They are computed at its first call: not for a run that is refused, or has no step left.
+        """
         recipe = self.recipe
-        if recipe.model.cache_frozen and recipe.run.sharding == "none":
-            self._data = with_features(
-                self.data, self._model, batch_tokens=recipe.batch.micro_tokens
-            )
-        return ItemStream(self.data, self.recipe.batch, world, seed=self.recipe.run.seed)
+        if not recipe.model.cache_frozen or recipe.run.sharding != "none":
+            return lambda: items
+        tokens = recipe.batch.micro_tokens
+        return cache(
+            partial(with_features, items, self.data.task, self._model, batch_tokens=tokens)
+        )
 
     def evaluation(self, names: Sequence[str], world: World) -> DevEvaluation | None:
         """Return the evaluation on the dev rows, or None without any."""
         del names
-        if self.data.dev is None:
+        if self.data.dev_items is None:
             self._evaluation = None
         else:
-            tokens = self.recipe.batch.micro_tokens
-            self._evaluation = DevEvaluation(self.data, world, batch_tokens=tokens)
+            items, tokens = self._featured(self.data.dev_items), self.recipe.batch.micro_tokens
+            self._evaluation = DevEvaluation(self.data, items, world, batch_tokens=tokens)
         return self._evaluation
 
     def best(self, model: TrainingModel) -> Best | None:
