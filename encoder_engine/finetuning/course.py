@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FineTuning"]
 
-RECIPE, DATA, ADAPTER = "recipe.json", "data.json", "adapter"
+RECIPE, DATA, MODEL, ADAPTER = "recipe.json", "data.json", "model", "adapter"
 # Settings that may differ when a run resumes: they do not change the losses. Files and checkpoints
 # may have moved; the rows, weights, config, tokenizer and fitted task are compared.
 FREE = {
@@ -240,14 +240,15 @@ class FineTuning:
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write model, tokenizer and task; the folder appears once all files are written.
 
-        Adapters are merged into the model, and written as peft's files beside it.
+        Adapters are merged into the model, and written as peft's files beside the run's ``model``.
         """
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)
         data = self.recipe.data
         tables = TableFormat(header=data.header, quoting=data.quoting)
         saved = SavedTask(task, self.data.windows, tables)
-        if adapted_layers(model):
+        # An export elsewhere replaces no folder that a caller has not named.
+        if adapted_layers(model) and directory.name == MODEL:
             with replacing_folder(directory.parent / ADAPTER) as folder:
                 save_adapter(
                     *(model.encoder, model.head_model, folder),

@@ -165,6 +165,10 @@ def test_adapters_name_their_checkpoint_from_anywhere(
     fetch = Mock(return_value=str(checkpoint))
     monkeypatch.setattr(hub, "snapshot_download", fetch)
     monkeypatch.chdir(tmp_path)
+    course = FineTuning(make_recipe("checkpoint", tmp_path))
+    course.read(verify=False)
+    course.save_model(course.build_model(), tmp_path / "elsewhere")
+    assert not (tmp_path / "adapter").exists()
     for given, expected in (("some/base", "some/base"), ("checkpoint", str(checkpoint.resolve()))):
         course = FineTuning(make_recipe(given, tmp_path))
         course.read(verify=False)
