@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -25,7 +25,7 @@ __all__ = ["StepModel"]
 class StepModel(CoupledModel, TaskModel):
     """An encoder whose vectors a loss compares; ``loss_name``: None: in-batch negatives."""
 
-    targets_of_vectors = (FEATURES,)
+    targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 
     def __init__(self, encoder: Encoder, loss_name: str | None) -> None:
         super().__init__()
