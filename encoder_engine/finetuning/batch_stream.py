@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.finetuning.data import TaskData
     from encoder_engine.finetuning.recipe import StepRecipe
+    from encoder_engine.tasks.items import Items
     from encoder_engine.training.world import World
 
     Integers = npt.NDArray[np.int64]
@@ -36,11 +37,23 @@ SEED_STRIDE = 1000
 
 
 class ItemStream:
-    """The micro-batches of this process, step after step."""
+    """The micro-batches of this process, step after step.
 
-    def __init__(self, data: TaskData, recipe: StepRecipe, world: World, *, seed: int) -> None:
+    ``items``: returns the training items of ``data``, with the outputs of a frozen encoder if there
+    are any; called at the first step.
+    """
+
+    def __init__(
+        self,
+        data: TaskData,
+        items: Callable[[], Items],
+        recipe: StepRecipe,
+        world: World,
+        *,
+        seed: int,
+    ) -> None:
         self._data, self._recipe, self._world, self._seed = data, recipe, world, seed
-        self._num_tokens = data.train_items.num_tokens
+        self._items, self._num_tokens = items, data.train_items.num_tokens
 
     @property
     def epoch_steps(self) -> int:
@@ -62,7 +75,7 @@ class ItemStream:
             mine = packed[self._world.rank :: self._world.size]
             most = -(-len(packed) // self._world.size)
             filled = mine + packed[:1] * (most - len(mine))
-            task, items = self._data.task, self._data.train_items
+            task, items = self._data.task, self._items()
             inputs = [task.collate(items.take(numbers)) for numbers in filled]
             yield StepBatches(inputs, len(mine), Position())
 

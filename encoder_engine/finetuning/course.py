@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
@@ -19,14 +21,14 @@ from encoder_engine.finetuning.recipe import recipe_to_values
 from encoder_engine.json_values import read_value
 from encoder_engine.models.lora.adapters import adapted_layers, merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
-from encoder_engine.records import describe_changes, refuse_changes
+from encoder_engine.records import describe_changes, differences, refuse_changes
+from encoder_engine.tasks.registry import task_values
 from encoder_engine.tasks.task import TaskModel
 from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from torch import nn
 
@@ -34,14 +36,15 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.evaluation import Evaluated
     from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
     from encoder_engine.models.training_model import TrainingModel
+    from encoder_engine.tasks.items import Items
     from encoder_engine.training.recipe import RunRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["FineTuning"]
 
-RECIPE, DATA, ADAPTER = "recipe.json", "data.json", "adapter"
+RECIPE, DATA, MODEL, ADAPTER = "recipe.json", "data.json", "model", "adapter"
 # Settings that may differ when a run resumes: they do not change the losses. Files and checkpoints
-# may have moved; the digests of rows, weights, config and tokenizer are compared.
+# may have moved; the rows, weights, config, tokenizer and fitted task are compared.
 FREE = {
     "data.train",
     "data.dev",
@@ -124,22 +127,31 @@ class FineTuning:
         return self._model
 
     def batch_stream(self, world: World) -> ItemStream:
-        """Return the micro-batches of this process; computes a frozen encoder's outputs first."""
+        """Return the micro-batches of this process."""
+        recipe, items = self.recipe, self._featured(self.data.train_items)
+        return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
+
+    def _featured(self, items: Items) -> Callable[[], Items]:
+        """Return a function that returns items with a frozen encoder's outputs.
+
+        They are computed at its first call: not for a run that is refused, or has no step left.
+        """
         recipe = self.recipe
-        if recipe.model.cache_frozen and recipe.run.sharding == "none":
-            self._data = with_features(
-                self.data, self._model, batch_tokens=recipe.batch.micro_tokens
-            )
-        return ItemStream(self.data, self.recipe.batch, world, seed=self.recipe.run.seed)
+        if not recipe.model.cache_frozen or recipe.run.sharding != "none":
+            return lambda: items
+        tokens = recipe.batch.micro_tokens
+        return cache(
+            partial(with_features, items, self.data.task, self._model, batch_tokens=tokens)
+        )
 
     def evaluation(self, names: Sequence[str], world: World) -> DevEvaluation | None:
         """Return the evaluation on the dev rows, or None without any."""
         del names
-        if self.data.dev is None:
+        if self.data.dev_items is None:
             self._evaluation = None
         else:
-            tokens = self.recipe.batch.micro_tokens
-            self._evaluation = DevEvaluation(self.data, world, batch_tokens=tokens)
+            items, tokens = self._featured(self.data.dev_items), self.recipe.batch.micro_tokens
+            self._evaluation = DevEvaluation(self.data, items, world, batch_tokens=tokens)
         return self._evaluation
 
     def best(self, model: TrainingModel) -> Best | None:
@@ -148,7 +160,9 @@ class FineTuning:
             return None
         return Best(model, self.recipe.selection, self.data.task.main_score)
 
-    def _digests(self) -> dict[str, Any]:
+    @cached_property
+    def _contents(self) -> dict[str, Any]:
+        """The digests of rows, checkpoint and guide, and the fitted task, as values of JSON."""
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {
@@ -156,39 +170,54 @@ class FineTuning:
             "config": hashlib.sha256(config).hexdigest(),
             "tokenizer": tokenizer_fingerprint(self.data.tokenizer),
         }
-        return {"train": self.data.train.values(), "dev": dev, "checkpoint": checkpoint}
+        task = self.data.task
+        contents = {
+            "train": self.data.train.values(),
+            "dev": dev,
+            "checkpoint": checkpoint,
+            "models": task.digests(),
+            "task": task_values(task),
+        }
+        found: dict[str, Any] = json.loads(json.dumps(contents))
+        return found
 
     def begin(self, directory: Path) -> None:
-        """Write the recipe, and the digests of the rows and of the checkpoint."""
-        for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._digests())):
+        """Write the recipe, the digests of the rows and of the checkpoint, and the fitted task."""
+        for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._contents)):
             write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows."""
+        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows.
+
+        The settings that the task takes from its checkpoint are compared too.
+        """
         for name in (RECIPE, DATA):
             if not (directory / name).exists():
                 raise ResumeError(
                     f"{directory} has checkpoints or a model, and no {name}: its settings are "
                     "unknown; name another folder"
                 )
+        recorded, contents = read_value(directory / DATA, ResumeError).object(), self._contents
+        if not contents.keys() <= recorded.keys():
+            raise ResumeError(
+                f"{directory} was begun by an earlier version, which recorded less of the "
+                "checkpoint than is compared now; name another folder"
+            )
         now = json.loads(json.dumps(recipe_to_values(self.recipe)))
+        # The fitted task: of the recipe's settings, and of the checkpoint's where it names none.
         changes = describe_changes(
-            read_value(directory / RECIPE, ResumeError).object(),
-            now,
+            read_value(directory / RECIPE, ResumeError).object() | {"task": recorded["task"]},
+            now | {"task": contents["task"]},
             lambda change: None if change.name in FREE else str(change),
         )
-        recorded = read_value(directory / DATA, ResumeError).object()
-        digests = self._digests()
         for name in ("train", "dev"):
-            before = (recorded.get(name) or {}).get("sha256")
-            if before != (digests[name] or {}).get("sha256"):
+            before = (recorded[name] or {}).get("sha256")
+            if before != (contents[name] or {}).get("sha256"):
                 changes.append(f"the {name} rows are others")
-        checkpoint = recorded.get("checkpoint")
-        if checkpoint is None:
-            changes.append("the version that began it recorded no digest of its checkpoint")
-        for name, digest in digests["checkpoint"].items():
-            if checkpoint is not None and checkpoint.get(name) != digest:
-                changes.append(f"the checkpoint has another content: {name}")
+        for one in differences(recorded["checkpoint"], contents["checkpoint"]):
+            changes.append(f"the checkpoint has another content: {one.name}")
+        for one in differences(recorded["models"], contents["models"]):
+            changes.append(f"the model of task.{one.name} has another content")
         refuse_changes(
             directory,
             changes,
@@ -211,24 +240,34 @@ class FineTuning:
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write model, tokenizer and task; the folder appears once all files are written.
 
-        Adapters are merged into the model, and written as peft's files beside it.
+        Adapters are merged into the model, and written as peft's files beside the run's ``model``.
         """
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)
         data = self.recipe.data
         tables = TableFormat(header=data.header, quoting=data.quoting)
         saved = SavedTask(task, self.data.windows, tables)
-        if adapted_layers(model):
+        # An export elsewhere replaces no folder that a caller has not named.
+        if adapted_layers(model) and directory.name == MODEL:
             with replacing_folder(directory.parent / ADAPTER) as folder:
                 save_adapter(
                     *(model.encoder, model.head_model, folder),
-                    base=str(self.data.directory),
+                    base=self._base,
                     others=model.own_modules,
                 )
-                self._save_settings(folder, saved)
+                self._save_settings(folder, saved._replace(base_sha256=model.encoder_sha256))
         with merged_adapters(model), replacing_folder(directory) as folder:
             model.save_pretrained(folder)
             self._save_settings(folder, saved)
+
+    @property
+    def _base(self) -> str:
+        """The hub id of the checkpoint, or the absolute path of its encoder's folder."""
+        data, given = self.data, self.recipe.model.checkpoint
+        # A local checkpoint is read where it is; no id names a folder inside a downloaded one.
+        if Path(given) == data.checkpoint or data.directory != data.checkpoint:
+            return str(data.directory.resolve())
+        return given
 
     def _save_settings(self, folder: Path, saved: SavedTask) -> None:
         self.data.tokenizer.save(folder)

@@ -9,7 +9,7 @@ from encoder_engine.metrics.intervals import bootstrap
 from encoder_engine.tasks.predicting import predict_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.finetuning.data import TaskData
     from encoder_engine.metrics.intervals import Interval
+    from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Task, TaskModel
     from encoder_engine.training.world import World
 
@@ -39,10 +40,17 @@ class Evaluated:
 
 
 class DevEvaluation:
-    """Predicts the dev rows with the code that prediction uses, and scores all of them together."""
+    """Predicts the dev rows with the code that prediction uses, and scores all of them together.
 
-    def __init__(self, data: TaskData, world: World, *, batch_tokens: int) -> None:
-        self._data, self._world, self._batch_tokens = data, world, batch_tokens
+    ``items``: returns the dev items of ``data``, with the outputs of a frozen encoder if there are
+    any; called by every evaluation.
+    """
+
+    def __init__(
+        self, data: TaskData, items: Callable[[], Items], world: World, *, batch_tokens: int
+    ) -> None:
+        self._data, self._items = data, items
+        self._world, self._batch_tokens = world, batch_tokens
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
         """Return the scores."""
@@ -52,14 +60,13 @@ class DevEvaluation:
         """Return predictions, scores, and the task with decoding settings fitted on these rows."""
         data = self._data
         assert data.dev is not None
-        assert data.dev_items is not None
         # DDP wraps the model, and has no other method than forward.
         inner = cast("TaskModel", getattr(model, "module", model))
         mine = list(
             predict_batches(
                 inner,
                 data.task,
-                data.dev_items,
+                self._items(),
                 data.dev.examples,
                 batch_tokens=self._batch_tokens,
                 part=(self._world.rank, self._world.size),

@@ -54,13 +54,14 @@ def build_task_model(
                 f"model.{name} is {getattr(recipe, name)}, the encoder has {num_blocks} blocks"
             )
     loaded = dict(encoder.state_dict())
+    encoder_sha256 = weights_sha256(loaded) if recipe.train == "lora" else ""
     torch.manual_seed(seed)
     model = task.make_model(encoder)
     before = {name: tensor.clone() for name, tensor in _outside(model, encoder).items()}
     task.begin_with(model, checkpoint)
     changed = _outside(model, encoder)
     loaded |= {n: tensor for n, tensor in changed.items() if not torch.equal(tensor, before[n])}
-    model.loaded_sha256 = weights_sha256(loaded)
+    model.loaded_sha256, model.encoder_sha256 = weights_sha256(loaded), encoder_sha256
     _reinitialise(encoder, recipe.reinit_blocks)
     _freeze(model, recipe)
     if not any(parameter.requires_grad for parameter in model.parameters()):

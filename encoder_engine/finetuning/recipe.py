@@ -60,7 +60,7 @@ class ModelRecipe:
     ``frozen_blocks``: how many of the first blocks are frozen, together with the embeddings.
     ``freeze_embeddings``: the embeddings are frozen.
     ``reinit_blocks``: how many of the last blocks begin with random weights, together with the
-    pooler (Zhang et al. 2021).
+    pooler (Zhang et al. 2021); refused with ``"lora"``, whose adapters are for the checkpoint.
     """
 
     checkpoint: str = ""
@@ -81,6 +81,12 @@ class ModelRecipe:
         _at_least("model.reinit_blocks", self.reinit_blocks, 0)
         _at_least("model.lora_rank", self.lora_rank, 1)
         _at_least("model.lora_alpha", self.lora_alpha, 0)
+        if self.train == "lora" and self.reinit_blocks:
+            raise ConfigError(
+                f"model.reinit_blocks is {self.reinit_blocks} and model.train is lora: adapters "
+                "are saved without the blocks, and the checkpoint has other weights there; set "
+                "model.reinit_blocks to 0 or model.train to all"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -96,7 +96,12 @@ class CoupledModel(TrainingModel):
 
     The loop computes the gradient of a step of several micro-batches from the vectors of all of
     them: see ``training/grad_cache.py``.
+
+    ``targets_of_vectors``: the names of targets that :meth:`vectors` reads, and :meth:`losses` does
+    not; they may be large, and are not joined.
     """
+
+    targets_of_vectors: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def vectors(self, inputs: Inputs) -> Tensor:
@@ -113,6 +118,7 @@ class CoupledModel(TrainingModel):
 
         ``vectors``: those of its micro-batches one after the other, in float32 or wider.
         ``targets``: the micro-batches' targets, concatenated likewise; they must not hold places.
+            Those of ``targets_of_vectors`` may be missing.
         ``share``: (rank, size): this rank's part of the sums; all parts add up to the whole.
         """
 

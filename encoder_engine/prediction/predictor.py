@@ -64,7 +64,7 @@ class Predictor:
         """Load a fine-tuned model from a ``finetune`` run's folder, its ``model`` or ``adapter``.
 
         Raises :class:`ConfigError` for a directory without task.json, or with a model for another
-        task.
+        task, and :class:`ChecksumError` for adapters whose checkpoint has other weights by now.
         """
         directory = model_directory(path)
         saved = load_task(directory)
@@ -73,7 +73,7 @@ class Predictor:
                 f"{directory} is a model for {saved.task.name}, {cls.__name__} predicts "
                 f"{', '.join(cls.tasks)}; load it by the class of its task"
             )
-        model = load_task_model(saved.task, directory, device=device, dtype=dtype)
+        model = load_task_model(saved, directory, device=device, dtype=dtype)
         tokenizer = Tokenizer.from_pretrained(directory)
         return cls(model, saved.task, tokenizer, saved.windows, saved.tables)
 

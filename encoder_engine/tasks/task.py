@@ -68,9 +68,11 @@ class TaskModel(TrainingModel):
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
     ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
+    ``encoder_sha256``: the same of the encoder alone, where adapters are trained on it.
     """
 
     loaded_sha256: str = ""
+    encoder_sha256: str = ""
 
     @property
     def head_model(self) -> HeadModel | None:
@@ -143,6 +145,10 @@ class Task(ABC, Generic[Example, Prediction]):
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Return the checkpoint's tokenizer as the model is trained with it, and saved."""
         return tokenizer
+
+    def digests(self) -> dict[str, str]:
+        """Return digests, by setting, of the models that training reads beside the checkpoint."""
+        return {}
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.files import recorded_checksums, write_atomically, write_checksums
-from encoder_engine.json_values import read_value
+from encoder_engine.json_values import JsonValue, read_value
 from encoder_engine.tasks.registry import read_task, task_values
 from encoder_engine.tasks.task import Task, Windows
 
@@ -42,11 +42,15 @@ class TableFormat:
 
 
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows and the files it was trained on."""
+    """A task with its fitted settings, and the windows and the files it was trained on.
+
+    ``base_sha256``: beside adapters, a digest of the encoder's weights that they are for.
+    """
 
     task: Task[Any, Any]
     windows: Windows
     tables: TableFormat = TableFormat()
+    base_sha256: str | None = None
 
 
 def save_task(directory: str | os.PathLike[str], saved: SavedTask) -> None:
@@ -58,6 +62,8 @@ def save_task(directory: str | os.PathLike[str], saved: SavedTask) -> None:
         "windows": asdict(saved.windows),
         "tables": asdict(saved.tables),
     }
+    if saved.base_sha256 is not None:
+        values["base_sha256"] = saved.base_sha256
     write_atomically(target / TASK, (json.dumps(values, indent=1) + "\n").encode())
     write_checksums(target, sorted({*recorded_checksums(target), TASK}))
 
@@ -71,11 +77,12 @@ def load_task(directory: str | os.PathLike[str]) -> SavedTask:
             "a run of finetune"
         )
     value = read_value(path, ConfigError)
-    value.only_keys(["format", "task", "windows", "tables"])
+    value.only_keys(["format", "task", "windows", "tables", "base_sha256"])
     value.get("format").integer(least=FORMAT, most=FORMAT)
     tables = value.get("tables").optional(lambda found: found.read_as(TableFormat))
     return SavedTask(
         read_task(value.get("task")),
         value.get("windows").read_as(Windows),
         tables or TableFormat(),
+        value.get("base_sha256").optional(JsonValue.string),
     )

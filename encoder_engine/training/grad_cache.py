@@ -58,6 +58,7 @@ def couple(
     targets = {
         name: torch.cat(world.gather(_joined([x.targets[name] for x in counted], like, world)))
         for name, like in batches.inputs[0].targets.items()
+        if name not in model.targets_of_vectors
     }
     vectors.requires_grad_()
     losses = model.losses(vectors, targets, (world.rank, world.size))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import encoder_engine as ee
 from encoder_engine.cli import main
-from encoder_engine.errors import TensorNamesError, TensorShapeError
+from encoder_engine.errors import ChecksumError, TensorNamesError, TensorShapeError
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
 from encoder_engine.inputs.tables import read_table
@@ -131,6 +132,25 @@ def test_the_verbs_and_classes_read_adapters(
         path.write_text(json.dumps(values | {"task": values["task"] | {name: value}}))
         with pytest.raises(error, match=r"task\.json was changed"):
             ee.SpanTagger.from_pretrained(adapter, "cpu")
+
+
+def test_adapters_are_refused_over_other_weights(checkpoint: Path, tmp_path: Path) -> None:
+    run = tune(checkpoint, tmp_path, "sequence-classification")
+    adapter = run.directory / "adapter"
+    former = ee.Classifier.from_pretrained(adapter, "cpu").predict(["a good film"])[0].logits
+    # The same weights in another file are accepted.
+    (checkpoint / "SHA256SUMS").unlink()
+    torch.save(load_file(checkpoint / "model.safetensors"), checkpoint / "pytorch_model.bin")
+    (checkpoint / "model.safetensors").unlink()
+    found = ee.Classifier.from_pretrained(adapter, "cpu").predict(["a good film"])[0].logits
+    assert found.tobytes() == former.tobytes()
+    encoder = ee.Encoder.from_pretrained(checkpoint, device="cpu")
+    with torch.no_grad():
+        encoder.embedding.tokens.weight.add_(1.0)
+    encoder.save_pretrained(checkpoint)
+    with pytest.raises(ChecksumError, match=r"trained on other weights than .*checkpoint has now"):
+        ee.Classifier.from_pretrained(adapter, "cpu")
+    assert ee.Classifier.from_pretrained(run.model, "cpu").predict(["a good film"])
 
 
 def test_peft_loads_adapters_beside_a_crf(checkpoint: Path, tmp_path: Path) -> None:

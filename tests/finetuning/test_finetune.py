@@ -17,10 +17,12 @@ import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import ConfigError, InputError, ResumeError, RowError
 from encoder_engine.finetuning.comparison import evaluate_files
+from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner, finetune_seeds
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.training.best import Best, SelectionRecipe
 from encoder_engine.training.schedule import learning_rate_factor
 from tests.finetuning.tiny import write_rows
@@ -118,6 +120,52 @@ def test_another_checkpoint_is_refused_before_the_model_is_written(
     with pytest.raises(ResumeError, match=f"the checkpoint has another content: {part}; name"):
         FineTuner(moved, tmp_path / "run").finetune()
     assert {path.name: path.read_bytes() for path in run.model.iterdir()} == written
+
+
+def test_other_settings_of_an_embedder_or_its_guide_are_refused(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    made = EmbeddingTask(loss="in_batch", pooling=("mean",), prompts={"query": "very "})
+    for name in ("model", "guide"):
+        encoder = ee.Encoder.from_pretrained(checkpoint, device="cpu")
+        made.make_model(encoder).save_pretrained(tmp_path / name)
+        ee.Tokenizer.from_pretrained(checkpoint).save(tmp_path / name)
+        (tmp_path / name / "SHA256SUMS").unlink()
+    (tmp_path / "train.jsonl").write_text('{"query": "good", "positive": "film"}\n' * 4)
+    recipe = find_recipe(
+        "embedding",
+        ["run.device=cpu", f"task.guide={tmp_path / 'guide'}"],
+        checkpoint=str(tmp_path / "model"),
+        train=[str(tmp_path / "train.jsonl")],
+        dev=None,
+    )
+
+    def read() -> FineTuning:
+        course = FineTuning(recipe)
+        course.read(verify=False)
+        course.build_model()
+        return course
+
+    read().begin(tmp_path)
+    read().compare(tmp_path)
+    pooling, prompts = "1_Pooling/config.json", "config_sentence_transformers.json"
+    for name, words, change in (
+        (f"model/{pooling}", ('"mean"', '"cls"'), r"task\.pooling was \['mean'\], is \['cls'\]"),
+        (f"model/{prompts}", ('"very "', '"not "'), r"task\.prompts\.query was 'very ', is 'not '"),
+        (f"guide/{pooling}", ('"mean"', '"cls"'), r"the model of task\.guide has another content"),
+    ):
+        content = (tmp_path / name).read_text()
+        assert words[0] in content
+        (tmp_path / name).write_text(content.replace(*words))
+        with pytest.raises(ResumeError, match=f"{change}; name another folder, or resume"):
+            read().compare(tmp_path)
+        (tmp_path / name).write_text(content)
+    # A folder of an earlier version cannot be resumed at all.
+    recorded = json.loads((tmp_path / "data.json").read_text())
+    del recorded["task"]
+    (tmp_path / "data.json").write_text(json.dumps(recorded))
+    with pytest.raises(ResumeError, match=r"than is compared now; name another folder$"):
+        read().compare(tmp_path)
 
 
 def test_the_gradient_does_not_depend_on_micro_batches(checkpoint: Path, tmp_path: Path) -> None:

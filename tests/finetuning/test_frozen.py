@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
+from encoder_engine.errors import ResumeError
+from encoder_engine.finetuning.recipe import StepRecipe
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
 from encoder_engine.inputs.tables import read_table
@@ -93,6 +96,15 @@ def test_cached_outputs_give_the_same_losses(
         assert abs(scores[0][name] - score) <= rounding([score]), name
     assert counts[0] == 2
     assert counts[1] > 20
+    # A run that is refused computes nothing, and a finished one its dev rows alone.
+    calls = 0
+    again = FineTuner(replace(recipe, batch=StepRecipe(examples=4)), tmp_path / "true")
+    with pytest.raises(ResumeError, match=r"batch\.examples"):
+        again.finetune()
+    assert calls == 0
+    cached_recipe = replace(recipe, model=replace(recipe.model, cache_frozen=True))
+    assert FineTuner(cached_recipe, tmp_path / "true").finetune().scores == scores[0]
+    assert calls == 1
     # A loaded model computes its encoder, and scores as the run did from its cached outputs.
     predictor = Predictor.from_pretrained(tmp_path / "true", "cpu", "float64")
     examples = [predictor.task.read(record) for record in read_table(path)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.errors import ConfigError, UnusedWeightsWarning
+from encoder_engine.embedding.directory.compiling import compile_directory
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError, UnusedWeightsWarning
+from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.data import prepare_data
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe_reader import find_recipe
@@ -39,7 +43,7 @@ TARGETS = ["query", "value", "dense"]
 WORDS = ["good", "bad", "film", "plot", "a", "the", "very", "not"]
 
 
-def make_recipe(checkpoint: Path, folder: Path, *settings: str) -> FineTuningRecipe:
+def make_recipe(checkpoint: Path | str, folder: Path, *settings: str) -> FineTuningRecipe:
     rng = np.random.default_rng(0)
     files = []
     for name, num_rows in (("train", 48), ("dev", 24)):
@@ -146,3 +150,42 @@ def test_an_unknown_target_is_refused_with_the_known_ones(checkpoint: Path, tmp_
     recipe = make_recipe(checkpoint, tmp_path, 'model.lora_targets=["q_lin"]')
     with pytest.raises(ConfigError, match=r"no dense layer 'q_lin'; there are dense, key, query"):
         FineTuner(recipe, tmp_path / "run").finetune()
+
+
+def test_adapters_over_redrawn_blocks_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.reinit_blocks is 1 and model\.train is lora"):
+        make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1")
+    assert make_recipe(checkpoint, tmp_path, "model.reinit_blocks=1", "model.train=all")
+
+
+def test_adapters_name_their_checkpoint_from_anywhere(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    fetch = Mock(return_value=str(checkpoint))
+    monkeypatch.setattr(hub, "snapshot_download", fetch)
+    monkeypatch.chdir(tmp_path)
+    course = FineTuning(make_recipe("checkpoint", tmp_path))
+    course.read(verify=False)
+    course.save_model(course.build_model(), tmp_path / "elsewhere")
+    assert not (tmp_path / "adapter").exists()
+    for given, expected in (("some/base", "some/base"), ("checkpoint", str(checkpoint.resolve()))):
+        course = FineTuning(make_recipe(given, tmp_path))
+        course.read(verify=False)
+        course.save_model(course.build_model(), tmp_path / "model")
+        config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == expected
+    assert fetch.call_args.args == ("some/base",)
+    monkeypatch.chdir(checkpoint)
+    adapter = tmp_path / "adapter"
+    assert Predictor.from_pretrained(adapter, "cpu")
+    # It has no pooling, and no vectors of its own.
+    for load in (
+        ee.Embedder.from_pretrained,
+        ee.embedding.Ranker.from_pretrained,
+        ee.embedding.MultiVectorEmbedder.from_pretrained,
+        ee.embedding.SparseEmbedder.from_pretrained,
+        partial(compile_directory, output=tmp_path / "compiled"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=rf"load {tmp_path / 'model'}, which"):
+            load(adapter)

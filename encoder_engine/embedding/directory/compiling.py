@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.directory.late_interaction import is_stanford
 from encoder_engine.embedding.directory.modules import MODULES, read_module_folders
+from encoder_engine.embedding.directory.opening import refuse_run_adapter
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
@@ -52,11 +53,12 @@ def compile_directory(
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
-    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, and what loading
-    raises.
+    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT and the adapter of a
+    fine-tuning run, and what loading raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)
+    refuse_run_adapter(source)
     if is_stanford(source):
         raise UnsupportedFeatureError(
             f"{source} holds the projection of token vectors among its weights, where a compiled "

@@ -26,8 +26,8 @@ from encoder_engine.embedding.directory.recipe import (
 )
 from encoder_engine.embedding.directory.router import DOCUMENT, read_router
 from encoder_engine.embedding.directory.stack import read_layer_mix, read_stack
-from encoder_engine.errors import CheckpointFileError
-from encoder_engine.families.checkpoints.adapters import weights_directory
+from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config
 from encoder_engine.packing.module_stack import ModuleStack, NormalizeModule
@@ -39,7 +39,16 @@ if TYPE_CHECKING:
 
     from encoder_engine.text import Tokenizer
 
-__all__ = ["ModelDirectory", "open_directory", "open_embedder", "read_recipe"]
+__all__ = [
+    "ModelDirectory",
+    "open_directory",
+    "open_embedder",
+    "read_recipe",
+    "refuse_run_adapter",
+]
+
+# Beside a fine-tuned model: its task.
+_TASK = "task.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +139,11 @@ def open_directory(
         :func:`read_transformer_config`.
 
     Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
-    :class:`UnsupportedFeatureError` for a model of another type or with other modules.
+    :class:`UnsupportedFeatureError` for a model of another type or with other modules, and for the
+    adapter of a fine-tuning run.
     """
     directory = resolve_directory(path_or_hub_id)
+    refuse_run_adapter(directory)
     verify_settings(directory)
     bare = plain and not (directory / MODULES).is_file()
     if bare and not settings_of_plain:
@@ -160,6 +171,19 @@ def open_directory(
         routes=routes,
         default_route=default_route,
     )
+
+
+def refuse_run_adapter(directory: Path) -> None:
+    """Raise :class:`UnsupportedFeatureError` for ``adapter`` of a fine-tuning run.
+
+    It has neither the pooling and prompts of an embedder nor the modules of a ranker.
+    """
+    if (directory / ADAPTER).is_file() and (directory / _TASK).is_file():
+        raise UnsupportedFeatureError(
+            f"{directory} holds the adapter of a fine-tuning run, without the settings of an "
+            f"embedder or ranker; load {directory.absolute().parent / 'model'}, which has the "
+            "adapter merged"
+        )
 
 
 def open_embedder(path_or_hub_id: str | os.PathLike[str]) -> ModelDirectory:

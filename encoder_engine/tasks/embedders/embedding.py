@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt
 from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.models.encoder import Encoder
@@ -126,6 +130,16 @@ class EmbeddingTask(EmbeddingSettings):
             prompts=prompts | dict(self.prompts),
             max_seq_length=self.max_seq_length or recipe.max_seq_length,
         )
+
+    def digests(self) -> dict[str, str]:
+        """Return a digest of all that decides the guide's vectors, if there is a guide."""
+        if self.guide is None:
+            return {}
+        # On every machine the same engine, whose digest this is.
+        guide = Embedder.from_pretrained(self.guide, "cpu", engine="torch")
+        found = describe_embedding(guide, guide.resolve(EncodeCall()))
+        found = {name: found[name] for name in ("model", "tokenizer", "options")}
+        return {"guide": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
         """Choose a loss that fits the rows, and refuse rows that it cannot use."""

@@ -46,6 +46,8 @@ COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
 class LateInteractionModel(StepModel):
     """Projects the encoder's rows to unit vectors, and computes the loss of a step's vectors."""
 
+    targets_of_vectors = (FEATURES, COUNTED, UNATTENDED)
+
     def __init__(self, encoder: Encoder, task: LateInteractionSettings) -> None:
         super().__init__(encoder, task.loss)
         self.task = task

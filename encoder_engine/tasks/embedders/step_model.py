@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from encoder_engine.models.training_model import CoupledModel, Inputs
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.losses import count_terms
 from encoder_engine.tasks.task import TaskModel
 
@@ -23,6 +24,8 @@ __all__ = ["StepModel"]
 
 class StepModel(CoupledModel, TaskModel):
     """An encoder whose vectors a loss compares; ``loss_name``: None: in-batch negatives."""
+
+    targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 
     def __init__(self, encoder: Encoder, loss_name: str | None) -> None:
         super().__init__()

@@ -13,8 +13,10 @@ import torch
 
 from encoder_engine.embedding import MultiVectorEmbedder
 from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.finetuning.frozen import with_features
 from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.late_interaction import LateInteractionTask
 from encoder_engine.tasks.embedders.late_interaction_model import LateInteractionModel
 from encoder_engine.tasks.registry import task_from_values, task_values
@@ -76,6 +78,26 @@ def test_micro_batches_have_the_gradient_of_the_step(
 ) -> None:
     task, _, items, _ = prepare(LateInteractionTask(**PADDED, loss=loss), directory, rows)
     assert_coupled_as_whole(task, begin(task, directory), items)
+
+
+def test_cached_rows_stay_with_their_micro_batch(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, _, items, _ = prepare(LateInteractionTask(**PADDED), directory, ROWS)
+    model = begin(task, directory).double()
+    model.encoder.requires_grad_(False)
+    items = with_features(items, task, model, batch_tokens=1000)
+    targets: list[set[str]] = []
+    losses = LateInteractionModel.losses
+
+    def seen(self: LateInteractionModel, vectors: Any, found: Any, *share: Any) -> Any:
+        targets.append(set(found))
+        return losses(self, vectors, found, *share)
+
+    monkeypatch.setattr(LateInteractionModel, "losses", seen)
+    assert_coupled_as_whole(task, model, items)
+    whole, coupled = targets
+    assert whole - coupled == {FEATURES, "counted", "unattended"}
 
 
 def test_the_loss_is_that_of_a_double_loop(directory: Path) -> None:
