@@ -27,7 +27,7 @@ class Scored:
     """Scores of a model on labelled rows.
 
     ``against``: the other model's scores. ``p_value``: of a paired randomisation test on the
-    models' row scores.
+    models' row scores; rows of one group, such as one query's, are swapped together.
     """
 
     num_rows: int
@@ -78,6 +78,7 @@ def evaluate_files(
         p_value = paired_randomisation(
             task.row_scores(rows.examples, predictions),
             other.task.row_scores(others.examples, found),
+            groups=task.groups(rows.examples),
         )
     intervals = {}
     if samples:

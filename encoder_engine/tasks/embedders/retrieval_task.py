@@ -274,16 +274,18 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return nDCG@10 of each row's query over all documents; 0 for one without documents.
+        """Return nDCG@10 of each row's query over all documents, weighted by 1 / the query's rows.
 
-        A scored pair gets minus its squared rank difference, divided by the number of rows.
+        The weights are scaled so that the mean over the rows is the mean over the queries. A scored
+        pair gets minus its squared rank difference, divided by the number of rows.
         """
         if all(is_scored_pair(example) for example in examples):
             gold = [example.scores[0] for example in examples]
             return rank_agreement(gold, self.paired(predictions))
         scores, queries = self._query_scores(examples, predictions)
-        ndcg: npt.NDArray[np.float64] = np.nan_to_num(scores[queries, NAMES.index("ndcg")])
-        return ndcg
+        weights = len(queries) / (len(scores) * np.bincount(queries))
+        ndcg: npt.NDArray[np.float64] = scores[:, NAMES.index("ndcg")] * weights
+        return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
         """Return a message if all pairs are equally similar."""

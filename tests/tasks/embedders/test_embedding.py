@@ -194,10 +194,10 @@ def test_intervals_of_retrieval_hold_their_scores() -> None:
 def test_paired_scores_tell_models_of_plain_pairs_apart() -> None:
     task, examples, predictions = draw_retrieved(60)
     rows = task.row_scores(examples, predictions)
-    _, firsts = np.unique([example.query for example in examples], return_index=True)
-    assert 100.0 * rows[firsts].mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
+    assert 100.0 * rows.mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
     worse = [RetrievalPrediction(-one.query, one.documents) for one in predictions]
-    assert paired_randomisation(rows, task.row_scores(examples, worse), samples=200) == 1 / 201
+    others, groups = task.row_scores(examples, worse), task.groups(examples)
+    assert paired_randomisation(rows, others, groups=groups, samples=200) == 1 / 201
 
 
 def test_an_embedder_has_no_head_to_train_alone(directory: Path) -> None:
