@@ -60,7 +60,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     ``loss``: ``binary`` cross-entropy of each document, whose labels lie from 0 to 1, or
     ``listwise`` (ListNet); None: binary.
     ``metric``: the score that selects the best checkpoint; None: nDCG@10, or Spearman's
-    correlation for scored pairs.
+    correlation where the training rows are scored pairs.
     """
 
     name: ClassVar[str] = "ranking"

@@ -64,8 +64,8 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ``negatives`` hold a text or a list of texts, ``score`` a number or a list of them.
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
     ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
-    ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for scored
-    pairs, the closeness to a teacher's vectors, nDCG@10 for others.
+    ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for losses
+    of scored pairs, the closeness to a teacher's vectors, nDCG@10 for others.
     """
 
     query: str = "query"
