@@ -78,7 +78,7 @@ def unfit_for(
             f"{len(found.documents)} documents and {len(found.scores)} scores: give such rows "
             f"alone, or set task.metric={rankings[0]} to score how documents are ranked"
         )
-    if metric in rankings and first is None:
+    if metric in rankings and first is None and examples:
         return 0, (
             f"{metric} scores how documents are ranked, and this row and all others are one "
             f"document with one score: set task.metric={CORRELATIONS[0]}, or give rows without "
