@@ -87,7 +87,7 @@ def head_importance(
     without labels.
     """
     task, model = predictor.task, predictor.model
-    if not examples or not all(task.has_gold(example) for example in examples):
+    if not examples or any(task.unlabelled(example) for example in examples):
         raise InputError("the importance of heads is of a loss; give labelled rows")
     items = task.encode(examples, predictor.tokenizer, predictor.windows)
     sums = [np.zeros(block.attention.num_heads) for block in model.encoder.spec.blocks]

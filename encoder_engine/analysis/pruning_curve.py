@@ -39,10 +39,19 @@ class CurvePoint(NamedTuple):
 def read_examples(
     predictor: Predictor, files: Sequence[str], num_rows: int | None = None
 ) -> list[Any]:
-    """Return the examples of files, read by the model's task."""
+    """Return the examples of files, read by the model's task.
+
+    Raises :class:`RowError` for a row that the main score of the task does not score.
+    """
     task = predictor.task
     records = chain.from_iterable(task.records(file) or read_table(file) for file in files)
-    return [task.read(record) for record in islice(records, num_rows)]
+    rows = list(islice(records, num_rows))
+    examples = [task.read(record) for record in rows]
+    unscored = task.unscored(examples, task.main_score)
+    if unscored is not None:
+        place, reason = unscored
+        rows[place].refuse(reason)
+    return examples
 
 
 def prune_curve(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
-from encoder_engine.finetuning.data import read_examples
+from encoder_engine.finetuning.data import read_scored_rows
 from encoder_engine.finetuning.evaluation import score_intervals
 from encoder_engine.finetuning.recipe import DataRecipe
 from encoder_engine.metrics.intervals import paired_randomisation
@@ -27,7 +27,7 @@ class Scored:
     """Scores of a model on labelled rows.
 
     ``against``: the other model's scores. ``p_value``: of a paired randomisation test on the
-    models' row scores.
+    models' row scores; rows of one group, such as one query's, are swapped together.
     """
 
     num_rows: int
@@ -52,7 +52,8 @@ def evaluate_files(
 
     ``header``, ``quoting``: of .csv and .tsv files; None: as each run's training files were read.
 
-    Raises :class:`InputError` where the two models are for different tasks.
+    Raises :class:`RowError` for a row that cannot be scored, and :class:`InputError` where the two
+    models are for different tasks, or have no score in common.
     """
     predictor = Predictor.from_pretrained(run, device)
     task = predictor.task
@@ -60,7 +61,7 @@ def evaluate_files(
     def read(one: Predictor) -> Examples:
         tables = one.tables.replaced(header, quoting)
         data = DataRecipe(header=tables.header, quoting=tables.quoting)
-        return read_examples(one.task, files, data, gold=True)
+        return read_scored_rows(one.task, files, data)
 
     rows = read(predictor)
     predictions = predictor.predict_examples(rows.examples)
@@ -73,11 +74,18 @@ def evaluate_files(
                 "scores cannot be compared"
             )
         others = read(other)
+        names = [one.score_names(rows.examples) for one in (task, other.task)]
+        if set(names[0]).isdisjoint(names[1]):
+            raise InputError(
+                f"{run} gives the scores {', '.join(names[0])} of these rows, {against} "
+                f"{', '.join(names[1])}: they cannot be compared"
+            )
         found = other.predict_examples(others.examples)
         other_scores = other.task.score(others.examples, found)
         p_value = paired_randomisation(
             task.row_scores(rows.examples, predictions),
             other.task.row_scores(others.examples, found),
+            groups=task.groups(rows.examples),
         )
     intervals = {}
     if samples:

@@ -8,7 +8,7 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from encoder_engine.embedding.directory.modules import read_transformer_config
 from encoder_engine.embedding.directory.recipe import encoder_directory, read_tokenizer
@@ -21,10 +21,11 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.inputs.tables import read_table
+from encoder_engine.json_values import nearest
 from encoder_engine.tasks.task import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from encoder_engine.finetuning.recipe import DataRecipe, FineTuningRecipe
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.task import Task
     from encoder_engine.text import Tokenizer
 
-__all__ = ["Examples", "TaskData", "prepare_data", "read_examples"]
+__all__ = ["Examples", "TaskData", "prepare_data", "read_scored_rows"]
 
 # Where a model takes longer texts than most need.
 USUAL_LENGTH = 512
@@ -99,7 +100,8 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     """Read and check the files of a recipe, fit the task, and tokenize.
 
     Raises :class:`RowError` for a row that cannot be used, :class:`InputError` for rows from which
-    nothing can be learned, and :class:`ConfigError` for settings that do not fit the checkpoint.
+    nothing can be learned, and :class:`ConfigError` for settings that do not fit the checkpoint,
+    and for a metric that the dev rows do not have.
     """
     data = recipe.data
     if not recipe.model.checkpoint:
@@ -110,11 +112,12 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     directory = encoder_directory(checkpoint)
     windows = _windows(data, spec_from_config(read_config(directory)).max_length)
     task = recipe.task.of_checkpoint(checkpoint)
-    train = read_examples(task, data.train, data, every=data.train_every, gold=True)
+    train = _read_training_rows(task, data)
     task = task.fit(train.examples)
     dev = None
     if data.dev:
-        dev = read_examples(task, data.dev, data, every=data.dev_every, gold=True)
+        metric = recipe.selection.metric or task.main_score
+        dev = read_scored_rows(task, data.dev, data, every=data.dev_every, metric=metric)
     lowercase = read_transformer_config(directory).lowercase
     tokenizer = task.own_tokenizer(read_tokenizer(directory, lowercase=lowercase))
     return TaskData(
@@ -131,27 +134,74 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     )
 
 
-def read_examples(
-    task: Task[Any, Any], files: Sequence[str], data: DataRecipe, *, every: int = 1, gold: bool
+def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
+    """Read the training rows, and refuse one that a model cannot learn from."""
+    records = islice(_records(task, data.train, data), 0, None, data.train_every)
+
+    def read(record: Record) -> Any:
+        example = task.read(record)
+        reason = task.unlabelled(example)
+        if reason is not None:
+            _refuse(record, reason)
+        return example
+
+    return _collect(data.train, ((record, read(record)) for record in records))
+
+
+def read_scored_rows(
+    task: Task[Any, Any],
+    files: Sequence[str],
+    data: DataRecipe,
+    *,
+    every: int = 1,
+    metric: str | None = None,
 ) -> Examples:
-    """Read the examples of files; ``gold``: refuse a row that is not labelled.
+    """Read the rows that a fitted task is scored on.
 
     ``every``: take each k-th row, from the first.
+    ``metric``: the score that must be among theirs; None: any score.
+
+    Raises :class:`RowError` for a row that cannot be scored, and :class:`ConfigError` for a metric
+    that the task does not have.
     """
+    places: list[Record] = []
+    columns: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def read(record: Record) -> Any:
+        # Without its values, whose columns most rows share.
+        names = tuple(record.values)
+        places.append(record._replace(values=columns.setdefault(names, dict.fromkeys(names))))
+        return task.read(record)
+
+    records = islice(_records(task, files, data), 0, None, every)
+    rows = _collect(files, ((record, read(record)) for record in records))
+    unscored = task.unscored(rows.examples, metric)
+    if unscored is not None:
+        place, reason = unscored
+        _refuse(places[place], reason)
+    names = task.score_names(rows.examples)
+    if metric is not None and metric not in names:
+        raise ConfigError(
+            f"{', '.join(files)}: the metric {metric!r}, which selects the best checkpoint, is "
+            f"none of the rows' scores{nearest(metric, names)}; set task.metric or "
+            f"selection.metric to {', '.join(names[:-1])} or {names[-1]}"
+        )
+    return rows
+
+
+def _collect(files: Sequence[str], rows: Iterable[tuple[Record, Any]]) -> Examples:
     digest, examples = hashlib.sha256(), []
-    for record in islice(_records(task, files, data), 0, None, every):
-        example = task.read(record)
-        if gold and not task.has_gold(example):
-            record.refuse(
-                f"the row is not labelled; there are {', '.join(map(str, record.values))}: name "
-                "the column of the labels in the task's settings, or drop the row"
-            )
+    for record, example in rows:
         values = json.dumps(record.values, sort_keys=True, default=str)
         digest.update(values.encode("utf-8", "surrogatepass") + b"\n")
         examples.append(example)
     if not examples:
         raise InputError(f"{', '.join(files)}: there is no row; name a file of labelled rows")
     return Examples(files=tuple(files), examples=examples, sha256=digest.hexdigest())
+
+
+def _refuse(record: Record, reason: str) -> NoReturn:
+    record.refuse(f"{reason} (the row has {', '.join(map(str, record.values))})")
 
 
 def _records(task: Task[Any, Any], files: Sequence[str], data: DataRecipe) -> Iterator[Record]:

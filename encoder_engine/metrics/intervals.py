@@ -66,12 +66,7 @@ def bootstrap(
 
     Raises :class:`InputError` for no row, and if not every row has a group.
     """
-    names = np.arange(num_rows) if groups is None else np.asarray(groups)
-    if num_rows < 1 or len(names) != num_rows:
-        raise InputError(
-            f"there are {num_rows} rows and {len(names)} groups; give one group per row"
-        )
-    _, inverse = np.unique(names, return_inverse=True)
+    inverse = _group_numbers(groups, num_rows)
     order = np.argsort(inverse, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
     generator = np.random.default_rng(seed)
@@ -93,16 +88,25 @@ def bootstrap(
 
 
 def paired_randomisation(
-    one: npt.ArrayLike, other: npt.ArrayLike, *, samples: int = 10_000, seed: int = 0
+    one: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    groups: npt.ArrayLike | None = None,
+    samples: int = 10_000,
+    seed: int = 0,
 ) -> float:
     """Return the p-value of the difference between two systems' mean row scores [N] (Noreen 1989).
 
     Each row's two scores are swapped at random; the p-value is the share of permutations, the
-    observed one included, whose difference of means is at least the observed one. Raises
-    :class:`InputError` for unequal lengths, no row, and a score that is not finite.
+    observed one included, whose difference of means is at least the observed one.
+
+    groups: [N], the scores of one group are swapped together, because its rows depend on each other
+    (the rows of one query, the questions of one article); None: each row alone.
+
+    Raises :class:`InputError` for unequal lengths, no row, and a score that is not finite.
     """
     left, right = paired_scores(one, other)
-    gaps = left - right
+    gaps = np.bincount(_group_numbers(groups, len(left)), weights=left - right)
     observed = abs(gaps.sum())
     generator = np.random.default_rng(seed)
     # Sums that are equal but for the order of addition count as equal.
@@ -112,3 +116,14 @@ def paired_randomisation(
         signs = generator.integers(2, size=len(gaps)) * 2 - 1
         extreme += abs(signs @ gaps) >= observed - slack
     return (extreme + 1) / (samples + 1)
+
+
+def _group_numbers(groups: npt.ArrayLike | None, num_rows: int) -> Rows:
+    """Return the number of each row's group, from 0; None: each row is its own."""
+    names = np.arange(num_rows) if groups is None else np.asarray(groups)
+    if num_rows < 1 or len(names) != num_rows:
+        raise InputError(
+            f"there are {num_rows} rows and {len(names)} groups; give one group per row"
+        )
+    numbers: Rows = np.unique(names, return_inverse=True)[1]
+    return numbers

@@ -35,6 +35,7 @@ __all__ = [
     "confusion_details",
     "scores_of_classes",
     "softmax",
+    "unlabelled",
 ]
 
 
@@ -58,6 +59,14 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
             "learn from: check the label column"
         )
     return found
+
+
+def unlabelled(setting: str, column: str) -> str:
+    """Return why a row without a value in the column that a setting names is not labelled."""
+    return (
+        f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
+        "or drop the row"
+    )
 
 
 def check_label(record: Record, name: str, labels: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from encoder_engine.models.heads import MultipleChoice
 from encoder_engine.models.training_model import LossSum
 from encoder_engine.objectives.vectors.lists import list_log_softmax
 from encoder_engine.tasks.heads import new_head_model
-from encoder_engine.tasks.labels import softmax
+from encoder_engine.tasks.labels import softmax, unlabelled
 from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
 from encoder_engine.tasks.task import Task
 
@@ -105,9 +105,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             raise InputError("there is no training row")
         return self
 
-    def has_gold(self, example: ChoiceExample) -> bool:
-        """Return whether an example is labelled."""
-        return example.gold is not None
+    def unlabelled(self, example: ChoiceExample) -> str | None:
+        """Return why an example without the number of an ending is refused."""
+        return unlabelled("label", self.label) if example.gold is None else None
 
     def key(self, example: ChoiceExample) -> object:
         """Return the context and the endings."""
@@ -160,6 +160,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             ChoicePrediction(int(logits.argmax()), softmax(logits[None])[0], logits)
             for logits in split_lists(outputs["scores"], items)
         ]
+
+    def score_names(self, examples: Sequence[ChoiceExample]) -> tuple[str, ...]:
+        """Return the names of the accuracy and of the mean negative log-likelihood."""
+        del examples
+        return "accuracy", "nll"
 
     def score(
         self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]

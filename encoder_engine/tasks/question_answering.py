@@ -26,7 +26,7 @@ from encoder_engine.tasks.batching import (
 )
 from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.items import Ragged
-from encoder_engine.tasks.labels import softmax
+from encoder_engine.tasks.labels import softmax, unlabelled
 from encoder_engine.tasks.questions.decoding import (
     Answer,
     QuestionWindow,
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 __all__ = ["AnswerPrediction", "GoldAnswer", "QuestionAnsweringTask", "QuestionExample"]
+
+# The kinds of questions where some have no answer, and whether a question of a kind has one.
+_KINDS = (("answerable", True), ("unanswerable", False))
 
 
 class GoldAnswer(NamedTuple):
@@ -180,9 +183,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         unanswerable = any(example.answers == () for example in examples)
         return replace(self, no_answer="yes" if unanswerable else "no")
 
-    def has_gold(self, example: QuestionExample) -> bool:
-        """Return whether the answers of a question are known."""
-        return example.answers is not None
+    def unlabelled(self, example: QuestionExample) -> str | None:
+        """Return why a question without a list of answers, which may be empty, is refused."""
+        return unlabelled("answers", self.answers) if example.answers is None else None
 
     def key(self, example: QuestionExample) -> object:
         """Return question and context."""
@@ -342,6 +345,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """Decide predictions again by this task's threshold."""
         return [self._predict(one.best, one.null) for one in predictions]
 
+    def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
+        """Return the names of exact match and F1, also of the kinds of questions there are."""
+        scores = ("exact_match", "f1")
+        there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
+        kinds = [kind for kind, wanted in _KINDS if wanted in there]
+        return *scores, *(f"{kind}_{score}" for kind in kinds for score in scores)
+
     def score(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
@@ -352,7 +362,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         scores = {"exact_match": 100.0 * whole.exact_match, "f1": 100.0 * whole.f1}
         if self.no_answer != "yes":
             return scores
-        for name, wanted in (("answerable", True), ("unanswerable", False)):
+        for name, wanted in _KINDS:
             some = [pair for pair in zip(texts, gold, strict=True) if bool(pair[1]) == wanted]
             for score, measure in (("exact_match", exact_match), ("f1", answer_f1)):
                 if some:

@@ -16,10 +16,10 @@ from encoder_engine.objectives.vectors.lists import binary_error, listwise
 from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
-    is_scored_pair,
+    are_scored_pairs,
     read_example,
 )
-from encoder_engine.tasks.embedders.scores import correlations
+from encoder_engine.tasks.embedders.scores import CORRELATIONS, correlations, unfit_for
 from encoder_engine.tasks.heads import new_head_model
 from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
 from encoder_engine.tasks.task import Task
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RankingPrediction", "RankingTask"]
 
+# The scores of lists of documents.
+RANKINGS = ("ndcg", "mrr", "map")
+
 
 class RankingPrediction(NamedTuple):
     """The logits of a query's documents, float64 [n]."""
@@ -57,7 +60,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     ``loss``: ``binary`` cross-entropy of each document, whose labels lie from 0 to 1, or
     ``listwise`` (ListNet); None: binary.
     ``metric``: the score that selects the best checkpoint; None: nDCG@10, or Spearman's
-    correlation for scored pairs.
+    correlation where the training rows are scored pairs.
     """
 
     name: ClassVar[str] = "ranking"
@@ -102,14 +105,36 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
                 f"scores reach from {min(labels):g} to {max(labels):g}; binary cross-entropy takes "
                 "0 to 1: divide them, or set task.loss=listwise"
             )
-        return replace(self, loss=loss, pairs=all(is_scored_pair(one) for one in examples))
+        return replace(self, loss=loss, pairs=are_scored_pairs(examples))
 
-    def has_gold(self, example: RetrievalExample) -> bool:
-        """Return True: positives come before negatives; after scored pairs, for such alone.
+    def unlabelled(self, example: RetrievalExample) -> str | None:
+        """Return None: a document without a score is labelled as a positive or a negative."""
+        del example
+        return None
 
-        Correlations score a model of scored pairs, and a list has none.
+    def unscored(
+        self, examples: Sequence[RetrievalExample], metric: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return the first example of a kind that a metric does not score, or that has no ranking.
+
+        Scored pairs alone have correlations, other rows are ranked, each on its own.
         """
-        return is_scored_pair(example) if self.pairs else bool(example.documents)
+        found = unfit_for(metric, examples, RANKINGS)
+        if found is not None or are_scored_pairs(examples):
+            return found
+        for place, example in enumerate(examples):
+            labels = _labels(example)
+            if min(labels) < 0.0:
+                return place, (
+                    f"the lowest score is {min(labels):g}, and nDCG takes relevances of at least "
+                    f"0: give such ones in {self.score_column}, or leave it out of these rows"
+                )
+            if len(set(labels)) == 1:
+                return place, (
+                    f"all documents ({len(labels)}) have the label {labels[0]:g}, so that every "
+                    f"order is right; give {self.negatives} or different scores, or drop the row"
+                )
+        return None
 
     def key(self, example: RetrievalExample) -> object:
         """Return all texts."""
@@ -162,11 +187,15 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         del examples
         return [RankingPrediction(scores) for scores in split_lists(outputs["scores"], items)]
 
+    def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
+        """Return the names of the correlations of scored pairs, else of the scores of rankings."""
+        return CORRELATIONS if are_scored_pairs(examples) else RANKINGS
+
     def score(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> dict[str, float]:
         """Return nDCG@10, MRR and MAP over each query's own documents, or correlations of pairs."""
-        if self.pairs:
+        if are_scored_pairs(examples):
             return correlations(
                 [one.scores[0] for one in examples], [float(p.scores[0]) for p in predictions]
             )
@@ -182,15 +211,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> npt.NDArray[np.float64]:
         """Return nDCG@10 of each row, or minus the squared rank difference of a scored pair."""
-        if self.pairs:
+        if are_scored_pairs(examples):
             gold = [one.scores[0] for one in examples]
             return rank_agreement(gold, [float(p.scores[0]) for p in predictions])
-        return np.array(
-            [
-                self.score([one], [p])["ndcg"] if any(_labels(one)) else 0.0
-                for one, p in zip(examples, predictions, strict=True)
-            ]
-        )
+        both = zip(examples, predictions, strict=True)
+        return np.array([self.score([one], [found])["ndcg"] for one, found in both])
 
     def degenerate(self, predictions: Sequence[RankingPrediction]) -> str | None:
         """Return a message if all documents have the same score."""

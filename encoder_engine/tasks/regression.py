@@ -88,6 +88,11 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         means = mean_of_windows(outputs, items, len(examples))
         return [ScorePrediction(score) for score in means[:, 0].tolist()]
 
+    def score_names(self, examples: Sequence[TextExample[float]]) -> tuple[str, ...]:
+        """Return the names of the correlations and errors."""
+        del examples
+        return "spearman", "pearson", "mse", "mae"
+
     def score(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> dict[str, float]:

@@ -217,6 +217,14 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         """Decide predictions again by this task's thresholds and temperature."""
         return self._decide(_logits(predictions)) if predictions else []
 
+    def score_names(self, examples: Sequence[TextExample[Labels]]) -> tuple[str, ...]:
+        """Return the names of the scores, which depend on the number of labels."""
+        del examples
+        if self.multi_label:
+            return "micro_f1", "macro_f1", "exact_match"
+        binary = ("f1",) if len(self.labels) == 2 else ()
+        return "accuracy", *binary, "macro_f1", "matthews", "ece", "nll", "brier"
+
     def score(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, float]:

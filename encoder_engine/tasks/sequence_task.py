@@ -21,6 +21,7 @@ from encoder_engine.tasks.batching import (
     window_items,
 )
 from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks.labels import unlabelled
 from encoder_engine.tasks.task import Task, TaskModel
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
             self.read_gold(record) if record.has(self.label) else None,
         )
 
-    def has_gold(self, example: TextExample[Gold]) -> bool:
-        """Return whether an example is labelled."""
-        return example.gold is not None
+    def unlabelled(self, example: TextExample[Gold]) -> str | None:
+        """Return why an example without a gold value is refused."""
+        return unlabelled("label", self.label) if example.gold is None else None
 
     def key(self, example: TextExample[Gold]) -> object:
         """Return the text, or both texts."""

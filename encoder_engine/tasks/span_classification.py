@@ -177,9 +177,14 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         covered = float((widths <= width).mean())
         return replace(self, labels=labels, max_width=width, covered=covered)
 
-    def has_gold(self, example: SpanExample) -> bool:
-        """Return whether an example is labelled; a labelled sentence may have no span."""
-        return example.spans is not None
+    def unlabelled(self, example: SpanExample) -> str | None:
+        """Return why an example with neither tags nor a list of entities is refused."""
+        if example.spans is not None:
+            return None
+        return (
+            f"the row is not labelled: neither {self.tags} nor {self.entities} has a value; name "
+            "their column by task.tags or task.entities, or drop the row"
+        )
 
     def key(self, example: SpanExample) -> object:
         """Return the words."""
@@ -321,6 +326,11 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def revised(self, predictions: Sequence[SpanPrediction]) -> list[SpanPrediction]:
         """Decide predictions again by this task's threshold."""
         return [self._predict(prediction.ranked) for prediction in predictions]
+
+    def score_names(self, examples: Sequence[SpanExample]) -> tuple[str, ...]:
+        """Return the names of precision, recall and F1."""
+        del examples
+        return "span_f1", "span_precision", "span_recall"
 
     def score(
         self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]

@@ -122,7 +122,10 @@ class Task(ABC, Generic[Example, Prediction]):
     @property
     @abstractmethod
     def main_score(self) -> str:
-        """The score that selects the best checkpoint: a key of ``score``; higher is better."""
+        """The score that selects the best checkpoint; higher is better.
+
+        One of :meth:`score_names` of the dev rows, or training is refused.
+        """
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
         """Read a file of a format of this task's own, such as CoNLL; None: read it as a table."""
@@ -158,8 +161,20 @@ class Task(ABC, Generic[Example, Prediction]):
         """
 
     @abstractmethod
-    def has_gold(self, example: Example) -> bool:
-        """Return whether an example is labelled."""
+    def unlabelled(self, example: Example) -> str | None:
+        """Return why a model cannot learn from an example, and how to mend it; None: it can."""
+
+    def unscored(
+        self, examples: Sequence[Example], metric: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return the first example that cannot be scored, and the reason; None: all can.
+
+        ``metric``: the score that is wanted, where it is one that rows of another kind give; None:
+        any score. By default an example that is labelled can be scored.
+        """
+        del metric
+        reasons = ((place, self.unlabelled(one)) for place, one in enumerate(examples))
+        return next(((place, reason) for place, reason in reasons if reason), None)
 
     @abstractmethod
     def key(self, example: Example) -> object:
@@ -217,6 +232,10 @@ class Task(ABC, Generic[Example, Prediction]):
     def revised(self, predictions: Sequence[Prediction]) -> list[Prediction]:
         """Decide predictions again by this task's decoding settings."""
         return list(predictions)
+
+    @abstractmethod
+    def score_names(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """Return the names of the scores that :meth:`score` gives of these examples."""
 
     @abstractmethod
     def score(

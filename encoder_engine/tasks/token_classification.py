@@ -21,9 +21,17 @@ from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing import SelectedRows
 from encoder_engine.tasks.batching import feature_targets, packed_batch
 from encoder_engine.tasks.items import Ragged
-from encoder_engine.tasks.labels import balanced_weights, check_label, collect_labels, softmax
+from encoder_engine.tasks.labels import (
+    balanced_weights,
+    check_label,
+    collect_labels,
+    softmax,
+    unlabelled,
+)
 from encoder_engine.tasks.words.decoding import decode_words
 from encoder_engine.tasks.words.scores import (
+    ENTITY_SCORES,
+    TAG_SCORES,
     entity_details,
     plain_details,
     row_f1,
@@ -183,9 +191,9 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         classes = np.repeat([places[tag] for tag in counts], list(counts.values()))
         return replace(fitted, weights=balanced_weights(classes, len(labels)))
 
-    def has_gold(self, example: TaggedExample) -> bool:
-        """Return whether an example has tags."""
-        return example.tags is not None
+    def unlabelled(self, example: TaggedExample) -> str | None:
+        """Return why an example without tags is refused."""
+        return unlabelled("tags", self.tags) if example.tags is None else None
 
     def key(self, example: TaggedExample) -> object:
         """Return the words."""
@@ -309,6 +317,11 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
                 for allowed in (legal.start, legal.end, legal.transitions)
             )
         return viterbi(logits, offsets, start, end, transitions)
+
+    def score_names(self, examples: Sequence[TaggedExample]) -> tuple[str, ...]:
+        """Return the names of the scores of entities, or of tags."""
+        del examples
+        return ENTITY_SCORES if self.scheme == "bio" else TAG_SCORES
 
     def score(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]

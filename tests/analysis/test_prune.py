@@ -13,13 +13,14 @@ import encoder_engine as ee
 from encoder_engine.analysis import pruning_curve
 from encoder_engine.analysis.importance import head_importance
 from encoder_engine.analysis.pruning import cut_heads, least_important, zero_heads, zeroed
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, InputError, RowError, UnsupportedFeatureError
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.packing import pack
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
+from encoder_engine.tasks.ranking import RankingTask
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.token_classification import TaggedExample, TokenClassificationTask
 from tests.finetuning.tiny import write_rows
@@ -243,6 +244,18 @@ def test_importance_is_of_examples_and_not_of_their_sequences(
     assert len(items.rows) > len(examples)
     importance = head_importance(predictor, examples)
     assert importance[0][1] == pytest.approx(np.mean(slopes(predictor, examples)), rel=1e-5)
+
+
+def test_rows_that_the_main_score_does_not_score_are_refused(tiny: Path, tmp_path: Path) -> None:
+    task = RankingTask(loss="listwise")
+    model = task.make_model(ee.Encoder.from_pretrained(tiny, device="cpu"))
+    predictor = Predictor(model, task, ee.Tokenizer.from_pretrained(tiny), Windows(max_length=64))
+    data = tmp_path / "pairs.jsonl"
+    data.write_text('{"query": "good", "positive": "film", "score": 0.5}\n')
+    with pytest.raises(RowError, match=r"pairs\.jsonl, line 1: ndcg scores how documents are"):
+        pruning_curve.read_examples(predictor, [str(data)])
+    data.write_text("")
+    assert pruning_curve.read_examples(predictor, [str(data)]) == []
 
 
 def test_the_least_important_heads_come_first() -> None:

@@ -285,7 +285,7 @@ def test_dev_rows_with_a_teachers_vectors_select_the_checkpoint(
     assert found.scores == found.against == run.scores
     # Rows that the loss does not score are refused before training.
     files[1].write_text('{"query": "a", "positive": "b", "score": 1}\n')
-    with pytest.raises(RowError, match="the row is not labelled"):
+    with pytest.raises(RowError, match=r"dev\.jsonl, line 1: vector has no teacher's"):
         FineTuner(recipe, tmp_path / "refused")
 
 

@@ -110,3 +110,4 @@ def test_cached_outputs_give_the_same_losses(
     examples = [predictor.task.read(record) for record in read_table(path)]
     found = predictor.task.score(examples, predictor.predict_examples(examples))
     assert found == scores[0]
+    assert predictor.task.score_names(examples) == tuple(found)

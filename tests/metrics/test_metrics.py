@@ -212,3 +212,19 @@ def test_randomisation_tells_equal_systems_from_different_ones() -> None:
     # Both are shares of drawn swappings: within 4 standard deviations of each other.
     spread = 4 * math.sqrt(2 * expected * (1 - expected) / 5000)
     assert abs(paired_randomisation(one, other, samples=5000) - expected) <= spread + 1e-3
+
+
+def test_equal_systems_differ_by_chance_no_more_often_where_rows_have_groups() -> None:
+    level, trials = 0.05, 400
+    rng = np.random.default_rng(0)
+    rejected = 0
+    for seed in range(trials):
+        groups = np.repeat(np.arange(30), rng.integers(1, 9, size=30))
+        # The rows of a group have one score, as the rows of a query do.
+        one, other = rng.normal(size=(2, 30))[:, groups]
+        p_value = paired_randomisation(one, other, groups=groups, samples=199, seed=seed)
+        rejected += p_value <= level
+    # A true null is rejected with a probability of at most the level: 4 standard deviations above.
+    assert rejected / trials <= level + 4 * math.sqrt(level * (1 - level) / trials)
+    with pytest.raises(InputError, match="3 rows and 2 groups"):
+        paired_randomisation([1, 2, 3], [1, 2, 4], groups=[0, 1])

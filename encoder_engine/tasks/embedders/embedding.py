@@ -29,6 +29,7 @@ from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 from encoder_engine.tasks.embedders.teacher_scores import (
     COSINE,
     NEGATIVE_MSE,
+    TEACHER_SCORES,
     mean_teacher_scores,
     teacher_scores,
 )
@@ -73,17 +74,21 @@ class EmbeddingTask(EmbeddingSettings):
         return self.loss in _SCORED
 
     @property
-    def compares_vectors(self) -> bool:
-        """Whether scores compare vectors with a teacher's, as the loss ``vectors`` does.
+    def _prefers_vectors(self) -> bool:
+        """Whether the metric, or the default, compares vectors with a teacher's."""
+        return self.loss == "vectors" and self.metric in (None, *TEACHER_SCORES)
 
-        With another metric, dev rows are scored by their documents.
+    def compares_vectors(self, examples: Sequence[RetrievalExample]) -> bool:
+        """Return whether examples are scored beside a teacher's vectors, as ``vectors`` learns.
+
+        With another metric, and where no example has a vector, documents are scored.
         """
-        return self.loss == "vectors" and self.metric in (None, COSINE, NEGATIVE_MSE)
+        return self._prefers_vectors and any(example.vector for example in examples)
 
     @property
     def main_score(self) -> str:
         """The score that selects the best checkpoint."""
-        if not self.compares_vectors:
+        if not self._prefers_vectors:
             return super().main_score
         return self.metric or (COSINE if self.vector_metric == "cosine" else NEGATIVE_MSE)
 
@@ -97,11 +102,30 @@ class EmbeddingTask(EmbeddingSettings):
             )
         return example
 
-    def has_gold(self, example: RetrievalExample) -> bool:
-        """Return whether an example has what the fitted task is scored by."""
-        if self.loss is None or (self.loss == "vectors" and not self.teacher_width):
-            return super().has_gold(example)
-        return bool(example.vector if self.compares_vectors else example.documents)
+    def unlabelled(self, example: RetrievalExample) -> str | None:
+        """Return why an example is refused that lacks the vector or the document of the loss."""
+        if example.vector and self.loss in (None, "vectors"):
+            return None
+        return self._no_vector() if self.loss == "vectors" else super().unlabelled(example)
+
+    def unscored(
+        self, examples: Sequence[RetrievalExample], metric: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return the first example without the vector, or the documents, that is scored."""
+        wanted = self._prefers_vectors and metric in TEACHER_SCORES
+        if not wanted and not self.compares_vectors(examples):
+            return super().unscored(examples, metric)
+        without = (place for place, example in enumerate(examples) if not example.vector)
+        first = next(without, None)
+        if first is None:
+            return None
+        return first, f"{self._no_vector()}; or set task.metric=ndcg or spearman for documents"
+
+    def _no_vector(self) -> str:
+        return (
+            f"{self.vector} has no teacher's vector; name another column by task.vector, or drop "
+            "the row"
+        )
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with the pooling, prompts and token limit of a checkpoint's directory.
@@ -221,13 +245,17 @@ class EmbeddingTask(EmbeddingSettings):
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
         return stacked
 
+    def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
+        """Return the names of correlations or retrieval scores, or of those beside a teacher's."""
+        return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
+
     def score(
         self,
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, float]:
         """Return correlations or retrieval scores, or those of vectors beside a teacher's."""
-        if not self.compares_vectors:
+        if not self.compares_vectors(examples):
             return super().score(examples, predictions)
         return mean_teacher_scores(self._teacher_scores(examples, predictions))
 
@@ -240,7 +268,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
         """Return one group for all rows of a query, or each row's own."""
-        if not self.compares_vectors:
+        if not self.compares_vectors(examples):
             return super().groups(examples)
         return np.arange(len(examples))
 
@@ -250,7 +278,7 @@ class EmbeddingTask(EmbeddingSettings):
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
         """Return a function that averages the scores of drawn queries or rows."""
-        if not self.compares_vectors:
+        if not self.compares_vectors(examples):
             return super().resampling(examples, predictions)
         scores = self._teacher_scores(examples, predictions)
         return lambda rows: mean_teacher_scores({n: found[rows] for n, found in scores.items()})
@@ -261,7 +289,7 @@ class EmbeddingTask(EmbeddingSettings):
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> npt.NDArray[np.float64]:
         """Return the main score of each row beside its teacher's vector, or as documents give."""
-        if not self.compares_vectors:
+        if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
         return self._teacher_scores(examples, predictions)[self.main_score]
 

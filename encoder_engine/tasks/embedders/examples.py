@@ -25,6 +25,7 @@ __all__ = [
     "RetrievalColumns",
     "RetrievalExample",
     "are_scored_lists",
+    "are_scored_pairs",
     "check_loss",
     "is_scored_pair",
     "read_example",
@@ -119,6 +120,11 @@ def _numbers(record: Record, column: str) -> tuple[float, ...]:
 def is_scored_pair(example: RetrievalExample) -> bool:
     """Return whether an example is one document with one score."""
     return len(example.documents) == 1 == len(example.scores)
+
+
+def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
+    """Return whether each example is one document with one score."""
+    return all(is_scored_pair(example) for example in examples)
 
 
 def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:

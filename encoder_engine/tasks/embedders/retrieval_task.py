@@ -17,17 +17,19 @@ from encoder_engine.tasks.batching import packed_batch
 from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
-    is_scored_pair,
+    are_scored_pairs,
     read_example,
     text_ids,
 )
 from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES
 from encoder_engine.tasks.embedders.scores import (
+    CORRELATIONS,
     NAMES,
     Corpus,
     correlations,
     mean_scores,
     query_scores,
+    unfit_for,
 )
 from encoder_engine.tasks.items import Items, Ragged
 from encoder_engine.tasks.task import Task
@@ -62,8 +64,8 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ``negatives`` hold a text or a list of texts, ``score`` a number or a list of them.
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
     ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
-    ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for scored
-    pairs, the closeness to a teacher's vectors, nDCG@10 for others.
+    ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for losses
+    of scored pairs, the closeness to a teacher's vectors, nDCG@10 for others.
     """
 
     query: str = "query"
@@ -100,9 +102,28 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         """Make an example of a row; one without documents is a text to embed."""
         return read_example(record, self.columns)
 
-    def has_gold(self, example: RetrievalExample) -> bool:
-        """Return whether an example has a document or a teacher's vector."""
-        return bool(example.documents or example.vector)
+    def unlabelled(self, example: RetrievalExample) -> str | None:
+        """Return why an example without a document is refused."""
+        if example.documents:
+            return None
+        return (
+            f"{self.document} names no document for the query; name another column by "
+            "task.document, or drop the row"
+        )
+
+    def unscored(
+        self, examples: Sequence[RetrievalExample], metric: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return the first example without a document, or of a kind that a metric does not score.
+
+        Scored pairs alone have correlations, other rows have retrieval scores.
+        """
+        for place, example in enumerate(examples):
+            # Not that of a subclass whose loss reads no documents.
+            reason = RetrievalTask.unlabelled(self, example)
+            if reason:
+                return place, reason
+        return unfit_for(metric, examples, NAMES)
 
     def key(self, example: RetrievalExample) -> object:
         """Return all texts."""
@@ -212,13 +233,17 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ) -> npt.NDArray[np.floating]:
         """Return the similarities of all queries with all documents, [Q, N]."""
 
+    def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
+        """Return the names of the correlations of scored pairs, else of the retrieval scores."""
+        return CORRELATIONS if are_scored_pairs(examples) else NAMES
+
     def score(
         self,
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> dict[str, float]:
         """Return correlations for scored pairs, else retrieval scores over all documents."""
-        if all(is_scored_pair(example) for example in examples):
+        if are_scored_pairs(examples):
             return correlations([e.scores[0] for e in examples], self.paired(predictions))
         return mean_scores(self._query_scores(examples, predictions)[0])
 
@@ -243,7 +268,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
         """Return one group for all rows of a query; scored pairs are their own groups."""
-        if all(is_scored_pair(example) for example in examples):
+        if are_scored_pairs(examples):
             return super().groups(examples)
         places: dict[str, int] = {}
         return np.array([places.setdefault(e.query, len(places)) for e in examples], np.int64)
@@ -257,7 +282,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
         A corpus of the drawn rows' documents alone would be smaller, and its scores higher.
         """
-        if all(is_scored_pair(example) for example in examples):
+        if are_scored_pairs(examples):
             return super().resampling(examples, predictions)
         scores, queries = self._query_scores(examples, predictions)
         # A query counts once, however many rows it has.
@@ -274,16 +299,18 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return nDCG@10 of each row's query over all documents; 0 for one without documents.
+        """Return nDCG@10 of each row's query over all documents, weighted by 1 / the query's rows.
 
-        A scored pair gets minus its squared rank difference, divided by the number of rows.
+        The weights are scaled so that the mean over the rows is the mean over the queries. A scored
+        pair gets minus its squared rank difference, divided by the number of rows.
         """
-        if all(is_scored_pair(example) for example in examples):
+        if are_scored_pairs(examples):
             gold = [example.scores[0] for example in examples]
             return rank_agreement(gold, self.paired(predictions))
         scores, queries = self._query_scores(examples, predictions)
-        ndcg: npt.NDArray[np.float64] = np.nan_to_num(scores[queries, NAMES.index("ndcg")])
-        return ndcg
+        weights = len(queries) / (len(scores) * np.bincount(queries))
+        ndcg: npt.NDArray[np.float64] = scores[:, NAMES.index("ndcg")] * weights
+        return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
         """Return a message if all pairs are equally similar."""

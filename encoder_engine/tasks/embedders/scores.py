@@ -9,6 +9,7 @@ import numpy as np
 from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import pearson, spearman
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
+from encoder_engine.tasks.embedders.examples import is_scored_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,9 +20,19 @@ if TYPE_CHECKING:
 
     Scores = npt.NDArray[np.float64]
 
-__all__ = ["NAMES", "Corpus", "correlations", "mean_scores", "query_scores"]
+__all__ = [
+    "CORRELATIONS",
+    "NAMES",
+    "Corpus",
+    "correlations",
+    "mean_scores",
+    "query_scores",
+    "unfit_for",
+]
 
 DEPTH = 10
+# The scores of scored pairs.
+CORRELATIONS = ("spearman", "pearson")
 # The scores of a query, in the order of query_scores.
 NAMES = ("ndcg", "mrr", "map", "recall", "accuracy")
 
@@ -48,6 +59,32 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
         "spearman": 100.0 * spearman(gold, similarities),
         "pearson": 100.0 * pearson(gold, similarities),
     }
+
+
+def unfit_for(
+    metric: str | None, examples: Sequence[RetrievalExample], rankings: Sequence[str]
+) -> tuple[int, str] | None:
+    """Return the first example of a kind that a metric does not score, and how to mend it.
+
+    Correlations are of scored pairs, ``rankings`` of other rows. None: there is no such example, or
+    ``metric`` is the name of neither.
+    """
+    others = (place for place, one in enumerate(examples) if not is_scored_pair(one))
+    first = next(others, None)
+    if metric in CORRELATIONS and first is not None:
+        found = examples[first]
+        return first, (
+            f"{metric} compares rows of one document with one score; this row has "
+            f"{len(found.documents)} documents and {len(found.scores)} scores: give such rows "
+            f"alone, or set task.metric={rankings[0]} to score how documents are ranked"
+        )
+    if metric in rankings and first is None and examples:
+        return 0, (
+            f"{metric} scores how documents are ranked, and this row and all others are one "
+            f"document with one score: set task.metric={CORRELATIONS[0]}, or give rows without "
+            "scores or of several documents"
+        )
+    return None
 
 
 def query_scores(

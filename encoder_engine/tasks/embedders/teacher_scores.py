@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     Scores = npt.NDArray[np.float64]
 
-__all__ = ["COSINE", "NEGATIVE_MSE", "mean_teacher_scores", "teacher_scores"]
+__all__ = ["COSINE", "NEGATIVE_MSE", "TEACHER_SCORES", "mean_teacher_scores", "teacher_scores"]
 
 # Cosines, and minus the mean squared error of features as sentence-transformers' MSEEvaluator
 # calls it; both times 100, so that higher is better.
-COSINE, NEGATIVE_MSE = "cosine", "negative_mse"
+TEACHER_SCORES = COSINE, NEGATIVE_MSE = "cosine", "negative_mse"
 
 
 def teacher_scores(

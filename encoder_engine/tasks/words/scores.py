@@ -17,9 +17,21 @@ if TYPE_CHECKING:
 
     Rows = Sequence[Sequence[str]]
 
-__all__ = ["entity_details", "plain_details", "row_f1", "scores_of_entities", "scores_of_tags"]
+__all__ = [
+    "ENTITY_SCORES",
+    "TAG_SCORES",
+    "entity_details",
+    "plain_details",
+    "row_f1",
+    "scores_of_entities",
+    "scores_of_tags",
+]
 
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+_PARTS = ("f1", "precision", "recall")
+# The names of the scores that scores_of_entities and scores_of_tags return.
+ENTITY_SCORES = (*(f"{one}_{part}" for one in CONVENTIONS for part in _PARTS), "accuracy")
+TAG_SCORES = ("accuracy", "macro_f1")
 
 
 def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
@@ -27,7 +39,7 @@ def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
     found = {}
     for convention in CONVENTIONS:
         whole = entity_scores(gold, predicted, convention)[""]
-        for name in ("f1", "precision", "recall"):
+        for name in _PARTS:
             found[f"{convention}_{name}"] = 100.0 * float(getattr(whole, name))
     return found | {"accuracy": _accuracy(gold, predicted)}
 

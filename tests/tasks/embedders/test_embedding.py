@@ -155,16 +155,16 @@ def test_vectors_are_scored_beside_their_teachers(directory: Path, metric: str) 
 def test_dev_rows_that_cannot_be_scored_are_refused(directory: Path) -> None:
     rows = [{"query": "the cat", "vector": [0.5] * 16}, {"query": "a dog", "vector": [1.0] * 16}]
     task = prepare(directory, rows)[0]
-    [without] = read(task, [SCORED[0]])
-    assert not task.has_gold(without)
+    without = read(task, [SCORED[0]])
+    assert task.unscored(without, "cosine") is not None
     with pytest.raises(RowError, match="vector has 4 features, those of the training rows have 16"):
         read(task, [{"query": "a", "vector": [1.0] * 4}])
     by_pairs = prepare(directory, rows, metric="spearman")[0]
     assert by_pairs.main_score == "spearman"
-    assert by_pairs.has_gold(without)
-    assert not by_pairs.has_gold(read(by_pairs, [rows[0]])[0])
+    assert by_pairs.unscored(without, "spearman") is None
+    assert by_pairs.unscored(read(by_pairs, [rows[0]]), "spearman") is not None
     retrieval = prepare(directory, ROWS)[0]
-    assert not retrieval.has_gold(read(retrieval, [rows[0]])[0])
+    assert retrieval.unscored(read(retrieval, [rows[0]])) is not None
 
 
 def draw_retrieved(num_queries: int) -> tuple[EmbeddingTask, list[Any], list[Any]]:
@@ -194,10 +194,10 @@ def test_intervals_of_retrieval_hold_their_scores() -> None:
 def test_paired_scores_tell_models_of_plain_pairs_apart() -> None:
     task, examples, predictions = draw_retrieved(60)
     rows = task.row_scores(examples, predictions)
-    _, firsts = np.unique([example.query for example in examples], return_index=True)
-    assert 100.0 * rows[firsts].mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
+    assert 100.0 * rows.mean() == pytest.approx(task.score(examples, predictions)["ndcg"])
     worse = [RetrievalPrediction(-one.query, one.documents) for one in predictions]
-    assert paired_randomisation(rows, task.row_scores(examples, worse), samples=200) == 1 / 201
+    others, groups = task.row_scores(examples, worse), task.groups(examples)
+    assert paired_randomisation(rows, others, groups=groups, samples=200) == 1 / 201
 
 
 def test_an_embedder_has_no_head_to_train_alone(directory: Path) -> None:
