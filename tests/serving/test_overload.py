@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from encoder_engine.errors import DrainingError, OverloadedError
+from encoder_engine.errors import DrainingError, InputError, OverloadedError
 from encoder_engine.serving.admission import FULL_SHARE
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.http.disconnect import EXTENSION, Listener, Watch
@@ -153,6 +153,33 @@ def test_a_service_takes_so_many_requests_and_no_more(tiny: Embedder, gate: Gate
     refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
     assert len(refused) == 4
     assert all("the limit is 5" in str(error) for error in refused)
+
+
+def test_a_client_s_address_may_be_a_list(tiny: Embedder) -> None:
+    body, statuses = b'{"inputs": "the row"}', list[int]()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    async def run() -> Service:
+        async with Service({"tiny": tiny}) as service:
+            listener = Listener(arrived=True)
+            scope = scope_of("/embed", len(body)) | {"extensions": {EXTENSION: listener}}
+            for client in (["127.0.0.1", 5000], ("127.0.0.1", 5000), None):
+                await asgi_app(service)(scope | {"client": client}, receive, send)
+            clients: Any = [["a"], {}]
+            for client in clients:
+                with pytest.raises(InputError, match="client must be hashable"):
+                    await service.embed(["the"], client=client)
+            assert service.admission.num_calls == 0
+        return service
+
+    assert asyncio.run(run()).drained
+    assert statuses == [200, 200, 200]
 
 
 def test_requests_leave_nothing_to_the_garbage_collector(tiny: Embedder) -> None:
