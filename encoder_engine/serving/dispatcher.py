@@ -221,3 +221,5 @@ class Dispatcher:
             request.num_open -= stop - start
             if request.num_open == 0:
                 request.done.set_result(None)
+        # An exception's traceback refers to this list.
+        outcome.results.clear()

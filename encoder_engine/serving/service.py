@@ -22,7 +22,7 @@ from encoder_engine.serving.dispatcher import Dispatcher
 from encoder_engine.serving.intake import Intake
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.options import ServingOptions
-from encoder_engine.serving.request import Request, size_of
+from encoder_engine.serving.request import ANSWERED, Request, size_of
 from encoder_engine.serving.signals import Signals
 from encoder_engine.serving.threads import shared_threads
 
@@ -323,6 +323,7 @@ class Service:
             expiring.discard(request)
             self._requests.discard(request)
             self.dispatcher.remove(request)
+            request.done = ANSWERED
 
     def _check(self, texts: Sequence[Text], priority: int, client: Hashable) -> None:
         if isinstance(texts, str):
