@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +217,47 @@ def test_a_lane_that_lingers_computes_what_comes_in_the_end(tiny: Embedder, gate
 
     found = asyncio.run(run())
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "number"),
+    # After a lone request, after a batch of several, and after the linger that follows it.
+    [(Rate, "observe", 0), (Scheduler, "next_batch", 0), (Scheduler, "next_batch", 1)],
+)
+def test_a_lane_goes_on_where_its_next_batch_fails(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str, number: int
+) -> None:
+    """The answers of the batch before were lost, and the lane ended, while health was good."""
+    work, places = getattr(broken, name), itertools.count()
+
+    def fail(*given: Any) -> Any:
+        if threading.current_thread().name == "lane-0" and next(places) == number:
+            raise RuntimeError("broken")
+        return work(*given)
+
+    async def run() -> None:
+        async with Service({"tiny": tiny, "other": tiny}) as service:
+            gate.close()
+            gate.num_texts = 0
+            calls = [asyncio.create_task(service.embed(["the"]))]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            for model in ("tiny",) * 8 + ("other",) * 2:
+                calls.append(asyncio.create_task(service.embed(["the row"], model)))
+            while service.dispatcher.scheduler.num_texts < 10:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(broken, name, fail)
+            gate.open()
+            for answer in await asyncio.wait_for(asyncio.gather(*calls), 20.0):
+                assert answer.results.shape == (1, 16)
+            assert next(places) > number
+            assert service.stall_reason() is None
+            service.dispatcher._lanes[0].close()
+            while service.stall_reason() is None:
+                await asyncio.sleep(0.01)
+            assert service.stall_reason() == "the thread of a lane has ended"
+
+    asyncio.run(run())
 
 
 def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) -> None:
