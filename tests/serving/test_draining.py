@@ -71,6 +71,30 @@ def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
     assert seconds < 5.0
 
 
+def test_a_request_that_is_tokenized_as_the_end_begins_is_computed(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve() -> tuple[Any, Service]:
+        service = Service({"tiny": tiny})
+        await service.start()
+        prepare, begun = ServedModel.prepare, threading.Event()
+
+        def slow(self: ServedModel, key: Any, texts: Any) -> Any:
+            begun.set()
+            time.sleep(0.2)
+            return prepare(self, key, texts)
+
+        monkeypatch.setattr(ServedModel, "prepare", slow)
+        call = asyncio.create_task(service.embed(["the text " * 10_000]))
+        await asyncio.to_thread(begun.wait)
+        await service.stop()
+        return (await asyncio.gather(call, return_exceptions=True))[0], service
+
+    answer, service = asyncio.run(serve())
+    assert answer.results.shape == (1, 16)
+    assert service.drained
+
+
 def test_a_service_stops_once_and_may_start_again(tiny: Embedder) -> None:
     async def serve() -> Service:
         service = Service({"tiny": tiny}, ServingOptions(drain_timeout=float("inf")))
