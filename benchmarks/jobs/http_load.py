@@ -35,8 +35,8 @@ class Answer(NamedTuple):
     number: of the request.
     failure: where there was none, the class of the exception, with the name of a system error that
         has no class of its own, as ``OSError EMFILE``.
-    late_seconds: from the time when the request was due until the generator turned to it; its part of
-        ``seconds`` is the generator's, not the server's. A new connection is opened after it.
+    late_seconds: from the time when the request was due until the generator turned to it; its part
+        of ``seconds`` is the generator's, not the server's. A new connection is opened after it.
     """
 
     status: int

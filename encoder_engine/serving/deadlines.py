@@ -1,10 +1,10 @@
 """Gives up requests at their deadlines, with few timers.
 
-How it works: starting and cancelling a timer is a part of each request's cost. Here, requests share
-one when their deadlines fall into the same step of time, which is a power of two, and 1/128 to
-1/256 of the time that the request is given. The timer ends with its step: a request is given up less
-than 1 % and 3 ms late, and never early. A timer outlives the requests that are answered; however
-many there are and whatever they are given, at most 257 timers of each step are left.
+How it works: starting and cancelling a timer is a part of each request's cost. Here, requests
+share one when their deadlines fall into the same step of time, which is a power of two, and 1/128
+to 1/256 of the time that the request is given. The timer ends with its step: a request is given up
+less than 1 % and 3 ms late, and never early. A timer outlives the requests that are answered; at
+most 257 timers of each step are left, however many requests there were, of whatever timeouts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Deadlines"]
 
 # A request is given at least 2^7 steps, and counts as one that is given a millisecond at least.
 STEP_BITS, LEAST_SECONDS = 8, 0.001
-# uvloop's timers end up to 1.5 ms early: it rounds their time to milliseconds, and the time of their
-# start down.
+# uvloop's timers end up to 1.5 ms early: it rounds their time to milliseconds, and the time of
+# their start down.
 EARLY_SECONDS = 0.002
 
 

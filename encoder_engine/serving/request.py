@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ANSWERED", "Answer", "Key", "Request", "count_characters", "size_of"]
 
 
-# Takes the place of a request's future when its call has ended. The traceback of an exception refers
-# to the request: if the request referred to the exception, both would be left to the garbage
+# Takes the place of a request's future when its call has ended. The traceback of an exception
+# refers to the request: if the request referred to the exception, both would be left to the garbage
 # collector.
 ANSWERED: Any = Future()
 ANSWERED.set_result(None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -123,6 +125,17 @@ def test_a_failed_start_leaves_no_thread(tiny: Embedder, monkeypatch: pytest.Mon
     assert not any(thread.is_alive() for thread in left)
     with pytest.raises(ServiceError, match="no memory"), Server(Service({"tiny": tiny})):
         pass
+
+
+def test_a_server_that_gets_no_sockets_says_why(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: socket.socket) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "dup", fail)
+    with pytest.raises(ServiceError, match="Too many open files; allow more open files"):
+        Server(Service({"tiny": tiny}))
 
 
 @pytest.mark.slow

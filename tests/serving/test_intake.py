@@ -93,7 +93,7 @@ def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
             monkeypatch.setattr(service.dispatcher, "wait_seconds", lambda: 0.7)
             monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
             monkeypatch.setattr(ServedModel, "prepare", slow)
-            with pytest.raises(OverloadedError, match="about 0.7 s, but the request's deadline"):
+            with pytest.raises(OverloadedError, match=r"about 0\.7 s, but the request's deadline"):
                 await service.embed(["the " * 20_000], timeout=1.0)
             gate.open()
             await asyncio.gather(*calls)
