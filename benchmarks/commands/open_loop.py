@@ -19,7 +19,14 @@ import click
 
 from benchmarks.cases.embedding import SEED, load_ours, minilm_directory
 from benchmarks.cases.serving import MAX_LENGTH, PATH
-from benchmarks.jobs.http_load import Answer, Target, closed_loop, open_loop, percentile
+from benchmarks.jobs.http_load import (
+    Answer,
+    Target,
+    arrivals,
+    closed_loop,
+    open_loop,
+    percentile,
+)
 from benchmarks.jobs.http_servers import ServerProcess, ServingJob, our_command, read_vectors
 from benchmarks.measuring.case import EmbeddingJob
 from benchmarks.texts import corpus
@@ -39,8 +46,8 @@ class Load:
     share: of the capacity. answered, refused: requests by their end.
     failures: the requests that were neither, by the exception or the status: none of a good server.
     refused_p99_ms: of refusals, from the time when the request was due.
-    refused_after_ms: the same, from the time when the request was sent: what the server takes, and
-        the generator until it reads the answer.
+    refused_after_ms: the same, from the time when the generator turned to the request: what the
+        server takes, a new connection included, and the generator until it reads the answer.
     late_p99_ms: how late requests were sent, because the generator had too little of the CPU.
     """
 
@@ -123,7 +130,7 @@ def measure_load(
     return Load(
         share=share,
         rate=rate,
-        sent=len(answers),
+        sent=len(arrivals(rate=rate, seconds=seconds, seed=SEED)),
         answered=len(served),
         refused=len(refused),
         failures=_failures(answers),
@@ -131,8 +138,7 @@ def measure_load(
         p99_ms=1e3 * percentile(served, 0.99),
         refused_p99_ms=1e3 * percentile(refused, 0.99),
         refused_after_ms=1e3 * percentile(_from_sending(refused), 0.99),
-        late_p99_ms=1e3
-        * percentile([one._replace(seconds=one.late_seconds) for one in answers], 0.99),
+        late_p99_ms=1e3 * percentile(_lateness(answers), 0.99),
         answered_per_second=len(served) / elapsed,
         server_cpu_us=1e6 * used / max(len(answers), 1),
         wrong_vectors=wrong,

@@ -193,12 +193,14 @@ class Measurement:
         )
         process = psutil.Process(self.server.process.pid)
         before = process.memory_info().rss
-        prompt, refused = (self.metric(f"refusal_seconds_{name}") for name in REFUSED_IN_TIME)
+        in_time_before, counted_before = (
+            self.metric(f"refusal_seconds_{name}") for name in REFUSED_IN_TIME
+        )
         found = at(share=3.0, rate=3.0 * capacity, seconds=self.seconds)
         grown = (_peak_bytes(process.pid) - before) / MIB
         work = found.answered_per_second / capacity
         in_time, counted = (self.metric(f"refusal_seconds_{name}") for name in REFUSED_IN_TIME)
-        own = (in_time - prompt) / max(counted - refused, 1)
+        own = (in_time - in_time_before) / max(counted - counted_before, 1)
         yield Row(
             what="arrivals at 3 x the capacity",
             wanted=">= 95 % of it answered, refusals p99 <= 20 ms, none failed, memory bounded "

@@ -35,8 +35,8 @@ class Answer(NamedTuple):
     number: of the request.
     failure: where there was none, the class of the exception, with the name of a system error that
         has no class of its own, as ``OSError EMFILE``.
-    late_seconds: from the time when the request was due until it was written to its connection; its
-        part of ``seconds`` is the generator's, not the server's.
+    late_seconds: from the time when the request was due until the generator turned to it; its part
+        of ``seconds`` is the generator's, not the server's. A new connection is opened after it.
     """
 
     status: int
@@ -151,13 +151,13 @@ class _Client:
 
     async def ask(self, number: int, due: float) -> Answer:
         """Send a request over an idle connection, or a new one where none is idle."""
-        status, body, failure, late = 0, b"", "", 0.0
+        late, status, body, failure = time.perf_counter() - due, 0, b"", ""
         connection: _Connection | None = None
         try:
             connection = await self._connect()
-            late = time.perf_counter() - due
             status, body = await connection.send(self._target.request(number))
-        except (OSError, EOFError) as error:
+        except Exception as error:
+            # Also an answer that is no HTTP: whatever was sent is counted.
             failure = _name_of(error)
         finally:
             if connection is not None and connection.open and status:
@@ -208,12 +208,17 @@ async def _closed_loop(target: Target, connections: int, requests: int) -> list[
 
 
 def open_loop(target: Target, *, rate: float, seconds: float, seed: int) -> list[Answer]:
-    """Send requests at a Poisson process' times; a connection is opened where none is idle."""
+    """Send requests at :func:`arrivals`; a connection is opened where none is idle."""
+    with _uncollected():
+        return asyncio.run(_open_loop(target, arrivals(rate=rate, seconds=seconds, seed=seed)))
+
+
+def arrivals(*, rate: float, seconds: float, seed: int) -> list[float]:
+    """Draw the times of a Poisson process, from 0 to some seconds."""
     draw, due, times = random.Random(seed), 0.0, list[float]()
     while (due := due + draw.expovariate(rate)) < seconds:
         times.append(due)
-    with _uncollected():
-        return asyncio.run(_open_loop(target, times))
+    return times
 
 
 @contextmanager

@@ -110,9 +110,9 @@ class Admission:
     def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
         """Refuse a request that would wait too long; an idle service accepts every request.
 
-        seconds: the time left until the request's deadline. Raises what :meth:`check_queue` does.
+        seconds: the time left until the request's deadline. Raises :class:`OverloadedError`. A call
+        that :meth:`begin` admitted is also computed while the service is shutting down.
         """
-        self._check_open()
         wait = self._check_tokens()
         scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
         if not scheduler.num_texts:
@@ -121,8 +121,8 @@ class Admission:
             raise self._too_many_tokens(most)
         if wait + self._dispatcher.seconds(model, cost) > seconds:
             raise self.overloaded(
-                f"the queue needs about {wait:.1f} s, but the request's deadline is in {seconds:g} "
-                "s"
+                f"the queue needs about {wait:.1f} s, but the request's deadline is in "
+                f"{seconds:.3g} s"
             )
 
     def _check_calls(self) -> None:

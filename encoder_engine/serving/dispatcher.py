@@ -4,22 +4,22 @@ How it works: an idle lane starts without waiting; what queues while it computes
 A batch is as large as ``batch_ms`` allows at the speed that was measured.
 
 If less than half as many texts wait after a batch with several requests, the lane lingers: it
-waits, at most 5 % of that batch's time, until as many wait again. 16 clients that each wait for
-their answer would otherwise alternate between batches of 1 and 15, at 3.4 instead of 2.9 ms of CPU
-time a text. With the linger they form two groups of about 8. One is computed while the other is
-answered and sends again.
+waits, at most 5 % of that batch's time and of ``batch_ms``, until as many wait again. 16 clients
+that each wait for their answer would otherwise alternate between batches of 1 and 15, at 3.4
+instead of 2.9 ms of CPU time a text. With the linger they form two groups of about 8. One is
+computed while the other is answered and sends again.
 
 A lane takes its next batch and lingers in its own thread. The event loop writes the answers of the
-last batch meanwhile, and would let the lane wait. A lock guards the queue
-and the idle lanes.
+last batch meanwhile, and would let the lane wait. A lock guards the queue and the idle lanes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.serving.lane import Job, Lane, Outcome, Work
 from encoder_engine.serving.rate import Rate
@@ -27,7 +27,7 @@ from encoder_engine.serving.request import Key, Request
 from encoder_engine.serving.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from encoder_engine.serving.models import ServedModel
     from encoder_engine.serving.options import ServingOptions
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher"]
 
+LOGGER = logging.getLogger("encoder_engine.serving")
 LINGER_SHARE, LINGER_BELOW = 0.05, 0.5
 # A service has stalled after MOST_FAILURES failed batches in a row, or when a batch takes more than
 # STALL_FACTOR times the expected time, and more than STALL_SECONDS.
@@ -102,6 +103,8 @@ class Dispatcher:
             return f"the last {self._num_failures} batches failed"
         now = time.monotonic()
         for lane in self._lanes:
+            if not lane.alive:
+                return "the thread of a lane has ended"
             since = lane.busy_since
             if since is not None and now - since > max(
                 STALL_SECONDS, STALL_FACTOR * lane.expected_seconds
@@ -158,31 +161,58 @@ class Dispatcher:
 
         Without one: the seconds to linger, or None. Called in the lane's thread.
         """
-        assert self._loop is not None
-        batch, scheduler = job.batch, self.scheduler
         following: Job | float | None = None
         with self._lock:
-            ended = zip(batch.parts, outcome.results, strict=True)
-            failed = [part.request for part, result in ended if isinstance(result, Exception)]
-            for request in failed:
-                scheduler.remove(request)
-            if not failed:
-                self.rates[job.model.name].observe(batch.cost, outcome.seconds)
-            num_texts = batch.num_texts
-            lingers = len(batch.parts) > 1 and scheduler.num_texts < LINGER_BELOW * num_texts
-            # A closed lane computes nothing more.
+            try:
+                following = self._follow(lane, job, outcome)
+            except Exception as error:
+                self._recover(lane, error)
+        # Whatever failed above, the batch is answered.
+        return following if self._call_soon(self._finish, job, outcome) else None
+
+    def _follow(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
+        """Count a finished batch, and return what :meth:`_report` does. The lock must be held."""
+        batch, scheduler = job.batch, self.scheduler
+        following: Job | float | None = None
+        ended = zip(batch.parts, outcome.results, strict=True)
+        failed = [part.request for part, result in ended if isinstance(result, Exception)]
+        for request in failed:
+            scheduler.remove(request)
+        if not failed:
+            self.rates[job.model.name].observe(batch.cost, outcome.seconds)
+        num_texts = batch.num_texts
+        lingers = len(batch.parts) > 1 and scheduler.num_texts < LINGER_BELOW * num_texts
+        # A closed lane computes nothing more.
+        if lane in self._lanes:
+            most = LINGER_SHARE * min(outcome.seconds, self._options.batch_ms / 1e3)
+            following = most if lingers else self._next_job()
+        if not isinstance(following, Job):
+            lane.busy_since = None
             if lane in self._lanes:
-                following = LINGER_SHARE * outcome.seconds if lingers else self._next_job()
-            if not isinstance(following, Job):
-                lane.busy_since = None
-                if lane in self._lanes:
-                    self._idle[lane] = num_texts if lingers else 1
+                self._idle[lane] = num_texts if lingers else 1
+        return following
+
+    def _recover(self, lane: Lane, error: Exception) -> None:
+        """Make a lane idle that could not take its next batch; the event loop tries again.
+
+        The lock must be held.
+        """
+        LOGGER.error("a lane could not take its next batch (%s)", type(error).__name__)
+        self._num_failures += 1
+        lane.busy_since = None
+        if lane in self._lanes:
+            self._idle[lane] = 1
+        self._call_soon(self.dispatch)
+
+    def _call_soon(self, call: Callable[..., None], *given: Any) -> bool:
+        """Call in the event loop's thread; return whether the loop is still open."""
+        assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._finish, job, outcome)
+            self._loop.call_soon_threadsafe(call, *given)
         except RuntimeError:
             # The loop was closed: nobody waits any more.
-            return None
-        return following
+            return False
+        return True
 
     def _end_linger(self, lane: Lane) -> Job | None:
         """Return the next batch of a lane that has lingered; called in the lane's thread."""
@@ -190,7 +220,11 @@ class Dispatcher:
             if lane not in self._idle:
                 # A batch is on its way to it, or the end.
                 return None
-            job = self._next_job()
+            try:
+                job = self._next_job()
+            except Exception as error:
+                self._recover(lane, error)
+                return None
             if job is None:
                 self._idle[lane] = 1
             else:
@@ -221,3 +255,5 @@ class Dispatcher:
             request.num_open -= stop - start
             if request.num_open == 0:
                 request.done.set_result(None)
+        # An exception's traceback refers to this list.
+        outcome.results.clear()

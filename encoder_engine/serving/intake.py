@@ -100,9 +100,9 @@ class Intake:
         served = self._models[key.model]
         request.costs = served.costs(lengths)
         request.total_tokens = sum(lengths)
-        self._admission.check_wait(
-            served.name, sum(request.costs), request.total_tokens, request.seconds
-        )
+        request.queued_at = time.monotonic()
+        left = max(request.arrived_at + request.seconds - request.queued_at, 0.0)
+        self._admission.check_wait(served.name, sum(request.costs), request.total_tokens, left)
         num_bytes = served.answer_bytes(key.task, lengths)
         self._admission.begin_answer(num_bytes)
         request.num_bytes, request.num_open = num_bytes, len(lengths)
@@ -110,5 +110,4 @@ class Intake:
         signals.texts[served.name] += len(lengths)
         signals.tokens += request.total_tokens
         signals.truncated += len(request.truncated)
-        request.queued_at = time.monotonic()
         self._dispatcher.add(request)

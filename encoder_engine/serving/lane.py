@@ -168,6 +168,11 @@ class Lane:
         self._thread = threading.Thread(target=self._run, name=f"lane-{number}", daemon=True)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Return whether the thread runs."""
+        return self._thread.is_alive()
+
     def submit(self, job: Job) -> None:
         """Compute a batch; the lane must be idle."""
         self._begin(job)

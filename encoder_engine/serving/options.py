@@ -20,9 +20,8 @@ class ServingOptions:
         waits at most for one batch.
     lanes: threads that compute, each with an equal share of the model's threads.
     max_texts: the most texts of a request.
-    max_requests: the most requests that wait or are computed. A server should take twice as many
-        connections: those beyond wait for nothing but their refusal, which on a connection that is
-        open costs a tenth of one on a new connection.
+    max_requests: the most requests that wait or are computed. Requests beyond are refused. Allow
+        twice as many connections, so that a refused client keeps its own.
     max_queue_tokens: the most tokens in the queue; None: as many as are computed in 10 seconds.
     max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.steps.window import WindowRows
     from encoder_engine.serving.tasks import Task, Text
 
-__all__ = ["Answer", "Key", "Request", "count_characters", "size_of"]
+__all__ = ["ANSWERED", "Answer", "Key", "Request", "count_characters", "size_of"]
+
+
+# Takes the place of a request's future when its call has ended. The traceback of an exception
+# refers to the request: if the request referred to the exception, both would be left to the garbage
+# collector.
+ANSWERED: Any = Future()
+ANSWERED.set_result(None)
 
 
 class Answer(NamedTuple):
@@ -59,7 +67,7 @@ class Request(Waiting):
     """A request between its arrival and its answer.
 
     seconds: the time that it was given.
-    done: set when every text is computed, or to the exception.
+    done: set when every text is computed, or to the exception; :data:`ANSWERED` in the end.
     rows: tokens of its texts, those of other requests around them; None before the tokenizer.
     first_row: the row of its first text.
     num_open: texts that are not computed yet.

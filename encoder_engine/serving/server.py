@@ -9,6 +9,7 @@ second signal ends it at once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import signal
@@ -44,8 +45,9 @@ START_SECONDS = 120.0
 CLOSE_SECONDS = 0.3
 # Seconds to write answers after the last one was computed.
 WRITE_SECONDS = 5.0
-# uvloop accepts one connection of each socket in a pass. A pass beside a full queue is
-# long, and with one socket the last of many new connections waits for as many passes.
+# uvloop accepts one connection of each socket in a pass. A pass beside a full queue is long, and
+# with one socket the last of many new connections waits for as many passes. Over TCP alone: a Unix
+# socket has one listener.
 NUM_LISTENERS = 8
 # uvicorn looks for the end as often.
 TICK_SECONDS = 0.1
@@ -286,22 +288,27 @@ def run_server(
 
 def _bind(host: str, port: int) -> list[socket.socket]:
     """Return a socket that is bound, and copies of it. Raises :class:`ServiceError`."""
-    bound: socket.socket | None = None
+    sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
+        sockets.append(bound)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.setblocking(False)
+        while len(sockets) < NUM_LISTENERS:
+            sockets.append(bound.dup())
     except OSError as error:
-        if bound is not None:
-            bound.close()
+        for sock in sockets:
+            sock.close()
+        what = "choose another port, or port 0 for a free one"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            what = "allow more open files"
         raise ServiceError(
-            f"cannot listen at {host}, port {port}: {error.strerror}; choose another port, or port "
-            "0 for a free one"
+            f"cannot listen at {host}, port {port}: {error.strerror}; {what}"
         ) from None
-    bound.setblocking(False)
-    return [bound, *(bound.dup() for _ in range(NUM_LISTENERS - 1))]
+    return sockets
 
 
 def _address(name: Any) -> str:

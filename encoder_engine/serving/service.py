@@ -22,7 +22,7 @@ from encoder_engine.serving.dispatcher import Dispatcher
 from encoder_engine.serving.intake import Intake
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.options import ServingOptions
-from encoder_engine.serving.request import Request, size_of
+from encoder_engine.serving.request import ANSWERED, Request, size_of
 from encoder_engine.serving.signals import Signals
 from encoder_engine.serving.threads import shared_threads
 
@@ -216,7 +216,8 @@ class Service:
         options: prompt, normalisation, dimensions.
         priority: 0 (most urgent) to 9; a larger one gets a smaller part of each batch.
         timeout: seconds; None: the service's.
-        client: requests with the same value share one queue; the queues take turns.
+        client: requests with the same value share one queue; the queues take turns. It must be
+            hashable.
 
         Raises :class:`UnknownNameError` for another model, :class:`UnsupportedFeatureError` for a
         model that does not embed, :class:`OverloadedError` for a full queue,
@@ -283,7 +284,7 @@ class Service:
     ) -> Answer:
         served = self.find(model, task)
         served.check_task(task)
-        self._check(texts, priority)
+        self._check(texts, priority, client)
         options = DEFAULTS if options is None else options
         if options.refuses_long is None:
             options = options._replace(refuses_long=self.options.truncation == "refuse")
@@ -316,13 +317,15 @@ class Service:
             self.signals.cancelled[request.stage] += 1
             raise
         finally:
-            expiring.discard(request)
-            self.dispatcher.remove(request)
-            self._requests.discard(request)
+            # First: whatever fails below, the service goes on taking requests.
             admission.answer_bytes -= request.num_bytes
             admission.end(num_bytes)
+            expiring.discard(request)
+            self._requests.discard(request)
+            self.dispatcher.remove(request)
+            request.done = ANSWERED
 
-    def _check(self, texts: Sequence[Text], priority: int) -> None:
+    def _check(self, texts: Sequence[Text], priority: int, client: Hashable) -> None:
         if isinstance(texts, str):
             raise InputError("texts must be a sequence of texts, got one str; wrap it in a list")
         if not 0 <= priority <= 9:
@@ -334,6 +337,12 @@ class Service:
                 f"the request has {len(texts)} texts; the limit is {self.options.max_texts}: "
                 "split it"
             )
+        try:
+            hash(client)
+        except TypeError:
+            raise InputError(
+                f"client must be hashable, such as a str, got {type(client).__name__}"
+            ) from None
 
     async def _in_pool(self, work: Callable[[], Result], seconds: float) -> Result:
         if self._pool is None:

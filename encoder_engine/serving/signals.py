@@ -43,8 +43,9 @@ class Signals:
     """The counts and times since a service began.
 
     requests: by route, status and the client's name, which is empty where no key is needed.
-    refusal_seconds: the times of requests that were refused because of the load, from their head to
-        their answer.
+    refusal_seconds: the times of requests that were refused because of the load, from when their
+        head was read to their answer. Includes up to 30 seconds in which a body waits for room, and
+        not how long the head waited for a busy event loop to read it.
     cancelled: requests whose client went away, by stage: tokenize, queue, compute, answer.
     """
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from encoder_engine.serving import server as serving_server
 from encoder_engine.serving.http import protocol
 from encoder_engine.serving.http.guard import Limits
 from encoder_engine.serving.server import Server
@@ -214,6 +215,31 @@ def test_slow_headers_and_bodies_end(server: Server) -> None:
             time.sleep(0.05)
         assert drain(connection) == b""
     assert 1.2 < time.monotonic() - start < 8.0
+
+
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+def test_a_connection_stays_open_when_the_body_follows_the_refusal(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch, http: Any
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(
+        serving_server, "protocol_class", lambda signals, _: protocol.protocol_class(signals, http)
+    )
+    with Server(Service({"tiny": tiny})) as server, connect(server) as connection:
+        # The rest may come alone, or with a part of the next request.
+        for sent, rest in ((BODY, HEAD + BODY), (BODY + HEAD[:20], HEAD[20:] + BODY)):
+            connection.sendall(HEAD.replace(b"/embed", b"/nothing"))
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+            connection.sendall(sent)
+            time.sleep(0.6 if sent == BODY else 0.1)
+            connection.sendall(rest)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEAD.replace(b"/embed", b"/nothing"))
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+        connection.sendall(BODY + HEAD[:20])
+        start = time.monotonic()
+        assert drain(connection) == b""
+        assert time.monotonic() - start < 5.0
 
 
 def test_a_client_that_does_not_read_is_dropped(server: Server) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
+import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +20,11 @@ from encoder_engine.errors import (
     OverloadedError,
     ServiceError,
 )
+from encoder_engine.serving import dispatcher
 from encoder_engine.serving.models import ServedModel
 from encoder_engine.serving.options import ServingOptions
 from encoder_engine.serving.rate import FIRST_COST, Rate
+from encoder_engine.serving.request import Answer
 from encoder_engine.serving.scheduler import Scheduler, Waiting
 from encoder_engine.serving.service import Service
 
@@ -215,6 +221,151 @@ def test_a_lane_that_lingers_computes_what_comes_in_the_end(tiny: Embedder, gate
 
     found = asyncio.run(run())
     assert len(set(found)) == 1
+
+
+def test_clients_that_wait_for_their_answers_share_batches(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without lingering, batches of 1 and of 7 would alternate: 10 batches instead of 6."""
+    compute = ServedModel.compute
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.01)
+        return compute(*given)
+
+    async def ask(service: Service) -> None:
+        for _ in range(5):
+            await service.embed(["the row"])
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            monkeypatch.setattr(ServedModel, "compute", slow)
+            # Half a second, so that the count depends on no speed.
+            monkeypatch.setattr(dispatcher, "LINGER_SHARE", 50.0)
+            gate.close()
+            gate.num_texts = 0
+            clients = [asyncio.create_task(ask(service))]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            clients += [asyncio.create_task(ask(service)) for _ in range(7)]
+            while service.dispatcher.scheduler.num_texts < 7:
+                await asyncio.sleep(0.01)
+            gate.open()
+            await asyncio.gather(*clients)
+            assert service.signals.batch_texts.total == 40
+            assert sum(service.signals.batch_texts.counts) < 8
+
+    asyncio.run(run())
+
+
+def test_lanes_answer_everything_rightly_in_every_disorder(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three lanes, two models, priorities, cancels, deadlines, bad texts and failing batches."""
+    compute, lanes, places = ServedModel.compute, set[str](), itertools.count(1)
+    words = ("the", "row", "the row", "the text", "a row")
+    bad = "the text row"
+    vectors = dict(zip(words, tiny.encode(words), strict=True))
+    ends = Counter[str]()
+
+    def failing(self: ServedModel, task: Any, rows: Any, options: Any) -> Any:
+        lanes.add(threading.current_thread().name)
+        time.sleep(0.002)
+        if next(places) % 13 == 0:
+            raise RuntimeError("broken")
+        found = np.flatnonzero(rows.lengths == 5)
+        if len(found):
+            raise NonFiniteVectorError("NaN", rows=found.tolist())
+        return compute(self, task, rows, options)
+
+    async def ask(service: Service, draw: random.Random, client: int) -> None:
+        for _ in range(25):
+            texts = draw.choices(words, k=draw.choice((1, 1, 2, 40)))
+            if draw.random() < 0.1:
+                texts[-1] = bad
+            call = asyncio.ensure_future(
+                service.embed(
+                    texts,
+                    draw.choice(("one", "other")),
+                    client=client % 4,
+                    priority=draw.choice((0, 0, 3, 9)),
+                    timeout=draw.choice((0.003, 30.0, 30.0)),
+                )
+            )
+            if draw.random() < 0.15:
+                await asyncio.sleep(0.004 * draw.random())
+                call.cancel()
+            (found,) = await asyncio.gather(call, return_exceptions=True)
+            ends[type(found).__name__] += 1
+            if isinstance(found, NonFiniteVectorError):
+                assert (texts[-1], found.rows) == (bad, (len(texts) - 1,))
+            elif isinstance(found, Answer):
+                expected = np.stack([vectors[text] for text in texts])
+                assert found.results.tobytes() == expected.tobytes()
+            else:
+                kinds = (RuntimeError, DeadlineError, OverloadedError, asyncio.CancelledError)
+                assert isinstance(found, kinds)
+
+    async def run() -> None:
+        service = Service({"one": tiny, "other": tiny}, ServingOptions(lanes=3))
+        async with service:
+            monkeypatch.setattr(ServedModel, "compute", failing)
+            seeds = range(12)
+            await asyncio.gather(*(ask(service, random.Random(one), one) for one in seeds))
+            scheduler, admission = service.dispatcher.scheduler, service.admission
+            assert (scheduler.num_texts, scheduler.num_tokens, scheduler.waiting) == (0, 0, {})
+            assert (admission.num_calls, admission.num_bytes, admission.answer_bytes) == (0, 0, 0)
+        assert service.drained
+
+    asyncio.run(run())
+    assert lanes == {"lane-0", "lane-1", "lane-2"}
+    assert ends.total() == 12 * 25
+    for name in ("Answer", "CancelledError", "NonFiniteVectorError", "RuntimeError"):
+        assert ends[name] > 0
+    assert ends["DeadlineError"] + ends["OverloadedError"] > 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "number"),
+    # After a lone request, after a batch of several, and after the linger that follows it.
+    [(Rate, "observe", 0), (Scheduler, "next_batch", 0), (Scheduler, "next_batch", 1)],
+)
+def test_a_lane_goes_on_where_its_next_batch_fails(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str, number: int
+) -> None:
+    """The answers of the batch before were lost, and the lane ended, while health was good."""
+    work, places = getattr(broken, name), itertools.count()
+
+    def fail(*given: Any) -> Any:
+        if threading.current_thread().name == "lane-0" and next(places) == number:
+            raise RuntimeError("broken")
+        return work(*given)
+
+    async def run() -> None:
+        async with Service({"tiny": tiny, "other": tiny}) as service:
+            gate.close()
+            gate.num_texts = 0
+            calls = [asyncio.create_task(service.embed(["the"]))]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            calls += [
+                asyncio.create_task(service.embed(["the row"], model))
+                for model in ("tiny",) * 8 + ("other",) * 2
+            ]
+            while service.dispatcher.scheduler.num_texts < 10:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(broken, name, fail)
+            gate.open()
+            for answer in await asyncio.wait_for(asyncio.gather(*calls), 20.0):
+                assert answer.results.shape == (1, 16)
+            assert next(places) > number
+            assert service.stall_reason() is None
+            service.dispatcher._lanes[0].close()
+            while service.stall_reason() is None:
+                await asyncio.sleep(0.01)
+            assert service.stall_reason() == "the thread of a lane has ended"
+
+    asyncio.run(run())
 
 
 def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -71,6 +73,30 @@ def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
     assert seconds < 5.0
 
 
+def test_a_request_that_is_tokenized_as_the_end_begins_is_computed(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve() -> tuple[Any, Service]:
+        service = Service({"tiny": tiny})
+        await service.start()
+        prepare, begun = ServedModel.prepare, threading.Event()
+
+        def slow(self: ServedModel, key: Any, texts: Any) -> Any:
+            begun.set()
+            time.sleep(0.2)
+            return prepare(self, key, texts)
+
+        monkeypatch.setattr(ServedModel, "prepare", slow)
+        call = asyncio.create_task(service.embed(["the text " * 10_000]))
+        await asyncio.to_thread(begun.wait)
+        await service.stop()
+        return (await asyncio.gather(call, return_exceptions=True))[0], service
+
+    answer, service = asyncio.run(serve())
+    assert answer.results.shape == (1, 16)
+    assert service.drained
+
+
 def test_a_service_stops_once_and_may_start_again(tiny: Embedder) -> None:
     async def serve() -> Service:
         service = Service({"tiny": tiny}, ServingOptions(drain_timeout=float("inf")))
@@ -99,6 +125,17 @@ def test_a_failed_start_leaves_no_thread(tiny: Embedder, monkeypatch: pytest.Mon
     assert not any(thread.is_alive() for thread in left)
     with pytest.raises(ServiceError, match="no memory"), Server(Service({"tiny": tiny})):
         pass
+
+
+def test_a_server_that_gets_no_sockets_says_why(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: socket.socket) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "dup", fail)
+    with pytest.raises(ServiceError, match="Too many open files; allow more open files"):
+        Server(Service({"tiny": tiny}))
 
 
 @pytest.mark.slow

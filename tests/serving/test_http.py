@@ -71,7 +71,7 @@ def test_tei_s_routes_answer(client: httpx.Client, embedder: Embedder) -> None:
     cut = client.post("/embed", json={"inputs": ["short", "long " * 400]})
     assert cut.headers["x-truncated"] == "1"
     info = client.get("/info").json()
-    assert info["max_input_length"] == 256
+    assert (info["max_input_length"], info["max_concurrent_requests"]) == (256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
-from encoder_engine.errors import SequenceLengthError, TextError
+from encoder_engine.errors import OverloadedError, SequenceLengthError, TextError
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.service import Service
 
 if TYPE_CHECKING:
-    import pytest
-
     from encoder_engine.embedding import Embedder
+    from tests.serving.conftest import Gate
 
 
 def arrive_together(
@@ -67,3 +68,34 @@ def test_texts_that_were_cut_are_those_of_the_request(
     requests = [["the row"], ["the", "the " * 900], ["the " * 900, "the", "the " * 900]]
     answers, _ = arrive_together(tiny, requests, monkeypatch)
     assert [answer.truncated for answer in answers] == [(), (1,), (0, 2)]
+
+
+def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that waits 0.7 s is out of reach when 0.5 of its 1 s have passed."""
+    prepare = ServedModel.prepare
+
+    def slow(self: ServedModel, key: Any, texts: Any) -> Any:
+        time.sleep(0.5)
+        return prepare(self, key, texts)
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+            gate.close()
+            gate.num_texts = 0
+            calls = [asyncio.create_task(service.embed(["the"]))]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            calls.append(asyncio.create_task(service.embed(["the"])))
+            while not service.dispatcher.scheduler.num_texts:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(service.dispatcher, "wait_seconds", lambda: 0.7)
+            monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
+            monkeypatch.setattr(ServedModel, "prepare", slow)
+            with pytest.raises(OverloadedError, match=r"about 0\.7 s, but the request's deadline"):
+                await service.embed(["the " * 20_000], timeout=1.0)
+            gate.open()
+            await asyncio.gather(*calls)
+
+    asyncio.run(run())

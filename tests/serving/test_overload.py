@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from encoder_engine.errors import DrainingError, OverloadedError
+from encoder_engine.errors import DrainingError, InputError, OverloadedError
 from encoder_engine.serving.admission import FULL_SHARE
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.http.disconnect import EXTENSION, Listener, Watch
@@ -155,6 +155,33 @@ def test_a_service_takes_so_many_requests_and_no_more(tiny: Embedder, gate: Gate
     assert all("the limit is 5" in str(error) for error in refused)
 
 
+def test_a_client_s_address_may_be_a_list(tiny: Embedder) -> None:
+    body, statuses = b'{"inputs": "the row"}', list[int]()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    async def run() -> Service:
+        async with Service({"tiny": tiny}) as service:
+            listener = Listener(arrived=True)
+            scope = scope_of("/embed", len(body)) | {"extensions": {EXTENSION: listener}}
+            for client in (["127.0.0.1", 5000], ("127.0.0.1", 5000), None):
+                await asgi_app(service)(scope | {"client": client}, receive, send)
+            clients: Any = [["a"], {}]
+            for client in clients:
+                with pytest.raises(InputError, match="client must be hashable"):
+                    await service.embed(["the"], client=client)
+            assert service.admission.num_calls == 0
+        return service
+
+    assert asyncio.run(run()).drained
+    assert statuses == [200, 200, 200]
+
+
 def test_requests_leave_nothing_to_the_garbage_collector(tiny: Embedder) -> None:
     """A full collection beside 2,000 waiting requests stopped all of them for 100 ms and more."""
     with (
@@ -174,3 +201,76 @@ def test_requests_leave_nothing_to_the_garbage_collector(tiny: Embedder) -> None
     # uvicorn keeps the last request of the connection.
     assert kinds["RequestResponseCycle"] <= 1
     assert kinds["Listener"] <= 1
+
+
+def test_failed_requests_leave_nothing_to_the_garbage_collector(
+    tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses, times = Counter[int](), 5
+
+    def fail(*_: object) -> Any:
+        raise RuntimeError("broken")
+
+    async def ask(app: Any, inputs: Any, *, listener: Listener, timeout_ms: int = 10_000) -> None:
+        body = json.dumps({"inputs": inputs}).encode()
+        scope = scope_of("/embed", len(body)) | {"extensions": {EXTENSION: listener}}
+        scope["headers"].append((b"x-request-timeout-ms", b"%d" % timeout_ms))
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            if "status" in message:
+                statuses[message["status"]] += 1
+
+        await app(scope, receive, send)
+
+    def kept() -> Counter[str]:
+        counts = Counter(type(one).__name__ for one in gc.get_objects())
+        names = ("Request", "OverloadedError", "DeadlineError", "SequenceLengthError")
+        return Counter({name: counts[name] for name in (*names, "CancelledError", "RuntimeError")})
+
+    async def run() -> None:
+        options = ServingOptions(max_queue_tokens=LIMIT, truncation="refuse")
+        async with Service({"tiny": tiny}, options) as service:
+            service.dispatcher.rates["tiny"].reset()
+            service.dispatcher.rates["tiny"].observe(1000.0, 0.001)
+            app, listener = asgi_app(service), Listener(arrived=True)
+            gate.close()
+            gate.num_texts = 0
+            tasks = [asyncio.create_task(service.embed(["the row"]))]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            tasks.append(asyncio.create_task(service.embed(["the row"])))
+            await asyncio.sleep(0.01)
+            gc.collect()
+            before = kept()
+            for _ in range(times):
+                await ask(app, "the " * 9000, listener=listener)
+                await ask(app, ["the"] * LIMIT, listener=listener)
+                await ask(app, "the", listener=listener, timeout_ms=20)
+                gone = asyncio.create_task(ask(app, "the", listener=listener))
+                await asyncio.sleep(0.01)
+                listener.tell()
+                await gone
+            del gone
+            assert kept() == before
+            gate.open()
+            await asyncio.gather(*tasks)
+            tasks.clear()
+            monkeypatch.setattr(ServedModel, "compute", fail)
+            for _ in range(times):
+                await ask(app, "the", listener=listener)
+            # The lane's thread lets the last batch go soon.
+            for _ in range(500):
+                if kept().total() == 0:
+                    break
+                await asyncio.sleep(0.01)
+            assert kept().total() == 0
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
+    assert statuses == dict.fromkeys((422, 429, 504, 424), times)

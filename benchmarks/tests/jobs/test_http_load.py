@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -9,13 +10,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from benchmarks.jobs import http_load
-from benchmarks.jobs.http_load import Target, closed_loop, open_loop, percentile
+from benchmarks.jobs.http_load import Target, arrivals, closed_loop, open_loop, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
 
+MALFORMED = b"HTTP/1.1 what is this\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabcd"
 LAST = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -103,3 +105,24 @@ def test_a_request_without_an_answer_in_time_is_named(monkeypatch: pytest.Monkey
         found = open_loop(target, rate=100.0, seconds=0.1, seed=3)
     assert {(one.status, one.failure) for one in found} == {(0, "TimeoutError")}
     assert len({one.number for one in found}) == len(found) > 0
+
+
+def test_an_answer_that_is_no_http_is_counted() -> None:
+    load = {"rate": 100.0, "seconds": 0.3}
+    with server([SIZED, MALFORMED]) as target:
+        found = open_loop(target, **load, seed=3)
+    assert {(one.status, one.failure) for one in found} == {(200, ""), (0, "ValueError")}
+    assert {one.number for one in found} == set(range(len(arrivals(**load, seed=3))))
+
+
+def test_a_new_connection_is_no_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = http_load._Client._connect
+
+    async def slow(self: http_load._Client) -> http_load._Connection:
+        await asyncio.sleep(0.2)
+        return await connect(self)
+
+    monkeypatch.setattr(http_load._Client, "_connect", slow)
+    with server([SIZED]) as target:
+        (found,) = closed_loop(target, connections=1, requests=1)
+    assert found.seconds - found.late_seconds >= 0.2

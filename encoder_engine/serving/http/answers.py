@@ -114,7 +114,7 @@ class Info(Struct):
     model_dtype: str
     served_model_name: str
     model_type: dict[str, Any]
-    max_concurrent_requests: int | None
+    max_concurrent_requests: int
     max_input_length: int | None
     max_batch_tokens: int
     max_batch_requests: int | None

@@ -219,7 +219,8 @@ class App:
         try:
             try:
                 name = self._caller(scope, headers, route)
-                flow = name or scope.get("client")
+                # Some servers give a list, which no dict takes as a key.
+                flow = name or tuple(scope.get("client") or ())
                 accept = headers.get(b"accept", b"")
                 context = Context(self.service, flow, timeout_of(headers), accept)
                 assert route is not None

@@ -1,8 +1,8 @@
 """Cancels the task of a request whose client disconnects.
 
-How it works: this project's protocol puts a :class:`Listener` into the scope of each request, and
-calls it when the connection ends. Under another server a second task of every request waits for
-``http.disconnect`` instead.
+How it works: the protocol class on httptools (``protocol.py``) puts a :class:`Listener` into the
+scope of each request, and calls it when the connection ends. Without one, as with ``--http h11`` or
+under another server, a second task of every request waits for ``http.disconnect``.
 """
 
 from __future__ import annotations

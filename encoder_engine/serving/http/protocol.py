@@ -15,6 +15,7 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from encoder_engine.serving.http.disconnect import EXTENSION, Listener
@@ -86,6 +87,8 @@ class _Timed:
     _write_timer: asyncio.TimerHandle | None = None
     # Whether headers have begun and not ended, or an answered request still sends its body.
     _partial = False
+    # Whether the body of an answered request has ended, and no other request has begun.
+    _rest_ended = False
     # Whether bytes came that are no request: nothing after them is read.
     _broken = False
     # The requests without a complete answer, of which the first is running; leaves out the last.
@@ -97,6 +100,8 @@ class _Timed:
     cycle: Any
     client: tuple[str, int] | None
     timeout_keep_alive_task: asyncio.TimerHandle | None
+    timeout_keep_alive_handler: Callable[[], None]
+    _unset_keepalive_if_required: Callable[[], None]
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Count the connection, and wait for its first request."""
@@ -123,6 +128,13 @@ class _Timed:
         if self._answering():
             self._cancel_read()
             self._partial = False
+        elif self._rest_ended:
+            self._cancel_read()
+            self._partial = self._rest_ended = False
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                IDLE_SECONDS, self.timeout_keep_alive_handler
+            )
         elif self.timeout_keep_alive_task is None and not self._partial:
             self._partial = True
             self._cancel_read()
@@ -208,6 +220,12 @@ def protocol_class(
 class _H11(H11Protocol):
     """Reads a request when the one before it is answered."""
 
+    def handle_events(self) -> None:
+        rests = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        super().handle_events()
+        ended = rests and self.conn.their_state is h11.IDLE
+        self._rest_ended = ended and not self.conn.trailing_data[0]
+
     def _cycles(self) -> list[Any]:
         return [] if self.cycle is None or self.cycle.response_complete else [self.cycle]
 
@@ -269,6 +287,7 @@ def _httptools_class() -> type[asyncio.Protocol]:
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self._in_headers, self._num_bytes, self._line_bytes = True, 0, 0
+            self._rest_ended = False
 
         def on_url(self, url: bytes) -> None:
             self._check(len(url))
@@ -294,8 +313,10 @@ def _httptools_class() -> type[asyncio.Protocol]:
         def on_message_complete(self) -> None:
             if not self._upgrading:
                 super().on_message_complete()
+                if self.cycle.response_complete:
+                    self._rest_ended = True
                 # A request that waits for its turn gets its listener then.
-                if self._running is self.cycle:
+                elif self._running is self.cycle:
                     self._listener.arrived = not self.cycle.more_body
 
         def _plain_head(self) -> bytes:

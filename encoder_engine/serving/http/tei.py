@@ -214,7 +214,7 @@ async def info(_: bytes, context: Context) -> Reply:
                 "model_dtype": served.engine.dtype,
                 "served_model_name": served.name,
                 "model_type": kinds[served.tasks[0]],
-                "max_concurrent_requests": None,
+                "max_concurrent_requests": options.max_requests,
                 "max_input_length": served.max_length,
                 "max_batch_tokens": served.batch_tokens,
                 "max_batch_requests": None,

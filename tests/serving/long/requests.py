@@ -75,7 +75,8 @@ def request(draw: random.Random) -> bytes:
         path, body = "/embed", json.dumps({"inputs": [text, 3]})
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\n"
-        f"x-request-id: {draw.random()}\r\ncontent-length: {len(body)}\r\n\r\n"
+        f"x-request-id: {draw.random()}\r\ncontent-length: {len(body)}\r\n"
+        f"x-request-timeout-ms: {draw.randint(10_000, 86_400_000)}\r\n\r\n"
     )
     return (head + body).encode()
 
