@@ -65,7 +65,8 @@ def test_most_requests_of_the_memory_run_are_right() -> None:
 @pytest.mark.exhaustive
 def test_some_requests_do_not_grow_the_server(tmp_path: Path) -> None:
     directory = write_sentence_directory(tmp_path)
-    requests.main(directory=directory, fake=True, requests=40_000, seed=1, seconds=300.0)
+    # The first half warms up: the heap still grows by some MiB over the first 35,000.
+    requests.main(directory=directory, fake=True, requests=100_000, seed=1, seconds=300.0)
 
 
 @pytest.mark.exhaustive
