@@ -5,12 +5,11 @@ A batch is as large as ``batch_ms`` allows at the speed that was measured.
 
 If less than half as many texts wait after a batch with several requests, the lane lingers: it
 waits, at most 5 % of that batch's time and of ``batch_ms``, until as many wait again. 16 clients
-that each wait for their answer would otherwise alternate between batches of 1 and 15, at 3.4
-instead of 2.9 ms of CPU time a text. With the linger they form two groups of about 8. One is
-computed while the other is answered and sends again.
+that each wait for their answer would otherwise alternate between batches of 1 and 15. With the
+linger they form two groups of about 8: one is computed while the other is answered and sends again.
 
-A lane takes its next batch and lingers in its own thread. The event loop writes the answers of the
-last batch meanwhile, and would let the lane wait. A lock guards the queue and the idle lanes.
+A lane takes its next batch and lingers in its own thread: it need not wait until the event loop has
+written the answers of the last batch. A lock guards the queue and the idle lanes.
 """
 
 from __future__ import annotations
