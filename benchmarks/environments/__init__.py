@@ -7,6 +7,7 @@ They are in the folder that ENCODER_ENGINE_PEERS names, by default ``.peers`` of
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -51,8 +52,8 @@ class Environment:
         sites += [str(path) for path in self.folder.glob("Lib/site-packages")]
         # A build's own label, as in 2.13.0+cpu, is no part of what is pinned.
         there = distributions(path=sites) if sites else ()
-        held = {d.name.lower(): d.version.partition("+")[0] for d in there}
-        return {name: held[name.lower()] for name in self.wanted if name.lower() in held}
+        held = {_normalize(d.name): d.version.partition("+")[0] for d in there}
+        return {name: held[_normalize(name)] for name in self.wanted if _normalize(name) in held}
 
     def unavailable(self) -> str | None:
         """Return the reason why the environment cannot be used, or None."""
@@ -73,6 +74,11 @@ class Environment:
         variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         command = [str(self.python), *install, "-r", str(self.requirements)]
         subprocess.run(command, check=True, env=variables)
+
+
+def _normalize(name: str) -> str:
+    """Return a distribution's name as PEP 503 compares it: infinity_emb is infinity-emb."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def peers_folder() -> Path:

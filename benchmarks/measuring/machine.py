@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.cli.checks.machine import installed_version, machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the measured code is built from.
@@ -23,7 +23,7 @@ _SOURCE_SUFFIXES = {".py", ".cpp", ".h"}
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """``name`` in the maker's words; ``slug`` names the file its results go to."""
+    """``name`` in the maker's words; ``slug`` names the file for its results."""
 
     slug: str
     name: str
@@ -53,18 +53,26 @@ def find_device(kind: str) -> Device:
         name = properties.name
         return Device(slug=slug(name), name=name, cores=cores, memory_gib=memory_gib)
     memory = facts["memory_bytes"]
+    sets = tuple(facts["instruction_sets"] or ())
+    name = name_processor(facts["cpu"], sets)
     return Device(
-        slug=f"{slug(facts['cpu'])}-{cores}c",
-        name=facts["cpu"],
+        slug=f"{slug(name)}-{cores}c",
+        name=name,
         cores=cores,
         memory_gib=None if memory is None else round(memory / 2**30, 1),
-        instruction_sets=tuple(facts["instruction_sets"] or ()),
+        instruction_sets=sets,
     )
+
+
+def name_processor(name: str, instruction_sets: Sequence[str]) -> str:
+    """Name a processor, and AVX2 where it is the widest: a hypervisor often hides the model."""
+    narrow = "avx2" in instruction_sets and "avx512f" not in instruction_sets
+    return f"{name} with AVX2" if narrow else name
 
 
 def slug(name: str) -> str:
     """Shorten a maker's name to words and hyphens: ``amd-epyc``, ``nvidia-h200``."""
-    plain = re.sub(r"\((?:R|TM|C)\)|@.*|\b(?:CPU|Processor|\d+-Core)\b", " ", name, flags=re.I)
+    plain = re.sub(r"\((?:R|TM|C)\)|@.*|\b(?:CPU|Processor|\d+-Core|with)\b", " ", name, flags=re.I)
     return "-".join(re.findall(r"[a-z0-9]+", plain.lower())) or "unknown"
 
 

@@ -160,6 +160,17 @@ def test_environments_have_pins_and_say_what_they_lack(tmp_path: Path) -> None:
     assert one.found == one.wanted
 
 
+def test_environments_compare_names_as_pip_does(tmp_path: Path) -> None:
+    one = environments.environment("serving", tmp_path)
+    site = one.folder / "lib" / "python3.x" / "site-packages"
+    for name, version in one.wanted.items():
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: {name.replace('-', '_')}\nVersion: {version}\n")
+    assert one.wanted["infinity-emb"]
+    assert one.found == one.wanted
+
+
 def test_a_peer_of_another_version_never_runs_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from benchmarks.measuring.machine import Device, find_commit, find_device, slug
+from benchmarks.measuring.machine import (
+    Device,
+    find_commit,
+    find_device,
+    name_processor,
+    slug,
+)
 from benchmarks.measuring.measure import Status, measure
 from benchmarks.records import results as records
 from benchmarks.report.build import make_page
@@ -92,6 +98,7 @@ def test_the_report_names_everyone() -> None:
     [
         ("AMD EPYC", "amd-epyc"),
         ("AMD EPYC 9654 96-Core Processor", "amd-epyc-9654"),
+        ("AMD EPYC with AVX2", "amd-epyc-avx2"),
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
         ("NVIDIA H200", "nvidia-h200"),
         ("???", "unknown"),
@@ -99,6 +106,11 @@ def test_the_report_names_everyone() -> None:
 )
 def test_a_device_is_named_by_its_make(name: str, expected: str) -> None:
     assert slug(name) == expected
+
+
+def test_processors_of_one_name_are_told_apart() -> None:
+    assert name_processor("AMD EPYC", ("avx2", "fma")) == "AMD EPYC with AVX2"
+    assert name_processor("AMD EPYC", ("avx2", "avx512f")) == "AMD EPYC"
 
 
 def test_this_machine_and_checkout_have_names() -> None:
