@@ -18,7 +18,7 @@ using byte_products = tile_products<byte_dot>;
 
 #if defined(__AVX512VNNI__)
 
-struct byte_operands {
+struct byte_operands : whole_words {
     using Rows = copied_rows;
     EE_INLINE static vfloat broadcast_word(const float* from) {
         uint32_t word;
@@ -71,39 +71,40 @@ struct byte_products : plain_rows<uint16_t> {
     }
 
 private:
-    static constexpr int kRows = 3, kColumns = 16;
+    // 12 sums, two vectors of weights, one of rows and a product: the 16 registers.
+    static constexpr int kRows = 6, kColumns = 8;
+    // Distance, in bytes of a row, at which weights are prefetched from the L2 to the L1 cache.
+    static constexpr int64_t kAhead = 8 * kWordBytes;
+
+    // In assembly: GCC 12 computes all products before it adds them, and runs out of registers.
+    EE_INLINE static void add_products(__m256i& sum, __m256i a, __m256i b) {
+        __m256i products;
+        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
+    }
 
     template <int Rows>
     EE_TILE static void multiply_tile(const Byte* rows, const uint8_t* panel, int64_t filled,
                                       const Sum* starts, Sum* sums) {
-        __m256i totals[Rows][4] = {};
+        __m256i totals[Rows][2] = {};
         for (int64_t at = 0; at < filled; at += kWordBytes, panel += kPanelWidth * kWordBytes) {
-            __m256i weights[4];
-#pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) {
-                weights[c] = _mm256_cvtepi8_epi16(load<__m128i>(panel + 16 * c));
-            }
-#pragma GCC unroll 3
+            __builtin_prefetch(panel + kAhead * kPanelWidth);
+            const __m256i low = _mm256_cvtepi8_epi16(load<__m128i>(panel));
+            const __m256i high = _mm256_cvtepi8_epi16(load<__m128i>(panel + 16));
+#pragma GCC unroll 6
             for (int r = 0; r < Rows; ++r) {
                 long long four;
                 std::memcpy(&four, rows + r * filled + at, sizeof(four));
                 const __m256i factors = _mm256_set1_epi64x(four);
-#pragma GCC unroll 4
-                for (int c = 0; c < 4; ++c) {
-                    totals[r][c] = _mm256_add_epi32(totals[r][c], _mm256_madd_epi16(factors, weights[c]));
-                }
+                add_products(totals[r][0], factors, low);
+                add_products(totals[r][1], factors, high);
             }
         }
-#pragma GCC unroll 3
+#pragma GCC unroll 6
         for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; ++half) {
-                // Neighbours belong to one feature; they come out as features 0 1 4 5 2 3 6 7.
-                const __m256i joined = _mm256_hadd_epi32(totals[r][2 * half], totals[r][2 * half + 1]);
-                const __m256i ordered = _mm256_permute4x64_epi64(joined, 0b11011000);
-                store(sums + r * kPanelWidth + 8 * half,
-                      _mm256_add_epi32(ordered, load<__m256i>(starts + 8 * half)));
-            }
+            // Neighbours belong to one feature; they come out as features 0 1 4 5 2 3 6 7.
+            const __m256i joined = _mm256_hadd_epi32(totals[r][0], totals[r][1]);
+            const __m256i ordered = _mm256_permute4x64_epi64(joined, 0b11011000);
+            store(sums + r * kPanelWidth, _mm256_add_epi32(ordered, load<__m256i>(starts)));
         }
     }
 };

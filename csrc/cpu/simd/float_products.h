@@ -47,17 +47,14 @@ struct widened_rows : plain_rows<uint16_t> {
 
 struct bfloat16_words {
     using Rows = widened_rows;
+    static constexpr int kParts = 2;
 
-    struct factors {
-        vfloat even, odd;
-    };
-    EE_INLINE static factors broadcast_word(const float* from) {
-        return {broadcast(from[0]), broadcast(from[1])};
+    template <int Part>
+    EE_INLINE static vfloat take_part(vfloat word) {
+        return as_float(Part == 0 ? as_word(word) << 16 : as_word(word) & 0xffff0000u);
     }
-    EE_INLINE static vfloat multiply_add(factors a, vfloat b, vfloat sum) {
-        const vfloat even = as_float(as_word(b) << 16), odd = as_float(as_word(b) & 0xffff0000u);
-        return a.odd * odd + (a.even * even + sum);
-    }
+    EE_INLINE static vfloat broadcast_word(const float* from) { return broadcast(*from); }
+    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) { return a * b + sum; }
 };
 using bfloat16_products = vector_products<bfloat16_words, float>;
 

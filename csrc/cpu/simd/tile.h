@@ -12,6 +12,24 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
+// Operands whose words are multiplied whole; others take a word in kParts steps.
+struct whole_words {
+    static constexpr int kParts = 1;
+    template <int>
+    EE_INLINE static vfloat take_part(vfloat word) {
+        return word;
+    }
+};
+
+// Calls body with number<0> to number<Count - 1>.
+template <int Count, int Done = 0, typename Body>
+EE_INLINE void for_numbers(const Body& body) {
+    if constexpr (Done < Count) {
+        body(number<Done>{});
+        for_numbers<Count, Done + 1>(body);
+    }
+}
+
 // The default for `between`: does nothing.
 struct nothing {
     EE_INLINE void operator()(int64_t) const {}
@@ -19,15 +37,12 @@ struct nothing {
 
 // sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order, with between(step) among
 // them; right is fetched `Ahead` steps before. Operands says what the words of left and right hold, and
-// multiplies them.
+// multiplies them, part by part: one part of the right words is in registers at a time.
 template <typename Operands, int Ahead = 0, int Rows, int Columns, typename Between = nothing>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
                         int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns],
                         const Between& between = {}) {
     for (int64_t step = 0; step < steps; ++step) {
-        vfloat beside[Columns];
-#pragma GCC unroll 8
-        for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
         if constexpr (Ahead > 0) {
 #pragma GCC unroll 8
             for (int c = 0; c < Columns; c += 16 / kLanes) {
@@ -35,14 +50,22 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
             }
         }
         between(step);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-            const auto factor = Operands::broadcast_word(left + r * left_row);
+        for_numbers<Operands::kParts>([&](auto part) {
+            constexpr int kPart = decltype(part)::value;
+            vfloat beside[Columns];
 #pragma GCC unroll 8
             for (int c = 0; c < Columns; ++c) {
-                sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);
+                beside[c] = Operands::template take_part<kPart>(load(right + c * kLanes));
             }
-        }
+#pragma GCC unroll 8
+            for (int r = 0; r < Rows; ++r) {
+                const vfloat factor = Operands::broadcast_word(left + r * left_row + kPart);
+#pragma GCC unroll 8
+                for (int c = 0; c < Columns; ++c) {
+                    sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);
+                }
+            }
+        });
         left += left_step;
         right += right_step;
     }

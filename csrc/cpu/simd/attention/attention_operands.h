@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/simd/element_vector.h"
+#include "cpu/simd/tile.h"
 
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -12,7 +13,7 @@ namespace encoder_engine {
 namespace EE_ISA {
 
 template <typename Element_>
-struct float_operands {
+struct float_operands : whole_words {
     using Element = Element_;
     static constexpr int kDepth = 1;  // elements in a word
 
@@ -33,7 +34,7 @@ struct float_operands {
 
 #if defined(__AVX512BF16__)
 
-struct pair_operands {
+struct pair_operands : whole_words {
     using Element = bfloat16;
     static constexpr int kDepth = 2;
 
