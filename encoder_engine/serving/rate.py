@@ -7,7 +7,7 @@ __all__ = ["Rate"]
 # The share of a new batch in the estimate: the last 10 batches are two thirds of it.
 SHARE = 0.1
 # A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate. A smaller batch
-# counts by its cost: it is slower per token, and would make a long queue look slower than it is.
+# counts in the estimate by its cost: it is slower per token, and would make a long queue look slower than it is.
 FIRST_COST = 400.0
 # The shortest time that is counted for a batch: the rate stays finite.
 LEAST_SECONDS = 1e-5
@@ -45,5 +45,5 @@ class Rate:
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost of a batch that takes so long, at least that of :data:`FIRST_COST`."""
-        return max(self.per_second * milliseconds / 1000.0, FIRST_COST)
+        """Return the cost of a batch that takes so long; before the first batch, a fixed one."""
+        return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST

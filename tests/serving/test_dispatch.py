@@ -80,6 +80,13 @@ def test_small_batches_hardly_change_the_speed_of_large_ones() -> None:
     assert rate.per_second > 0.5 * FIRST_COST / 0.1
 
 
+def test_a_batch_of_a_slow_model_takes_no_longer_than_allowed() -> None:
+    rate = Rate()
+    assert rate.budget(20.0) == FIRST_COST
+    rate.observe(FIRST_COST, 4.0)
+    assert rate.seconds(rate.budget(20.0)) == pytest.approx(0.02)
+
+
 def test_a_model_s_own_timeout_is_no_deadline(
     tiny: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
