@@ -136,7 +136,7 @@ class Ranker:
         self.activation = check_activation(activation)
         self.settings = Settings() if settings is None else settings
         self._path: str | None = None
-        self._reload: Callable[[str, int], Ranker] | None = None
+        self._reload: Callable[..., Ranker] | None = None
 
     @classmethod
     def from_pretrained(
@@ -180,11 +180,7 @@ class Ranker:
             ranker.activation = "sigmoid"
         ranker._path = str(opened.directory)
         ranker._reload = partial(
-            _load_again,
-            *(cls, str(opened.directory), request),
-            max_seq_length=ranker.max_seq_length,
-            activation=activation,
-            engine=ranker.engine.name,
+            _load_again, *(cls, str(opened.directory), request), engine=ranker.engine.name
         )
         return ranker
 
@@ -322,7 +318,9 @@ class Ranker:
 
     def reload(self) -> Callable[[str, int], Ranker] | None:
         """Return a function that loads the model in another process; None without files."""
-        return self._reload
+        if self._reload is None:
+            return None
+        return partial(self._reload, max_seq_length=self.max_seq_length, activation=self.activation)
 
     def _tokenize(
         self,

@@ -173,7 +173,7 @@ class SparseEmbedder:
                     "the files belong to different models"
                 )
         self._path: str | None = None
-        self._reload: Callable[[str, int], SparseEmbedder] | None = None
+        self._reload: Callable[..., SparseEmbedder] | None = None
 
     @classmethod
     def from_pretrained(
@@ -217,7 +217,6 @@ class SparseEmbedder:
         embedder._reload = partial(
             _load_again,
             *(cls, str(opened.directory), request),
-            max_seq_length=embedder.max_seq_length,
             pooling=pooling,
             engine=embedder.engine.name,
         )
@@ -392,7 +391,9 @@ class SparseEmbedder:
 
     def reload(self) -> Callable[[str, int], SparseEmbedder] | None:
         """Return a function that loads the model in another process; None without files."""
-        return self._reload
+        if self._reload is None:
+            return None
+        return partial(self._reload, max_seq_length=self.max_seq_length)
 
     def _rows(self, window: TokenizedWindow, options: SparseOptions) -> SparseVectors:
         encoding, first_row = window.encoding, window.first_row

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from encoder_engine.embedding.dataset.pipeline import ahead
+from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.errors import ConfigError, InputError, WorkerError
+from encoder_engine.records import describe_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -88,7 +90,7 @@ class WorkerPool:
         self._task = _Task(
             name=model.name,
             reload=reload,
-            fingerprint=model.engine.fingerprint(),
+            embedding=describe_embedding(model, model.resolve(call)),
             call=call,
             num_threads=max(1, model.engine.num_threads // num_workers),
         )
@@ -156,11 +158,14 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """The arguments of a worker that are the same for all windows of a run."""
+    """The arguments of a worker that are the same for all windows of a run.
+
+    embedding: what decides the vectors, which the worker's model must equal.
+    """
 
     name: str
     reload: Callable[[str, int], JobModel]
-    fingerprint: str
+    embedding: dict[str, Any]
     call: Any
     num_threads: int
 
@@ -203,11 +208,14 @@ def _embed_in_worker(task: _Task, texts: list[Any], first_row: int) -> WindowRes
             # The parent has issued the same warnings.
             warnings.simplefilter("ignore")
             model = task.reload(_device, task.num_threads)
-        if model.engine.fingerprint() != task.fingerprint:
+        options = model.resolve(task.call)
+        changes = describe_changes(task.embedding, describe_embedding(model, options))
+        if changes:
             raise ConfigError(
-                f"{task.name} holds other weights than the embedder in memory; save it, "
-                "load it from there, or use one process"
+                f"{task.name} holds another model than the one in memory "
+                f"({'; '.join(changes):.300}); save it, load it from there with these settings, or "
+                "use one process"
             )
-        _loaded = model, model.resolve(task.call)
+        _loaded = model, options
     model, options = _loaded
     return model.encode_window(model.tokenize_window(texts, first_row, options), options)

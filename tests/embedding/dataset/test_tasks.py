@@ -192,6 +192,19 @@ def test_tasks_run_in_several_processes(
     assert contents(tmp_path / "r1") == contents(tmp_path / "r2")
 
 
+def test_several_processes_follow_settings_that_were_changed_after_loading(
+    masked: Path, ranking: Path, source: Path, tmp_path: Path
+) -> None:
+    sparse, ranker = SparseEmbedder.from_pretrained(masked), Ranker.from_pretrained(ranking)
+    sparse.max_seq_length = ranker.max_seq_length = 5
+    ranker.activation = "identity"
+    for number in (1, 2):
+        sparse.encode_dataset(source, tmp_path / f"s{number}", shard_rows=25, workers=number)
+        ranker.score_dataset(source, tmp_path / f"r{number}", shard_rows=25, workers=number)
+    assert contents(tmp_path / "s1") == contents(tmp_path / "s2")
+    assert contents(tmp_path / "r1") == contents(tmp_path / "r2")
+
+
 def test_the_command_line_has_the_tasks(
     masked: Path, ranking: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

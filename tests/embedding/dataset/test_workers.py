@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,12 @@ def test_workers_refuse_what_they_cannot_load_again(
     assert isinstance(changed.encoder, Encoder)
     with torch.no_grad():
         changed.encoder.embedding.tokens.weight[5, 0] += 1
-    with pytest.raises(ConfigError, match="other weights"):
+    with pytest.raises(ConfigError, match=r"another model .*model\.fingerprint"):
         changed.encode_dataset(source, tmp_path / "out/", workers=2)
+    pooled = Embedder.from_pretrained(tiny_directory, device="cpu")
+    pooled.recipe = replace(pooled.recipe, pooling=("cls",))
+    with pytest.raises(ConfigError, match=r"model\.pooling was \['cls'\], is \['mean'\]"):
+        pooled.encode_dataset(source, tmp_path / "pooled/", workers=2)
 
 
 def test_each_worker_has_a_gpu_or_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
