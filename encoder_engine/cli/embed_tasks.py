@@ -75,7 +75,6 @@ def _call(task: str, options: dict[str, Any]) -> Any:
     if task == "tokens":
         return EncodeCall(
             prompt_name=options["kind"],
-            normalize_embeddings=True,
             batch_tokens=options["batch_tokens"],
             on_truncation=options["on_truncation"],
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -323,7 +324,9 @@ class TokensJob:
         return self._model.loading.path if self._model.loading else self._model.embedder.name
 
     def resolve(self, call: EncodeCall) -> EncodeOptions:
-        """Check the options of a call and fill in the directory's settings for those not given."""
+        """Check the options of a call and fill in the model's settings for those not given."""
+        if call.normalize_embeddings is None:
+            call = replace(call, normalize_embeddings=self._model.normalized)
         return self._model.embedder.resolve(call)
 
     def stored_dimension(self, options: EncodeOptions) -> int:  # noqa: ARG002

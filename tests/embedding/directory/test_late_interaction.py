@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from encoder_engine.cli import main
 from encoder_engine.embedding import MultiVectorEmbedder
 from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
@@ -23,6 +24,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.vectors.stored_vectors import load_vectors
 from tests import ROOT
 from tests.embedding.test_breadth import TERMS, tensor
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_json, write_transformers_directory
@@ -184,6 +186,20 @@ def test_token_vectors_are_those_of_sentence_transformers(
         for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
             values = tensor(rows), torch.as_tensor(plain_rows), torch.as_tensor(true_rows)
             assert_within_budget(*values, kind, terms=TERMS)
+
+
+def test_the_command_line_normalizes_tokens_only_where_the_directory_does(tmp_path: Path) -> None:
+    directory = native(tmp_path)
+    modules = json.loads((directory / "modules.json").read_text("utf-8"))
+    write_json(directory / "modules.json", modules[:-1])
+    (tmp_path / "in.txt").write_text("the text\n", encoding="utf-8")
+    files = [str(tmp_path / "in.txt"), "-o", f"{tmp_path / 'out'}/", "-m", str(directory)]
+    assert main(["embed", *files, "--task", "tokens", "--quiet", "--device", "cpu"]) == 0
+    expected = MultiVectorEmbedder.from_pretrained(directory, device="cpu").encode_documents(
+        ["the text"]
+    )
+    np.testing.assert_array_equal(load_vectors(tmp_path / "out").tokens.vectors, expected.vectors)
+    assert not np.allclose(np.linalg.norm(expected.vectors, axis=1), 1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
