@@ -103,7 +103,7 @@ class StaticEmbedder(QueryMethods):
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         stated = max_length == "stated"
-        limit = None if isinstance(max_length, str) else max_length
+        limit = None if stated else max_length
         if limit is not None:
             check_positive(limit, "max_length")
         model = read_static_model(

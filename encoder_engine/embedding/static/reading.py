@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.static.model import Rules
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["is_static", "read_static_model"]
+__all__ = ["is_model2vec", "is_static", "read_static_model"]
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -73,7 +73,7 @@ def is_static(directory: Path) -> bool:
     if (directory / MODULES).is_file():
         entries = read_value(directory / MODULES).items()
         return bool(entries) and entries[0].kind().rpartition(".")[2] == MODULE
-    return _is_model2vec(directory / CONFIG)
+    return is_model2vec(directory / CONFIG)
 
 
 def read_static_model(
@@ -105,7 +105,7 @@ def read_static_model(
 
 
 def _find_layout(directory: Path) -> _Layout:
-    has_config = _is_model2vec(directory / CONFIG)
+    has_config = is_model2vec(directory / CONFIG)
     if not (directory / MODULES).is_file():
         if not has_config:
             raise UnsupportedFeatureError(
@@ -126,7 +126,8 @@ def _find_layout(directory: Path) -> _Layout:
     )
 
 
-def _is_model2vec(config: Path) -> bool:
+def is_model2vec(config: Path) -> bool:
+    """Return whether a config.json states the model_type of model2vec, which decides the rules."""
     if not config.is_file():
         return False
     return bool(read_value(config).object().get("model_type") == MODEL_TYPE)

@@ -5,6 +5,7 @@ model2vec and sentence-transformers both load it. ``mapping`` and ``weights`` ar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.recipe import CONFIG as SETTINGS
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import write_json, write_modules_json
-from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE
+from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE, is_model2vec
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.checkpoints.arrays import cast, widen
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import writing
 from encoder_engine.inference.static_table import TABLE_DTYPES
+from encoder_engine.text import Tokenizer
+from encoder_engine.text.spec.tokenizer import TruncationSpec
 
 if TYPE_CHECKING:
     import os
@@ -36,9 +39,14 @@ def save_static_model(
     """Write a directory; see :meth:`StaticEmbedder.save_pretrained`."""
     folder, table, settings = Path(directory), model.table, model.settings
     rows_VD = convert_rows(table.rows_VD, table.dtype if dtype == "auto" else dtype)
+    is_library = settings.rules == "sentence-transformers"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    is_library = settings.rules == "sentence-transformers"
+        # A directory without this file is not a model: the new parts never meet the old ones.
+        (folder / MODULES).unlink(missing_ok=True)
+        if is_library and is_model2vec(folder / CONFIG):
+            # A former model's file, which would state the other rules.
+            (folder / CONFIG).unlink()
     tensors = {"embedding.weight" if is_library else "embeddings": rows_VD}
     if table.mapping_N is not None:
         tensors["mapping"] = table.mapping_N.astype(np.int64)
@@ -48,7 +56,8 @@ def save_static_model(
         # sentence-transformers folds a mapping under model2vec's name of the table alone.
         tensors["embeddings"] = tensors.pop("embedding.weight")
     write_tensors(folder / "model.safetensors", tensors)
-    model.tokenizer.save(folder)
+    tokenizer = _with_limit(model.tokenizer, settings.max_length) if is_library else model.tokenizer
+    tokenizer.save(folder)
     if not is_library:
         write_json(folder / CONFIG, _config(model, dtype if dtype != "auto" else table.dtype))
     stated: dict[str, Any] = {
@@ -73,6 +82,20 @@ def save_static_model(
     )
     # Last, because its presence marks a complete model.
     write_modules_json(folder / MODULES, kinds)
+
+
+def _with_limit(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
+    """Return a tokenizer whose file states the limit: sentence-transformers reads it there."""
+    stated = tokenizer.spec.truncation
+    if max_length == (None if stated is None else stated.max_length):
+        return tokenizer
+    truncation = None
+    if max_length is not None:
+        side = tokenizer.spec.truncation_side
+        truncation = TruncationSpec(
+            max_length=max_length, strategy="longest_first", stride=0, direction=side
+        )
+    return Tokenizer(replace(tokenizer.spec, truncation=truncation))
 
 
 def convert_rows(rows_VD: Array, dtype: str) -> Array:

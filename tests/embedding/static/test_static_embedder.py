@@ -117,6 +117,22 @@ def test_long_texts_are_counted(directory: Path, embedder: StaticEmbedder) -> No
     assert embedder.with_max_length(None).max_seq_length is None
 
 
+def test_a_saved_table_keeps_its_limit_and_its_rules(directory: Path, tmp_path: Path) -> None:
+    library = write_library_directory(tmp_path / "library", max_length=5)
+    target = tmp_path / "saved"
+    for source, rules, limit in (
+        (directory, "model2vec", 2),
+        (library, "sentence-transformers", 2),
+        (library, "sentence-transformers", None),
+    ):
+        kept = StaticEmbedder.from_pretrained(source, max_length=limit)
+        # Over the directory of the one before.
+        kept.save_pretrained(target)
+        again = StaticEmbedder.from_pretrained(target)
+        assert (again.model.settings.rules, again.max_seq_length) == (rules, limit)
+        np.testing.assert_array_equal(again.encode(TEXTS), kept.encode(TEXTS))
+
+
 def test_coverage_counts_what_is_left_out(embedder: StaticEmbedder) -> None:
     found = embedder.coverage(["the text", "\u4e16\u754c", "the \u4e16"])
     assert (found.num_tokens, found.num_unknown, found.num_empty) == (6, 3, 1)
@@ -250,6 +266,8 @@ def test_options_that_mean_nothing_are_refused(embedder: StaticEmbedder, directo
         StaticEmbedder.from_pretrained(directory, rules="bogus")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="max_length"):
         StaticEmbedder.from_pretrained(directory, max_length=0)
+    with pytest.raises(InputError, match="max_length must be a positive whole number, got '3'"):
+        StaticEmbedder.from_pretrained(directory, max_length="3")  # type: ignore[arg-type]
     with pytest.raises(IndexError, match="outside"):
         embedder.model.table.mean(
             np.array([10**6], np.int32), np.array([0, 1], np.int32), num_threads=1
