@@ -117,6 +117,8 @@ def resolve_prompt(
     name = default if prompt_name is None else prompt_name
     if name is None:
         return ""
+    if not isinstance(name, str):
+        raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
     if name not in prompts:
         raise InputError(f"no prompt {name!r}; this model has {', '.join(prompts)}")
     return prompts[name]

@@ -14,6 +14,13 @@ from encoder_engine.errors import ConfigError, EncoderEngineError, InputError, T
 if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder
 
+
+class _Frame(list[str]):
+    """A list of column names, as a data frame of pandas is to those who iterate it."""
+
+    ndim = 2
+
+
 # The texts, the error, its row, and a word of its message.
 BAD_TEXTS: dict[str, tuple[Any, type[EncoderEngineError], int | None, str]] = {
     "a set": ({"a", "b"}, InputError, None, "row order"),
@@ -40,6 +47,7 @@ BAD_TEXTS: dict[str, tuple[Any, type[EncoderEngineError], int | None, str]] = {
     "numbers in an array": (np.arange(3), TextError, None, "int64"),
     "bytes in an array": (np.array([b"a"]), TextError, None, "decode"),
     "two axes of texts": (np.array([["a", "b"]]), InputError, None, "ravel"),
+    "a data frame": (_Frame(["text", "id"]), InputError, None, "one column"),
     "objects that are no texts in an array": (
         np.array(["a", None], dtype=object),
         TextError,
@@ -69,6 +77,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "uint8 without ranges": ({"precision": "uint8"}, "ranges"),
     "an unknown output": ({"output": "list"}, "torch"),
     "an unknown prompt": ({"prompt_name": "web"}, "query, document"),
+    "a list of prompts": ({"prompt_name": ["query"]}, "prompt_name must be a str"),
     "two prompts": ({"prompt": "a", "prompt_name": "query"}, "not both"),
     "a prompt that is no text": ({"prompt": 3}, "str"),
     "a prompt that is no character": ({"prompt": "\ud800"}, "surrogate"),

@@ -27,7 +27,7 @@ def open_texts(texts: object) -> Texts:
     """Open a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
 
     Raises :class:`TextError` for a value that is not a text (with its row, while drawing) and
-    :class:`InputError` for a set or a mapping.
+    :class:`InputError` for a set, a mapping or a data frame.
     """
     if isinstance(texts, np.ndarray):
         texts = _array_texts(texts)
@@ -45,6 +45,12 @@ def open_texts(texts: object) -> Texts:
         )
     if isinstance(texts, (bytes, bytearray)) or not isinstance(texts, Iterable):
         raise TextError(f"texts must be a str or an iterable of str, {_what_is_wrong(texts)}")
+    if (num_axes := getattr(texts, "ndim", 1)) != 1:
+        # Iterating a data frame yields the names of its columns.
+        raise InputError(
+            f"texts is a {type(texts).__name__} of {num_axes} dimensions, expected [N]; pass one "
+            "column of texts"
+        )
     count = len(texts) if isinstance(texts, Sized) else None
     return Texts(rows=_checked(texts), count=count, single=False)
 
