@@ -19,7 +19,7 @@ from encoder_engine.errors import (
     ShapeError,
 )
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.vectors.search import Hit, make_hits
+from encoder_engine.vectors.search import Hit, check_num_hits, check_queries, make_hits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,8 +240,8 @@ def search_index(
     other vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
-    if num_hits < 1:
-        raise InputError(f"num_hits must be at least 1, got {num_hits}")
+    check_num_hits(num_hits)
+    check_queries(queries_QD)
     trailer = _read_trailer(path)
     if trailer is not None and trailer["store"] != store.digest():
         raise _other_vectors(store, path)

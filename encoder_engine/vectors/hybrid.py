@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
-from encoder_engine.vectors.search import Hit
+from encoder_engine.vectors.search import Hit, check_num_hits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,7 @@ def fuse_ranks(
 
     Raises :class:`InputError` for a constant below 1 and for weights that do not fit.
     """
-    if num_hits < 1:
-        raise InputError(f"num_hits must be at least 1, got {num_hits}")
+    check_num_hits(num_hits)
     if constant < 1:
         raise InputError(f"constant must be at least 1, got {constant}")
     counts = [1.0] * len(rankings) if weights is None else list(weights)

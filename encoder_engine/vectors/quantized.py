@@ -22,7 +22,7 @@ from encoder_engine.errors import InputError, ReadError, ShapeError
 from encoder_engine.files import check_target, file_sha256, write_atomically
 from encoder_engine.json_values import JsonValue, read_value
 from encoder_engine.vectors.precision import quantize_vectors
-from encoder_engine.vectors.search import make_hits
+from encoder_engine.vectors.search import check_num_hits, check_queries, make_hits
 from encoder_engine.vectors.store import VectorStore
 from encoder_engine.vectors.store_files import read_blocks
 
@@ -145,10 +145,10 @@ def search_copy(
     the result is that of :func:`search_vectors`. Raises :class:`ShapeError` for queries of another
     width.
     """
-    for name, value in (("num_hits", num_hits), ("oversampling", oversampling)):
-        if isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} must be at least 1, got {value!r}")
-    if queries_QD.ndim != 2 or queries_QD.shape[1] != copy.dimension:
+    check_num_hits(num_hits)
+    check_num_hits(oversampling, "oversampling")
+    check_queries(queries_QD)
+    if queries_QD.shape[1] != copy.dimension:
         raise ShapeError(
             f"{copy.path} is made of vectors of {copy.dimension} features, the queries are "
             f"{list(queries_QD.shape)}"
@@ -215,7 +215,9 @@ def _block_scores(
     # Below half a bit, so that it decides between equal distances alone.
     unit = 0.49 / np.maximum(np.abs(queries_QD).sum(axis=1, keepdims=True), np.float32(1e-30))
     for block in read_blocks(copy.path):
-        distances_QN = np.stack([_count_bits(block ^ bits_B) for bits_B in bits_QB])
+        distances_QN = np.empty((len(bits_QB), len(block)), dtype=np.float32)
+        for query, bits_B in enumerate(bits_QB):
+            distances_QN[query] = _count_bits(block ^ bits_B)
         signs_ND = np.unpackbits(block, axis=-1, count=copy.dimension).astype(np.float32) * 2 - 1
         yield (queries_QD @ signs_ND.T) * unit - distances_QN
 

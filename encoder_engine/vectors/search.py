@@ -34,8 +34,8 @@ def search_vectors(
     block of the store at a time. Raises :class:`InputError` for vectors stored in bits,
     :class:`ShapeError` for queries of another width, and :class:`ReadError` for a damaged store.
     """
-    if num_hits < 1:
-        raise InputError(f"num_hits must be at least 1, got {num_hits}")
+    check_num_hits(num_hits)
+    check_queries(queries_QD)
     best_scores = np.empty((len(queries_QD), 0), np.float32)
     best_rows = np.empty((len(queries_QD), 0), np.int64)
     first_row = 0
@@ -60,6 +60,27 @@ def search_vectors(
         best_rows = np.take_along_axis(rows_QN, order, axis=1)
         first_row += len(block_ND)
     return make_hits(store, best_rows, best_scores)
+
+
+def check_num_hits(value: object, name: str = "num_hits") -> None:
+    """Raise :class:`InputError` unless a number of hits is a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def check_queries(queries_QD: object) -> None:
+    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for NaN or infinity."""
+    if not isinstance(queries_QD, np.ndarray) or queries_QD.ndim != 2:
+        shape = list(getattr(queries_QD, "shape", ())) or type(queries_QD).__name__
+        raise ShapeError(
+            f"queries must be an array [Q, D], got {shape}; of one vector, vector[None]"
+        )
+    if queries_QD.dtype.kind != "f":
+        raise InputError(f"queries are {queries_QD.dtype}; search by float32 vectors")
+    broken = np.flatnonzero(~np.isfinite(queries_QD).all(axis=1))
+    if len(broken):
+        row = int(broken[0])
+        raise InputError(f"query {row} holds NaN or infinity; embed it again", row=row)
 
 
 def make_hits(

@@ -294,12 +294,22 @@ class StoredVectors:
             yield block
 
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Return copies of some rows, given in ascending order: float32 [n, D]."""
+        """Return copies of some rows, given in ascending order: float32 [n, D].
+
+        Raises :class:`InputError` for rows in another order and for rows that the store lacks.
+        """
+        rows = np.asarray(rows)
         taken, first_row = [], 0
+        is_whole = rows.ndim == 1 and (rows.dtype.kind in "iu" or not len(rows))
+        if not is_whole or (rows[1:] < rows[:-1]).any():
+            raise InputError("rows must be whole numbers [n] in ascending order")
         for block in self.float_blocks():
             start, stop = np.searchsorted(rows, [first_row, first_row + len(block)])
             taken.append(block[rows[start:stop] - first_row])
             first_row += len(block)
+        if len(rows) and not 0 <= rows[0] <= rows[-1] < first_row:
+            wrong = int(rows[0] if rows[0] < 0 else rows[-1])
+            raise InputError(f"{self.path} has no row {wrong}, it has {first_row} rows", row=wrong)
         return np.concatenate(taken)
 
     def identifiers(self, rows: set[int]) -> dict[int, Identifier]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,38 @@ def test_a_copy_finds_what_an_exact_search_finds(
         np.testing.assert_allclose(
             [h.score for h in hits], [h.score for h in wanted], atol=ROUNDING
         )
+
+
+def test_queries_and_rows_that_are_none_are_refused(
+    store: StoredVectors, drawn: Any, tmp_path: Path
+) -> None:
+    copies = [write_copy(store, tmp_path / f"{p}.npy", p) for p in ("int8", "ubinary")]
+    broken = drawn[:3].copy()
+    broken[1, 5] = np.nan
+    for search in (
+        lambda queries, hits: search_vectors(store, queries, hits),
+        *(partial(search_copy, store, copy) for copy in copies),
+    ):
+        assert search(drawn[:0], 3) == []
+        for hits in (0, True, 2.5, "3"):
+            with pytest.raises(InputError, match="num_hits must be a whole number of at least 1"):
+                search(drawn[:1], hits)
+        with pytest.raises(InputError, match="query 1 holds NaN") as caught:
+            search(broken, 3)
+        assert caught.value.row == 1
+        with pytest.raises(InputError, match="queries are int8"):
+            search(drawn[:1].astype(np.int8), 3)
+        with pytest.raises(ShapeError, match=r"\[Q, D\], got \[100\]"):
+            search(drawn[0], 3)
+    for rows, message in (
+        ([5, ROWS], f"no row {ROWS}, it has {ROWS} rows"),
+        ([-1, 5], "no row -1"),
+        ([5, 3], "ascending order"),
+        ([0.5], "whole numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            store.take(np.array(rows))
+    np.testing.assert_array_equal(store.take(np.array([3, 3, 7])), drawn[[3, 3, 7]])
 
 
 def test_copies_are_compared_with_their_store(
