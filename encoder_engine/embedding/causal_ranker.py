@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from encoder_engine.embedding.options import (
     check_on_truncation,
     resolve_batch_tokens,
 )
-from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.ranker import (
     check_activation,
     check_scores,
@@ -82,8 +83,8 @@ class CausalRanker:
     activation: ``"sigmoid"``, the probability of the positive answer among the two, or
         ``"identity"``, its log-odds.
 
-    Raises :class:`ConfigError` where the tokenizer has more tokens than the model, or an answer is
-    not one token.
+    Raises :class:`ConfigError` where the tokenizer has more tokens than the model, an answer is
+    not one token, or the template's body lacks the query or the document.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class CausalRanker:
         check_vocabulary(tokenizer, engine.spec)
         self.engine, self.tokenizer = engine, tokenizer
         self.template = PairTemplate() if template is None else template
-        self.max_seq_length = smallest(max_seq_length, engine.spec.max_length)
+        self.max_seq_length = token_limit(max_seq_length, engine.spec.max_length)
         self.activation = check_activation(activation)
         self.memory_limit = MemoryLimit()
+        _check_body(self.template.body)
         self._prefix, self._suffix = map(self._ids, (self.template.prefix, self.template.suffix))
         answers = (self.template.positive, self.template.negative)
         self._answers = tuple(self._answer(word) for word in answers if word is not None)
@@ -253,3 +255,16 @@ class CausalRanker:
                 "template=PairTemplate(positive=..., negative=...)"
             )
         return int(ids[0])
+
+
+def _check_body(body: str) -> None:
+    """Raise :class:`ConfigError` unless a template's body has a query and a document."""
+    try:
+        names = {name for _, name, _, _ in Formatter().parse(body) if name is not None}
+    except ValueError as error:
+        raise ConfigError(f"the body {body!r:.80} is not a template: {error}") from error
+    if not {"query", "document"} <= names <= {"instruction", "query", "document"}:
+        raise ConfigError(
+            f"the body {body!r:.80} must have {{query}} and {{document}}, and beside them only "
+            "{instruction}"
+        )

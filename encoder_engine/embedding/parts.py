@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
-__all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest"]
+__all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest", "token_limit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +181,19 @@ def check_vocabulary(tokenizer: Tokenizer, spec: EncoderSpec) -> None:
             f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
             f"{spec.embedding.vocab_size}; the files belong to different models"
         )
+
+
+def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> int | None:
+    """Return the most tokens of a text: a limit, at most the model's positions; None: no limit.
+
+    Raises :class:`InputError` for a limit that is not a whole number of at least ``least``.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not whole or value < least):
+        raise InputError(
+            f"max_seq_length must be a whole number of at least {least}, got {value!r}"
+        )
+    return smallest(value, positions)
 
 
 def smallest(*limits: int | None) -> int | None:

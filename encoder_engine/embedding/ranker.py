@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
@@ -27,7 +28,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
@@ -43,7 +44,7 @@ from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -132,7 +133,10 @@ class Ranker:
         check_vocabulary(tokenizer, spec)
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
-        self.max_seq_length = smallest(max_seq_length, spec.max_length)
+        self.max_seq_length = token_limit(
+            *(max_seq_length, spec.max_length),
+            least=len(tokenizer.encode_batch([""], [""]).ids) + 1,
+        )
         self.activation = check_activation(activation)
         self.settings = Settings() if settings is None else settings
         self._path: str | None = None
@@ -417,8 +421,8 @@ def _load_again(
 
 def check_top_k(top_k: int | None) -> None:
     """Raise :class:`InputError` unless it is a positive whole number or None."""
-    if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
-        raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+    if top_k is not None:
+        check_positive(top_k, "top_k")
 
 
 def order_documents(
@@ -449,8 +453,8 @@ def check_scores(scores: Scores, first_row: int = 0) -> None:
 
 
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
-    if isinstance(pairs, str):
-        raise TextError("pairs must be pairs of texts, got one str")
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
     firsts, seconds = [], []
     for row, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -21,7 +21,7 @@ from encoder_engine.embedding.options import (
     check_on_truncation,
     resolve_batch_tokens,
 )
-from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
@@ -57,7 +57,7 @@ class Scorer:
     ) -> None:
         check_vocabulary(tokenizer, engine.spec)
         self.engine, self.tokenizer = engine, tokenizer
-        self.max_seq_length = smallest(max_seq_length, engine.spec.max_length)
+        self.max_seq_length = token_limit(max_seq_length, engine.spec.max_length)
         self.memory_limit = MemoryLimit()
 
     @classmethod

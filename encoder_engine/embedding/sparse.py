@@ -31,7 +31,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
@@ -160,7 +160,9 @@ class SparseEmbedder:
                 raise InputError(f"{what} must be one of {', '.join(known)}, got {choice!r}")
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
-        self.max_seq_length = smallest(max_seq_length, spec.max_length)
+        self.max_seq_length = token_limit(
+            max_seq_length, spec.max_length, least=len(tokenizer.encode("")) + 1
+        )
         self.pooling, self.activation = pooling, activation
         self.settings = Settings() if settings is None else settings
         self.query_weights, self.default_route = query_weights, default_route
@@ -207,7 +209,7 @@ class SparseEmbedder:
         embedder = cls(
             load_masked_lm(opened.encoder_folder, request),
             opened.read_tokenizer(),
-            max_seq_length=max_seq_length or opened.max_seq_length,
+            max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
             settings=opened.settings,
             query_weights=read_query_weights(opened),
             default_route="query" if opened.default_route == "query" else "document",

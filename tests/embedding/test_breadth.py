@@ -294,6 +294,9 @@ def test_a_plain_masked_language_model_gives_sparse_vectors(tmp_path: Path) -> N
         embedder.encode(["a", None])  # type: ignore[list-item]
     with pytest.raises(InputError, match="pooling"):
         SparseEmbedder.from_pretrained(folder, device="cpu", pooling="mean")  # type: ignore[arg-type]
+    for limit in (0, 2, -5, True, "3"):
+        with pytest.raises(InputError, match="max_seq_length must be a whole number of at least 3"):
+            SparseEmbedder.from_pretrained(folder, device="cpu", max_seq_length=limit)  # type: ignore[arg-type]
 
 
 # Ranking.
@@ -319,6 +322,9 @@ def test_ranking_is_that_of_sentence_transformers(tmp_path: Path, activation: st
     assert ranker.rank("the query", TEXTS, top_k=2) == [
         {"corpus_id": one["corpus_id"], "score": one["score"]} for one in found[:2]
     ]
+    for most in (0, 1.5, "2"):
+        with pytest.raises(InputError, match="top_k"):
+            ranker.rank("the query", TEXTS, top_k=most)  # type: ignore[arg-type]
 
 
 def test_pairs_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
@@ -338,6 +344,11 @@ def test_pairs_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
         ranker.score([("a", LONG)], on_truncation="error")
     with pytest.raises(InputError, match="activation"):
         ranker.score([("a", "b")], activation="tanh")  # type: ignore[arg-type]
+    with pytest.raises(TextError, match="got one NoneType"):
+        ranker.score(None)  # type: ignore[arg-type]
+    for limit in (0, 3, -5, True, "5"):
+        with pytest.raises(InputError, match="max_seq_length must be a whole number of at least 4"):
+            Ranker.from_pretrained(folder, device="cpu", max_seq_length=limit)  # type: ignore[arg-type]
 
 
 # Long texts.

@@ -243,3 +243,6 @@ def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
         CausalRanker.from_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="leaves no room for a pair"):
         CausalRanker.from_pretrained(tmp_path, template=TEMPLATE, max_seq_length=20)
+    for body in ("{query} {answer}", "{query}", "{query} {document} {}", "{query} {document"):
+        with pytest.raises(ConfigError, match="the body"):
+            CausalRanker.from_pretrained(tmp_path, template=replace(TEMPLATE, body=body))
