@@ -21,13 +21,23 @@ from encoder_engine.vectors.sparse_vectors import SparseVectors
 from encoder_engine.vectors.token_vectors import TokenVectors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["KINDS", "Kind", "columns_of", "kind_of_columns", "rows_of_columns"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "columns_of",
+    "kind_of_columns",
+    "metadata_of",
+    "rows_of_columns",
+    "stated_dimension",
+]
 
 Kind = Literal["dense", "sparse", "tokens", "scores"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VECTOR_COLUMN = "embedding"
+# The largest index of sparse vectors may be below their vocabulary's, which a table states as this.
+_DIMENSION = "dimension"
 # The columns of each kind, beside the ids.
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "dense": (VECTOR_COLUMN,),
@@ -66,6 +76,17 @@ def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
     if kind == "scores" and rows.shape[1] == 1:
         return {"score": pyarrow.array(np.ascontiguousarray(rows[:, 0]))}
     return {COLUMNS[kind][0]: _fixed_lists(pyarrow, rows)}
+
+
+def metadata_of(rows: Any, kind: Kind) -> dict[str, str] | None:
+    """Return what a table states beside its columns: the vocabulary of sparse vectors."""
+    return {_DIMENSION: str(rows.dimension)} if kind == "sparse" else None
+
+
+def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:
+    """Return the vocabulary that a table of sparse vectors states; None: it states none."""
+    stated = (metadata or {}).get(_DIMENSION.encode())
+    return None if stated is None else int(stated)
 
 
 def _offsets(starts: Any) -> Any:

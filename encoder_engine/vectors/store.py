@@ -14,7 +14,7 @@ from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
 from encoder_engine.inputs.columnar import import_lance, import_pyarrow
 from encoder_engine.inputs.identifiers import IdentifierType
-from encoder_engine.vectors.columns import COLUMNS, columns_of
+from encoder_engine.vectors.columns import COLUMNS, VECTOR_COLUMN, columns_of, metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -209,7 +209,8 @@ def check_columns(ending: str, id_column: str | None, kind: Kind = "dense") -> N
     import_pyarrow(f"writing {ending}")
     if ending == ".lance":
         import_lance(f"writing {ending}")
-    if id_column in COLUMNS[kind]:
+    # A table with a column of this name is read as one of dense vectors.
+    if id_column in (*COLUMNS[kind], VECTOR_COLUMN):
         raise OutputError(f"the id column may not be called {id_column!r}, as the vectors are")
 
 
@@ -275,7 +276,7 @@ class _TableWriter(ABC):
         if self._id_column is not None:
             self._id_type.check(identifiers, self._num_rows)
             columns = {self._id_column: pyarrow.array(identifiers), **columns}
-        table = pyarrow.table(columns)
+        table = pyarrow.table(columns, metadata=metadata_of(vectors, self._kind))
         if self._writer is None:
             self._writer = self._open(table.schema)
         self._num_rows += len(vectors)

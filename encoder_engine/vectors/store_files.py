@@ -14,6 +14,7 @@ from encoder_engine.vectors.columns import (
     VECTOR_COLUMN,
     kind_of_columns,
     rows_of_columns,
+    stated_dimension,
 )
 from encoder_engine.vectors.store import ids_path
 
@@ -69,6 +70,15 @@ def kind_of_file(path: Path) -> Kind:
     raise ReadError(f"{path} holds no rows; embed again")
 
 
+def vocabulary_of_file(path: Path) -> int | None:
+    """Return the vocabulary that a table of sparse vectors states; None: it states none."""
+    if path.suffix != ".npy":
+        with damage(path):
+            for batch in _batches(path, None):
+                return stated_dimension(batch.schema.metadata)
+    return None
+
+
 def map_array(path: Path) -> Array:
     """Map a .npy file into memory, read-only."""
     stored = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -92,8 +102,9 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
         return
     with damage(path):
         for batch in _batches(path, None if id_column is None else [id_column]):
-            own = {name for columns in COLUMNS.values() for name in columns}
-            others = [name for name in batch.schema.names if name not in own]
+            names = batch.schema.names
+            own = COLUMNS[kind_of_columns(names)] if id_column is None else ()
+            others = [name for name in names if name not in own]
             if id_column is None and len(others) > 1:
                 raise ReadError(
                     f"{path} has several columns beside its vectors ({', '.join(others)}), of "
@@ -127,6 +138,22 @@ def _lines(path: Path) -> Iterator[str]:
             if not line.endswith("\n"):
                 raise ReadError(f"{path} is damaged: its last line is cut short; copy it again")
             yield line.removesuffix("\n")
+
+
+def refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
+    """Raise :class:`ReadError` for NaN or infinity; one sum of squares detects both."""
+    if block.dtype.kind != "f":
+        return
+    flat = block.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(flat, flat)):
+            return
+    rows = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    if len(rows):
+        row = first_row + int(rows[0])
+        raise ReadError(
+            f"{path} holds NaN or infinity in row {row}; embed it again, or copy it again", row=row
+        )
 
 
 @contextmanager

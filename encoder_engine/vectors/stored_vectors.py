@@ -48,6 +48,8 @@ from encoder_engine.vectors.store_files import (
     read_blocks,
     read_ids,
     read_results,
+    refuse_non_finite,
+    vocabulary_of_file,
 )
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
 
@@ -219,10 +221,10 @@ class StoredVectors:
         scores = np.concatenate(list(self._results("scores")))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    @property
+    @cached_property
     def _stated_dimension(self) -> int | None:
         if self.manifest is None:
-            return None
+            return vocabulary_of_file(self._path_of_one) if self.kind == "sparse" else None
         return int(self.manifest["plan"]["options"]["dimension"])
 
     def _results(self, kind: Kind) -> Iterator[Any]:
@@ -235,7 +237,7 @@ class StoredVectors:
             for rows in read_results(part.path, kind, self._stated_dimension):
                 _refuse_changed(part.path, before)
                 numbers = rows if kind == "scores" else getattr(rows, _NUMBERS[kind])
-                _refuse_non_finite(numbers.reshape(len(numbers), -1), part.path, num_rows)
+                refuse_non_finite(numbers.reshape(len(numbers), -1), part.path, num_rows)
                 num_rows += len(rows)
                 yield rows
             _refuse_changed(part.path, before)
@@ -269,7 +271,7 @@ class StoredVectors:
                         f"{part.path} holds vectors of {block.shape[1]} {block.dtype}, those "
                         f"before have {shape[0]} {shape[1]}; copy the folder again"
                     )
-                _refuse_non_finite(block, part.path, num_rows)
+                refuse_non_finite(block, part.path, num_rows)
                 num_rows += len(block)
                 yield block
             _refuse_changed(part.path, before)
@@ -298,10 +300,9 @@ class StoredVectors:
 
         Raises :class:`InputError` for rows in another order and for rows that the store lacks.
         """
-        rows = np.asarray(rows)
+        rows = np.asarray(rows if len(rows) else np.zeros(0, np.int64))
         taken, first_row = [], 0
-        is_whole = rows.ndim == 1 and (rows.dtype.kind in "iu" or not len(rows))
-        if not is_whole or (rows[1:] < rows[:-1]).any():
+        if rows.dtype.kind not in "iu" or rows.ndim != 1 or (rows[1:] < rows[:-1]).any():
             raise InputError("rows must be whole numbers [n] in ascending order")
         for block in self.float_blocks():
             start, stop = np.searchsorted(rows, [first_row, first_row + len(block)])
@@ -488,19 +489,3 @@ def _refuse_changed(path: Path, before: tuple[int, ...]) -> None:
     """Raise :class:`ReadError` where the file's signature is not ``before``."""
     if _signature(path) != before:
         raise ReadError(f"{path} was changed while it was read; run this again")
-
-
-def _refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
-    """Raise :class:`ReadError` for NaN or infinity; one sum of squares detects both."""
-    if block.dtype.kind != "f":
-        return
-    flat = block.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(flat, flat)):
-            return
-    rows = np.flatnonzero(~np.isfinite(block).all(axis=1))
-    if len(rows):
-        row = first_row + int(rows[0])
-        raise ReadError(
-            f"{path} holds NaN or infinity in row {row}; embed it again, or copy it again", row=row
-        )

@@ -16,6 +16,7 @@ import pytest
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
 from encoder_engine.files import PendingFile
 from encoder_engine.vectors.store import VectorStore, check_output, ids_path
+from encoder_engine.vectors.stored_vectors import load_vectors
 from tests import ROOT
 
 VECTORS = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
@@ -44,6 +45,18 @@ def test_npy_has_its_ids_beside_it(tmp_path: Path) -> None:
         store.append(VECTORS[:2], ["é", 7])
     assert files(tmp_path) == ["a.ids.txt", "a.npy"]
     assert ids_path(tmp_path / "a.npy").read_text("utf-8") == "é\n7\n"
+
+
+@pytest.mark.parametrize("name", ["score", "values", "indices", "token_ids"])
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_ids_may_be_called_as_a_column_of_other_results(
+    tmp_path: Path, name: str, ending: str
+) -> None:
+    path = tmp_path / f"v{ending}"
+    names = [f"row {row}" for row in range(len(VECTORS))]
+    with VectorStore(path, id_column=name) as store:
+        store.append(VECTORS, names)
+    assert load_vectors(path).ids == names
 
 
 @pytest.mark.parametrize("names", [list("abcdefg"), list(range(7))])

@@ -113,6 +113,13 @@ def test_a_sparse_job_resumes_and_refuses_other_options(
         embedder.encode_dataset(source, tmp_path / "b", shard_rows=25, max_active_dims=3)
     with pytest.raises(OutputError, match=r"rows of one length, sparse results differ"):
         embedder.encode_dataset(source, tmp_path / "c.npy")
+    for name in ("d.parquet", "d.arrow"):
+        embedder.encode_dataset(source, tmp_path / name, max_active_dims=1)
+        alone = load_vectors(tmp_path / name).sparse
+        assert alone.dimension == embedder.dimension > alone.indices.max() + 1
+        assert alone.search(embedder.encode_query(TEXTS[:1]), 3)
+    with pytest.raises(OutputError, match="may not be called 'embedding'"):
+        embedder.encode_dataset(source, tmp_path / "d", id_column="embedding")
     with pytest.raises(OutputError, match="may not be called 'values'"):
         embedder.encode_dataset(source, tmp_path / "d", id_column="values")
     with pytest.raises(TypeError, match="did you mean 'shard_rows'"):
