@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.errors import InputError
-from encoder_engine.vectors.search import search_vectors
+from encoder_engine.vectors.search import QUERIES, search_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 __all__ = ["MinedNegatives", "MiningOptions", "mine_negatives"]
-
-# Queries that are searched at a time: their scores are in memory, 16 MB for a block of 16,384 rows.
-_QUERIES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +101,11 @@ def mine_negatives(
     options = options or MiningOptions()
     _check(store, queries_QD, positives, query_texts)
     first, last = options.rank_range
-    # Positives and equal texts take ranks that do not count.
+    # Positives take ranks that do not count.
     most = max((len(rows) for rows in positives), default=0)
     mined = MinedNegatives()
-    for start in range(0, len(queries_QD), _QUERIES):
-        part = slice(start, start + _QUERIES)
+    for start in range(0, len(queries_QD), QUERIES):
+        part = slice(start, start + QUERIES)
         hits = search_vectors(store, queries_QD[part], min(last + most, store.rows))
         worst = _worst_positives(store, queries_QD[part], positives[part])
         texts: Mapping[int, str] = {}

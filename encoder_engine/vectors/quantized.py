@@ -22,7 +22,14 @@ from encoder_engine.errors import InputError, ReadError, ShapeError
 from encoder_engine.files import check_target, file_sha256, write_atomically
 from encoder_engine.json_values import JsonValue, read_value
 from encoder_engine.vectors.precision import quantize_vectors
-from encoder_engine.vectors.search import check_num_hits, check_queries, make_hits
+from encoder_engine.vectors.search import (
+    check_num_hits,
+    check_queries,
+    keep_best,
+    make_hits,
+    no_hits,
+    query_parts,
+)
 from encoder_engine.vectors.store import VectorStore
 from encoder_engine.vectors.store_files import read_blocks
 
@@ -153,18 +160,30 @@ def search_copy(
             f"{copy.path} is made of vectors of {copy.dimension} features, the queries are "
             f"{list(queries_QD.shape)}"
         )
-    candidates_QK = _candidates(copy, queries_QD, min(num_hits * oversampling, copy.rows))
+    count = min(num_hits * oversampling, copy.rows)
+    # The candidates' vectors of all queries at once could take more memory than the store.
+    found = [_search_part(store, copy, part, num_hits, count) for part in query_parts(queries_QD)]
+    rows_QK, scores_QK = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return make_hits(store, rows_QK, scores_QK)
+
+
+def _search_part(
+    store: StoredVectors,
+    copy: QuantizedCopy,
+    queries_QD: npt.NDArray[np.float32],
+    num_hits: int,
+    count: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return the best rows and their scores of some queries, of ``count`` candidates each."""
+    candidates_QK = _candidates(copy, queries_QD, count)
     rows_C = np.unique(candidates_QK)
     vectors_CD = store.take(rows_C)
     places_QK = np.searchsorted(rows_C, candidates_QK)
     scores_QK = np.einsum("qd,qkd->qk", queries_QD, vectors_CD[places_QK])
     # Equal scores in the order of their rows, as an exact search has them.
     order = np.lexsort((candidates_QK, -scores_QK), axis=1)[:, :num_hits]
-    return make_hits(
-        store,
-        np.take_along_axis(candidates_QK, order, axis=1),
-        np.take_along_axis(scores_QK, order, axis=1),
-    )
+    rows_QK = np.take_along_axis(candidates_QK, order, axis=1)
+    return rows_QK, np.take_along_axis(scores_QK, order, axis=1)
 
 
 def _ranges(store: StoredVectors) -> npt.NDArray[np.float32]:
@@ -181,20 +200,14 @@ def _candidates(
     copy: QuantizedCopy, queries_QD: npt.NDArray[np.float32], count: int
 ) -> npt.NDArray[np.int64]:
     """Return the rows of each query's highest scores in the copy: int64 [Q, K]."""
-    scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
-    rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
+    best = no_hits(queries_QD)
     first_row = 0
     for found_QN in _block_scores(copy, queries_QD):
-        rows = np.arange(first_row, first_row + found_QN.shape[1])
-        scores = np.concatenate([scores_QK, found_QN], axis=1)
-        numbers = np.concatenate([rows_QK, np.tile(rows, (len(queries_QD), 1))], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        scores_QK = np.take_along_axis(scores, order, axis=1)
-        rows_QK = np.take_along_axis(numbers, order, axis=1)
+        best = keep_best(best, found_QN, first_row, count)
         first_row += found_QN.shape[1]
     if first_row != copy.rows:
         raise ReadError(f"{copy.path} holds {first_row} rows, {copy.rows} were recorded")
-    return rows_QK
+    return best[0]
 
 
 def _block_scores(

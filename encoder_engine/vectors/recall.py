@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.vectors.search import QUERIES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -70,18 +71,21 @@ def retrieval_loss(
     first_row = 0
     queries = queries_QD.astype(np.float64)
     for block_ND in store.float_blocks():
-        logits_QN = scale * (queries @ block_ND.astype(np.float64).T)
-        for query, rows in enumerate(known):
-            for row in rows:
-                if first_row <= row < first_row + len(block_ND):
-                    right[query][row] = float(logits_QN[query, row - first_row])
-                    logits_QN[query, row - first_row] = -np.inf
-        risen = np.maximum(highest, logits_QN.max(1))
-        # While all rows so far are known ones, the sum stays 0.
-        shift = np.where(np.isfinite(risen), risen, 0.0)
-        sums = sums * np.exp(np.minimum(highest - shift, 0.0))
-        sums += np.exp(logits_QN - shift[:, None]).sum(1)
-        highest = risen
+        wide_DN = block_ND.astype(np.float64).T
+        for start in range(0, len(queries), QUERIES):
+            part = slice(start, start + QUERIES)
+            logits_QN = scale * (queries[part] @ wide_DN)
+            for place, rows in enumerate(known[part]):
+                for row in rows:
+                    if first_row <= row < first_row + len(block_ND):
+                        right[start + place][row] = float(logits_QN[place, row - first_row])
+                        logits_QN[place, row - first_row] = -np.inf
+            risen = np.maximum(highest[part], logits_QN.max(1))
+            # While all rows so far are known ones, the sum stays 0.
+            shift = np.where(np.isfinite(risen), risen, 0.0)
+            sums[part] *= np.exp(np.minimum(highest[part] - shift, 0.0))
+            sums[part] += np.exp(logits_QN - shift[:, None]).sum(1)
+            highest[part] = risen
         first_row += len(block_ND)
     terms = []
     for query, logits in enumerate(right):

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.identifiers import Identifier
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
+# Queries whose scores are in memory at a time: 16 MB for a block of 16,384 rows.
+QUERIES = 256
+# The best rows and their scores, [Q, K] each.
+Best = tuple["npt.NDArray[np.int64]", "npt.NDArray[np.float32]"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
@@ -31,13 +36,14 @@ def search_vectors(
     """Return each query's rows of the largest dot products, exactly, the largest first.
 
     ``queries_QD``: float32 [Q, D]. Equal scores come in the order of their rows. Memory holds one
-    block of the store at a time. Raises :class:`InputError` for vectors stored in bits,
-    :class:`ShapeError` for queries of another width, and :class:`ReadError` for a damaged store.
+    block of the store and its scores for 256 queries at a time. Raises :class:`InputError` for
+    vectors stored in bits and queries with NaN, :class:`ShapeError` for queries of another width,
+    and :class:`ReadError` for a damaged store.
     """
     check_num_hits(num_hits)
     check_queries(queries_QD)
-    best_scores = np.empty((len(queries_QD), 0), np.float32)
-    best_rows = np.empty((len(queries_QD), 0), np.int64)
+    parts = query_parts(queries_QD)
+    best = [no_hits(part_QD) for part_QD in parts]
     first_row = 0
     for block_ND in store.float_blocks():
         if block_ND.shape[1] != queries_QD.shape[1]:
@@ -45,21 +51,44 @@ def search_vectors(
                 f"{store.path} holds vectors of {block_ND.shape[1]} features, the queries have "
                 f"{queries_QD.shape[1]}; use the model and options it was made with"
             )
-        rows = np.arange(first_row, first_row + len(block_ND))
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = np.concatenate([best_scores, queries_QD @ block_ND.T], axis=1)
-        if not np.isfinite(scores).all():
-            raise ReadError(
-                f"{store.path} holds numbers too large for dot products in float32; they are no "
-                "vectors of a model: embed again"
-            )
-        rows_QN = np.concatenate([best_rows, np.tile(rows, (len(queries_QD), 1))], axis=1)
-        # What was found before stands first, so a stable sort keeps rows of equal scores in order.
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :num_hits]
-        best_scores = np.take_along_axis(scores, order, axis=1)
-        best_rows = np.take_along_axis(rows_QN, order, axis=1)
+        for place, part_QD in enumerate(parts):
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores_QN = part_QD @ block_ND.T
+            if not np.isfinite(scores_QN).all():
+                raise ReadError(
+                    f"{store.path} holds numbers too large for dot products in float32; they are "
+                    "no vectors of a model: embed again"
+                )
+            best[place] = keep_best(best[place], scores_QN, first_row, num_hits)
         first_row += len(block_ND)
-    return make_hits(store, best_rows, best_scores)
+    rows_QK, scores_QK = (np.concatenate(found) for found in zip(*best, strict=True))
+    return make_hits(store, rows_QK, scores_QK)
+
+
+def query_parts(queries_QD: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Cut queries into parts of 256, at least one: the scores of a block stay small."""
+    starts = range(0, max(len(queries_QD), 1), QUERIES)
+    return [queries_QD[start : start + QUERIES] for start in starts]
+
+
+def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
+    """Return the best rows [Q, 0] and scores before the first block."""
+    shape = (len(queries_QD), 0)
+    return np.empty(shape, np.int64), np.empty(shape, np.float32)
+
+
+def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
+    """Return the best rows and scores, [Q, K] each, of those before and of a block's."""
+    rows_QK, scores_QK = best
+    scores = np.concatenate([scores_QK, scores_QN], axis=1)
+    # What was found before stands first, so a stable sort keeps rows of equal scores in order.
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    num_before = rows_QK.shape[1]
+    numbers = first_row + order - num_before
+    if num_before:
+        before = np.take_along_axis(rows_QK, np.minimum(order, num_before - 1), axis=1)
+        numbers = np.where(order < num_before, before, numbers)
+    return numbers, np.take_along_axis(scores, order, axis=1)
 
 
 def check_num_hits(value: object, name: str = "num_hits") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
 from encoder_engine.vectors.hybrid import fuse_ranks
 from encoder_engine.vectors.mining import MiningOptions, mine_negatives
 from encoder_engine.vectors.quantized import load_copy, search_copy, write_copy
-from encoder_engine.vectors.search import Hit, search_vectors
+from encoder_engine.vectors.recall import retrieval_loss
+from encoder_engine.vectors.search import QUERIES, Hit, search_vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
 
@@ -82,10 +84,8 @@ def test_queries_and_rows_that_are_none_are_refused(
     copies = [write_copy(store, tmp_path / f"{p}.npy", p) for p in ("int8", "ubinary")]
     broken = drawn[:3].copy()
     broken[1, 5] = np.nan
-    for search in (
-        lambda queries, hits: search_vectors(store, queries, hits),
-        *(partial(search_copy, store, copy) for copy in copies),
-    ):
+    searches: list[Any] = [partial(search_vectors, store)]
+    for search in searches + [partial(search_copy, store, copy) for copy in copies]:
         assert search(drawn[:0], 3) == []
         for hits in (0, True, 2.5, "3"):
             with pytest.raises(InputError, match="num_hits must be a whole number of at least 1"):
@@ -106,6 +106,7 @@ def test_queries_and_rows_that_are_none_are_refused(
         with pytest.raises(InputError, match=message):
             store.take(np.array(rows))
     np.testing.assert_array_equal(store.take(np.array([3, 3, 7])), drawn[[3, 3, 7]])
+    assert store.take(np.array([])).shape == (0, DIMENSION)
 
 
 def test_copies_are_compared_with_their_store(
@@ -136,6 +137,43 @@ def test_copies_are_compared_with_their_store(
     (tmp_path / "c.quantized.json").write_text(json.dumps(record | {"ranges": [[1.0]]}))
     with pytest.raises(ReadError, match="ranges"):
         load_copy(store, tmp_path / "c.npy")
+
+
+@pytest.mark.parametrize("form", ["exact", "int8", "ubinary"])
+def test_many_queries_find_what_each_finds_alone(
+    store: StoredVectors, drawn: Any, tmp_path: Path, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("encoder_engine.vectors.store_files.BLOCK_ROWS", 700)
+    search = partial(search_vectors, store)
+    if form != "exact":
+        search = partial(search_copy, store, write_copy(store, tmp_path / "c.npy", form))
+    queries = drawn[: 2 * QUERIES + 3]
+    found = search(queries, 5)
+    assert [hits[0].row for hits in found] == list(range(len(queries)))
+    for number in (0, QUERIES - 1, QUERIES, len(queries) - 1):
+        (alone,) = search(queries[number : number + 1], 5)
+        assert [hit.row for hit in found[number]] == [hit.row for hit in alone]
+
+
+def test_many_queries_need_the_scores_of_a_part_at_a_time(
+    store: StoredVectors, drawn: Any, tmp_path: Path
+) -> None:
+    copy = write_copy(store, tmp_path / "c.npy")
+    queries = np.tile(drawn[:QUERIES], (8, 1))
+    known = [[row % ROWS] for row in range(len(queries))]
+    for compute in (
+        lambda part: search_vectors(store, part, 5),
+        lambda part: search_copy(store, copy, part, 5),
+        lambda part: retrieval_loss(store, part, known[: len(part)]),
+    ):
+        peaks = []
+        for part in (queries[:QUERIES], queries):
+            tracemalloc.start()
+            compute(part)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        # The hits themselves, at most 1 KB each, grow with the queries; scores of all do not.
+        assert peaks[1] < peaks[0] + 5 * len(queries) * 1024
 
 
 def sparse(rows: list[dict[int, float]], dimension: int = 20) -> SparseVectors:
