@@ -117,7 +117,12 @@ def _matrices(first: object, second: object) -> tuple[Array, Array]:
 def _matrix(value: Any) -> Array:
     if hasattr(value, "detach"):
         value = value.detach().cpu().float().numpy()
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ShapeError(f"vectors must be [N, D] or [D]: {error}") from error
+    if array.dtype.kind not in "iubf":
+        raise ShapeError(f"vectors must be numbers, got {array.dtype}")
     if array.dtype.kind in "iub":
         raise ShapeError(
             f"the vectors are {array.dtype}, stored in bits; compare float32 vectors, or rescore "

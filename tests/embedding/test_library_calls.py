@@ -155,6 +155,9 @@ def test_an_embedder_compares_as_its_directory_says(embedder: Embedder, library:
         embedder.similarity(embedder.encode(TEXTS, precision="ubinary"), vectors)
     with pytest.raises(ShapeError, match="cannot be compared"):
         embedder.similarity(vectors[:, :4], vectors)
+    for wrong in ([["a"]], [[1.0, 2.0], [1.0]], None):
+        with pytest.raises(ShapeError, match="vectors must be"):
+            embedder.similarity(wrong, vectors)
 
 
 @pytest.mark.slow
