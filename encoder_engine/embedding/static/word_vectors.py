@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.embedding.options import check_positive
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings
-from encoder_engine.errors import InputError, ReadError, RowError
+from encoder_engine.errors import ReadError, RowError
 from encoder_engine.inference.static_table import StaticTable
 from encoder_engine.inputs.sources import compression_of
 from encoder_engine.inputs.unpacking import unpack
@@ -52,8 +53,8 @@ def read_word_vectors(
     normalize: bool = False,
 ) -> StaticModel:
     """Read a file of word vectors; see :meth:`StaticEmbedder.from_word_vectors`."""
-    if max_words is not None and (isinstance(max_words, bool) or max_words < 1):
-        raise InputError(f"max_words must be a positive whole number, got {max_words!r}")
+    if max_words is not None:
+        check_positive(max_words, "max_words")
     words, rows_VD = _read(Path(path), max_words)
     if lowercase is None:
         lowercase = all(word == word.lower() for word in words)
@@ -98,20 +99,22 @@ def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.
     words: dict[str, int] = {}
     table = np.empty((0, 0), dtype=np.float32)
     stated: tuple[int, int] | None = None
+    width = 0
     for number, line in _lines(path):
         if number == 1 and (stated := _header(line)) is not None:
-            # A damaged first line may state any number; the table grows where it is too small.
-            rows = min(stated[0], max_words or stated[0], _FIRST_ROWS) + 1
-            table = np.empty((rows, stated[1]), np.float32)
+            width = stated[1]
             continue
-        word, numbers = _split(line, table.shape[1], path, number)
+        word, numbers = _split(line, width, path, number)
         if table.shape[1] == 0:
-            table = np.empty((1024, len(numbers)), dtype=np.float32)
+            # A damaged first line may state any number; the table grows where it is too small.
+            least = 1023 if stated is None else min(stated[0], max_words or stated[0], _FIRST_ROWS)
+            width = len(numbers)
+            table = np.empty((least + 1, width), dtype=np.float32)
         if word in words:
             continue
         if len(words) == len(table):
             table = np.concatenate([table, np.empty_like(table[: max(1024, len(table) // 2)])])
-        table[len(words)] = _floats(numbers, table.shape[1], path, number)
+        table[len(words)] = _floats(numbers, width, path, number)
         words[word] = number
         if len(words) == max_words:
             break

@@ -116,8 +116,12 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
         StaticEmbedder.from_word_vectors(path)
     with pytest.raises(ReadError, match="cannot be read"):
         StaticEmbedder.from_word_vectors(tmp_path / "missing.txt")
-    with pytest.raises(InputError, match="max_words"):
-        StaticEmbedder.from_word_vectors(path, max_words=0)
+    for count in (0, "3"):
+        with pytest.raises(InputError, match="max_words"):
+            StaticEmbedder.from_word_vectors(path, max_words=count)  # type: ignore[arg-type]
+    path.write_bytes(b"2 99999999999999\nthe 1 2\n")
+    with pytest.raises(RowError, match="line 2 has 2 numbers, expected 99999999999999"):
+        StaticEmbedder.from_word_vectors(path)
 
 
 def test_a_table_grows_beyond_what_its_first_line_says(tmp_path: Path) -> None:
