@@ -56,8 +56,12 @@ def distill_model(
     device: str,
     num_threads: int | None,
     shown: bool,
+    base_model: str | None = None,
 ) -> StaticModel:
-    """Distill the encoder of a model directory; see :meth:`StaticEmbedder.distill`."""
+    """Distill the encoder of a model directory; see :meth:`StaticEmbedder.distill`.
+
+    base_model: the model's name, which the table states; None: the directory's.
+    """
     if pooling not in POOLINGS:
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
     if sif_coefficient is not None and not 0 < sif_coefficient < 1:
@@ -88,7 +92,7 @@ def distill_model(
             left_out=unknown_id(tokenizer),
         ),
         tokenizer=tokenizer,
-        settings=StaticSettings(normalized=True, base_model=directory.name),
+        settings=StaticSettings(normalized=True, base_model=base_model or directory.name),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -103,9 +104,9 @@ class StaticEmbedder(QueryMethods):
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         stated = max_length == "stated"
-        limit = None if stated else max_length
-        if limit is not None:
-            check_positive(limit, "max_length")
+        limit = None
+        if not stated and max_length is not None:
+            limit = check_positive(max_length, "max_length")
         model = read_static_model(
             directory, rules=rules, max_length=limit, unlimited=not stated and limit is None
         )
@@ -172,8 +173,11 @@ class StaticEmbedder(QueryMethods):
 
         Exceptions: see :meth:`Embedder.from_pretrained`.
         """
+        directory = resolve_directory(path_or_hub_id, **hub)
+        # A directory in the hub's cache bears the name of a revision.
+        base = None if directory == Path(path_or_hub_id) else str(path_or_hub_id)
         model = distill_model(
-            resolve_directory(path_or_hub_id, **hub),
+            directory,
             dimension=dimension,
             sif_coefficient=sif_coefficient,
             pooling=pooling,
@@ -181,6 +185,7 @@ class StaticEmbedder(QueryMethods):
             device=device,
             num_threads=num_threads,
             shown=show_progress_bar,
+            base_model=base,
         )
         embedder = cls(model, num_threads=num_threads)
         embedder._name = str(path_or_hub_id)

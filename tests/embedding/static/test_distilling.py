@@ -36,6 +36,19 @@ def test_a_row_is_the_vector_of_its_token_alone(directory: Path, pooling: str) -
     assert static.model.table.num_ids == len(VOCABULARY)
 
 
+def test_a_table_states_the_hubs_id_and_not_the_name_of_a_revision(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = "encoder_engine.embedding.static.embedder.resolve_directory"
+    monkeypatch.setattr(found, lambda _name, **_hub: directory)
+    table = StaticEmbedder.distill("nobody/nothing", dimension=5)
+    assert table.model.settings.base_model == "nobody/nothing"
+    table.save_pretrained(tmp_path / "saved")
+    assert "base_model: nobody/nothing\n" in (tmp_path / "saved" / "README.md").read_text()
+    local = StaticEmbedder.distill(directory, dimension=5)
+    assert local.model.settings.base_model == directory.name
+
+
 def test_components_and_weights_are_those_of_the_papers(directory: Path) -> None:
     plain = StaticEmbedder.distill(directory, dimension=None, sif_coefficient=None)
     rows = np.asarray(plain.model.table.rows_VD, dtype=np.float64)
