@@ -98,7 +98,10 @@ class WorkerPool:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, WindowResult | None]]:
-        """Embed all windows but those of shards that are done, two per worker in advance."""
+        """Embed all windows but those of shards that are done, two per worker in advance.
+
+        An exception of ``windows`` is raised after the windows before it.
+        """
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
@@ -115,8 +118,16 @@ class WorkerPool:
             initargs=(devices,),
         )
         waiting: deque[tuple[TextWindow, Future[WindowResult] | None]] = deque()
+        failure: Exception | None = None
         try:
-            for window in windows:
+            while True:
+                try:
+                    window = next(windows)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    failure = error
+                    break
                 future = None
                 if not done(window.shard):
                     work = self._task, window.texts, window.first_row
@@ -130,6 +141,8 @@ class WorkerPool:
             while waiting:
                 window, future = waiting.popleft()
                 yield window, None if future is None else future.result()
+            if failure is not None:
+                raise failure
         except BrokenProcessPool as error:
             raise WorkerError(
                 "a worker process was ended from outside, or had too little memory; finished "

@@ -15,7 +15,7 @@ import torch
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.workers import make_current, worker_devices
-from encoder_engine.errors import ConfigError, InputError, SequenceLengthError
+from encoder_engine.errors import ConfigError, InputError, RowError, SequenceLengthError
 from encoder_engine.models import Encoder
 from tests import ROOT
 from tests.embedding.kill_long import contents
@@ -47,6 +47,13 @@ def test_an_error_in_a_worker_arrives_as_it_is(tiny: Embedder, tmp_path: Path) -
     with pytest.raises(SequenceLengthError) as caught:
         tiny.encode_dataset(path, tmp_path / "out/", workers=2, on_truncation="error")
     assert caught.value.row == 5000
+
+
+def test_a_bad_row_keeps_the_shards_before_it(tiny: Embedder, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n' * 1050 + '{"text": 3}\n', encoding="utf-8")
+    with pytest.raises(RowError, match=r"1,000 rows are kept"):
+        tiny.encode_dataset(path, tmp_path / "out/", workers=2, shard_rows=100)
 
 
 def test_workers_refuse_what_they_cannot_load_again(
