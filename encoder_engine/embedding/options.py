@@ -150,6 +150,8 @@ def check_positive(value: object, name: str) -> int:
 
 def check_options(options: EncodeOptions) -> EncodeOptions:
     """Return the options. Raises :class:`InputError` for values that there are not."""
+    if options.normalized not in (True, False):
+        raise InputError(f"normalize_embeddings must be a bool or None, got {options.normalized!r}")
     check_precision(options.precision)
     check_on_truncation(options.on_truncation)
     if options.batch_size is not None:

@@ -309,8 +309,8 @@ class SparseEmbedder:
     ) -> DatasetSummary:
         """Embed files into a table, or a folder of shards, of ``indices`` and ``values``.
 
-        ``load_vectors(output).sparse`` reads them. Options: see :meth:`Embedder.encode_dataset`
-        and :meth:`encode`.
+        ``load_vectors(output).sparse`` reads them. Texts are documents, whatever :meth:`encode`
+        takes them for. Options: see :meth:`Embedder.encode_dataset` and :meth:`encode`.
         """
         call = SparseCall(
             prompt=prompt,
