@@ -95,12 +95,16 @@ class MultiVectorEmbedder:
         self.mask = TokenMask(skipped=frozenset(skipped)) if mask is None else mask
         self.normalized = normalized
         self.expansion = expansion
-        self._most_tokens: dict[Kind, int | None] = {
-            "query": self._limit(query_length),
-            "document": self._limit(document_length),
+        self._lengths: dict[Kind, int | None] = {
+            "query": query_length,
+            "document": document_length,
         }
-        if expansion is not None:
-            self._most_tokens["query"] = self._expanded_limit(expansion, query_length)
+        positions = embedder.engine.spec.max_length
+        if expansion is not None and positions is not None and expansion.length > positions:
+            raise ConfigError(
+                f"queries are padded to {expansion.length} tokens, the encoder has {positions} "
+                "positions"
+            )
         # None where the parts were put together in memory.
         self.loading: Loading | None = None
 
@@ -256,7 +260,13 @@ class MultiVectorEmbedder:
 
     def most_tokens(self, kind: Kind) -> int | None:
         """Return the most tokens of a text of a kind; None: no limit."""
-        return self._most_tokens[kind]
+        length, expansion = self._lengths[kind], self.expansion
+        if kind == "query" and expansion is not None:
+            if expansion.fixed:
+                return expansion.length
+            length = None if length is None else max(length, expansion.length)
+        positions = self.embedder.engine.spec.max_length
+        return self.embedder.max_seq_length if length is None else smallest(length, positions)
 
     def rows_of(self, kind: Kind) -> Callable[[TokenizedRows], TokenRows]:
         """Return the function that turns tokenized texts into rows; it may pad queries."""
@@ -278,23 +288,6 @@ class MultiVectorEmbedder:
         chosen = [sorted(mask.skipped) if kind in mask.tasks else [], sorted(mask.kept)]
         facts = f"{chosen} {expansion} {self.most_tokens(kind)} {self.modules.join_fingerprint('')}"
         return hashlib.sha256(facts.encode()).hexdigest()
-
-    def _limit(self, length: int | None) -> int | None:
-        """Return the most tokens of a text: its kind's length where there is one."""
-        positions = self.embedder.engine.spec.max_length
-        return self.embedder.max_seq_length if length is None else smallest(length, positions)
-
-    def _expanded_limit(self, expansion: QueryExpansion, length: int | None) -> int | None:
-        """Return the most tokens of a query; raise where the expansion has no positions."""
-        positions = self.embedder.engine.spec.max_length
-        if positions is not None and expansion.length > positions:
-            raise ConfigError(
-                f"queries are padded to {expansion.length} tokens, the encoder has {positions} "
-                "positions"
-            )
-        if expansion.fixed:
-            return expansion.length
-        return self._limit(None if length is None else max(length, expansion.length))
 
 
 class TokensJob:

@@ -206,6 +206,16 @@ def test_token_vectors_pool_to_the_text_vectors(tiny: Embedder) -> None:
     assert len(tiny.encode_tokens([])) == 0
 
 
+def test_late_interaction_follows_the_limit_of_its_embedder(tiny_directory: Path) -> None:
+    embedder = Embedder.from_pretrained(tiny_directory, device="cpu")
+    ours = MultiVectorEmbedder(embedder, query_length=4)
+    embedder.max_seq_length = 5
+    with pytest.warns(TruncationWarning, match="longer than 5 tokens"):
+        assert len(ours.encode_documents(LONG)[0]) == 5
+    with pytest.warns(TruncationWarning, match="longer than 4 tokens"):
+        assert len(ours.encode_queries(LONG)[0]) == 4
+
+
 def test_late_interaction_is_that_of_sentence_transformers(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
