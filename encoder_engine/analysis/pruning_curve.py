@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,7 @@ from encoder_engine.analysis.pruning import (
     zero_heads,
     zeroed,
 )
-from encoder_engine.inputs.tables import read_table
-from encoder_engine.tasks.task_folder import SavedTask, save_task
+from encoder_engine.tasks.task_folder import SavedTask, read_records, save_task
 
 if TYPE_CHECKING:
     import os
@@ -39,13 +38,12 @@ class CurvePoint(NamedTuple):
 def read_examples(
     predictor: Predictor, files: Sequence[str], num_rows: int | None = None
 ) -> list[Any]:
-    """Return the examples of files, read by the model's task.
+    """Return the examples of files, which are read as those of training were.
 
     Raises :class:`RowError` for a row that the main score of the task does not score.
     """
     task = predictor.task
-    records = chain.from_iterable(task.records(file) or read_table(file) for file in files)
-    rows = list(islice(records, num_rows))
+    rows = list(islice(read_records(task, files, predictor.tables), num_rows))
     examples = [task.read(record) for record in rows]
     unscored = task.unscored(examples, task.main_score)
     if unscored is not None:

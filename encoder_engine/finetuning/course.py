@@ -24,7 +24,7 @@ from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, differences, refuse_changes
 from encoder_engine.tasks.registry import task_values
 from encoder_engine.tasks.task import TaskModel
-from encoder_engine.tasks.task_folder import SavedTask, TableFormat, save_task
+from encoder_engine.tasks.task_folder import SavedTask, save_task
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:
@@ -244,9 +244,7 @@ class FineTuning:
         """
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)
-        data = self.recipe.data
-        tables = TableFormat(header=data.header, quoting=data.quoting)
-        saved = SavedTask(task, self.data.windows, tables)
+        saved = SavedTask(task, self.data.windows, self.recipe.data.tables)
         # An export elsewhere replaces no folder that a caller has not named.
         if adapted_layers(model) and directory.name == MODEL:
             with replacing_folder(directory.parent / ADAPTER) as folder:

@@ -20,9 +20,9 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
-from encoder_engine.inputs.tables import read_table
 from encoder_engine.json_values import nearest
 from encoder_engine.tasks.task import Windows
+from encoder_engine.tasks.task_folder import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -136,7 +136,7 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
 
 def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
     """Read the training rows, and refuse one that a model cannot learn from."""
-    records = islice(_records(task, data.train, data), 0, None, data.train_every)
+    records = islice(read_records(task, data.train, data.tables), 0, None, data.train_every)
 
     def read(record: Record) -> Any:
         example = task.read(record)
@@ -173,7 +173,7 @@ def read_scored_rows(
         places.append(record._replace(values=columns.setdefault(names, dict.fromkeys(names))))
         return task.read(record)
 
-    records = islice(_records(task, files, data), 0, None, every)
+    records = islice(read_records(task, files, data.tables), 0, None, every)
     rows = _collect(files, ((record, read(record)) for record in records))
     unscored = task.unscored(rows.examples, metric)
     if unscored is not None:
@@ -202,15 +202,6 @@ def _collect(files: Sequence[str], rows: Iterable[tuple[Record, Any]]) -> Exampl
 
 def _refuse(record: Record, reason: str) -> NoReturn:
     record.refuse(f"{reason} (the row has {', '.join(map(str, record.values))})")
-
-
-def _records(task: Task[Any, Any], files: Sequence[str], data: DataRecipe) -> Iterator[Record]:
-    for file in files:
-        own = task.records(file)
-        if own is not None:
-            yield from own
-        else:
-            yield from read_table(file, header=data.header, quoting=data.quoting)
 
 
 def _windows(data: DataRecipe, longest: int | None) -> Windows:

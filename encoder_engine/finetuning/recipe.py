@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from encoder_engine.errors import ConfigError
 from encoder_engine.json_values import JsonSource
 from encoder_engine.tasks.registry import read_task, task_values
+from encoder_engine.tasks.task_folder import TableFormat
 from encoder_engine.training.best import SelectionRecipe
 from encoder_engine.training.recipe import (
     OptimizerRecipe,
@@ -117,6 +118,11 @@ class DataRecipe:
         _at_least("data.dev_every", self.dev_every, 1)
         _at_least("data.max_length", self.max_length, 3)
         _at_least("data.stride", self.stride, 0)
+
+    @property
+    def tables(self) -> TableFormat:
+        """The form of the .csv and .tsv files."""
+        return TableFormat(header=self.header, quoting=self.quoting)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Reads and writes ``task.json`` beside a trained model: the task, its windows and its files."""
+"""Reads and writes ``task.json`` beside a trained model: the task, its windows and its files.
+
+Reads the rows of files in the form that it states.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.files import recorded_checksums, write_atomically, write_checksums
+from encoder_engine.inputs.tables import read_table
 from encoder_engine.json_values import JsonValue, read_value
 from encoder_engine.tasks.registry import read_task, task_values
 from encoder_engine.tasks.task import Task, Windows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["TASK", "SavedTask", "TableFormat", "load_task", "save_task"]
+    from encoder_engine.inputs.records import Record
+
+__all__ = ["TASK", "SavedTask", "TableFormat", "load_task", "read_records", "save_task"]
 
 TASK, FORMAT = "task.json", 1
 
@@ -39,6 +45,18 @@ class TableFormat:
             header=self.header if header is None else tuple(header),
             quoting=self.quoting if quoting is None else quoting,
         )
+
+
+def read_records(
+    task: Task[Any, Any], files: Sequence[str], tables: TableFormat
+) -> Iterator[Record]:
+    """Read the rows of files: each in a format of the task's own, or as a table."""
+    for file in files:
+        own = task.records(file)
+        if own is not None:
+            yield from own
+        else:
+            yield from read_table(file, header=tables.header, quoting=tables.quoting)
 
 
 class SavedTask(NamedTuple):

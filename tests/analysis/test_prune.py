@@ -21,7 +21,9 @@ from encoder_engine.packing import pack
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
 from encoder_engine.tasks.ranking import RankingTask
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.task import Windows
+from encoder_engine.tasks.task_folder import TableFormat
 from encoder_engine.tasks.token_classification import TaggedExample, TokenClassificationTask
 from tests.finetuning.tiny import write_rows
 
@@ -256,6 +258,21 @@ def test_rows_that_the_main_score_does_not_score_are_refused(tiny: Path, tmp_pat
         pruning_curve.read_examples(predictor, [str(data)])
     data.write_text("")
     assert pruning_curve.read_examples(predictor, [str(data)]) == []
+
+
+def test_rows_are_read_in_the_form_of_the_training_files(tiny: Path, tmp_path: Path) -> None:
+    task = SequenceClassificationTask(labels=("no", "yes"))
+    model = task.make_model(ee.Encoder.from_pretrained(tiny, device="cpu"))
+    tables = TableFormat(header=("label", "text"), quoting=False)
+    tokenizer = ee.Tokenizer.from_pretrained(tiny)
+    predictor = Predictor(model, task, tokenizer, Windows(max_length=64), tables)
+    data = tmp_path / "rows.tsv"
+    data.write_text('yes\t"good film\nno\tbad plot\n')
+    examples = pruning_curve.read_examples(predictor, [str(data)])
+    assert [(one.text, one.gold) for one in examples] == [
+        ('"good film', ("yes",)),
+        ("bad plot", ("no",)),
+    ]
 
 
 def test_the_least_important_heads_come_first() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,15 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
     from encoder_engine.dependencies import require_torch
 
     require_torch("predicting by a model")
-    from encoder_engine.inputs.tables import read_table
     from encoder_engine.prediction.output_forms import output_form
     from encoder_engine.prediction.predictor import Predictor
+    from encoder_engine.tasks.task_folder import read_records
 
     predictor = Predictor.from_pretrained(run, options["device"])
     task = predictor.task
     form = output_form(output, task)
     tables = predictor.tables.replaced(split_columns(options["header"]), options["quoting"])
-    rows = chain.from_iterable(
-        task.records(file) or read_table(file, header=tables.header, quoting=tables.quoting)
-        for file in files
-    )
+    rows = read_records(task, files, tables)
     pending = PendingFile(Path(output), overwrite=options["overwrite"])
     try:
         pending.stream.write(form.begin().encode())
