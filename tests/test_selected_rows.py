@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine import SelectedRows, Sequences
+from encoder_engine import SelectedRows, Sequences, ops
 from encoder_engine.errors import BatchError
 
 LAYOUT = Sequences.from_lengths([3, 0, 2, 5, 0])
@@ -38,6 +38,27 @@ def test_groups_hold_every_selected_row_once_and_nothing_else() -> None:
         joined = torch.tensor(seen, dtype=torch.int64)
         order = selected.grouped_order
         assert torch.equal(joined if order is None else joined[order], torch.arange(len(kept)))
+
+
+def test_attention_by_groups_copies_nothing_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    selections = [
+        SelectedRows(torch.tensor([0, 4, 9]), LAYOUT),
+        SelectedRows.of_unattended(LAYOUT, [1, 0, 0, 2, 0]),
+    ]
+    x = torch.ones(LAYOUT.num_tokens, 1, 16)
+
+    def refuse(_: torch.Tensor) -> None:
+        raise AssertionError("on a GPU, it would wait for the device")
+
+    monkeypatch.setattr(torch.Tensor, "cpu", refuse)
+    for selected in selections:
+        query = x[selected.rows]
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                found = ops.attention(
+                    *(query, x, x, selected.sequences), query_rows=selected, implementation="aten"
+                )
+            torch.testing.assert_close(found, query)
 
 
 def test_rows_that_two_lists_share_are_found() -> None:

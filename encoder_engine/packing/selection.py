@@ -19,7 +19,7 @@ from encoder_engine.packing.sequences import Sequences, moved
 from encoder_engine.packing.tree import register_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -99,7 +99,9 @@ class SelectedRows:
             Sequences.from_lengths(queries.tolist(), device=device),
             sequences.positions.to(torch.int32),
         ]
-        return _assemble(leaves, None)
+        selected = _assemble(leaves, None)
+        selected.__dict__["indices"] = np.arange(sequences.num_tokens)
+        return selected
 
     @classmethod
     def of_first(cls, sequences: Sequences) -> SelectedRows:
@@ -141,26 +143,32 @@ class SelectedRows:
     @cached_property
     def groups(self) -> tuple[SelectionGroup, ...]:
         """Groups of sequences of one length and one number of selected rows."""
-        sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
         found = []
-        for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
-            members = np.flatnonzero((sizes == (length, number)).all(axis=1))
-            starts = self.sequences.offsets[members]
-            selected = self.within.offsets[members][:, None] + np.arange(number)
+        for length, members, selected in self._host_groups():
+            starts = self.sequences.offsets[members][:, None]
             found.append(
                 SelectionGroup(
                     length=length,
-                    rows=self._kept((starts[:, None] + np.arange(length)).reshape(-1)),
+                    rows=self._kept((starts + np.arange(length)).reshape(-1)),
                     selected=self._kept(selected.reshape(-1)),
-                    places=self._kept(self.indices[selected] - starts[:, None]),
+                    places=self._kept(self.indices[selected] - starts),
                 )
             )
         return tuple(found)
 
+    def _host_groups(
+        self,
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield length, members [n] and selected rows [n, number] of each group, on the host."""
+        sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
+        for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
+            members = np.flatnonzero((sizes == (length, number)).all(axis=1))
+            yield length, members, self.within.offsets[members][:, None] + np.arange(number)
+
     @cached_property
     def grouped_order(self) -> Tensor | None:
         """The place of each row in the concatenated :attr:`groups`, int64 [M]; None: unmoved."""
-        joined = torch.cat([group.selected for group in self.groups]).cpu().numpy()
+        joined = np.concatenate([selected.reshape(-1) for *_, selected in self._host_groups()])
         unmoved = np.arange(len(joined))
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 

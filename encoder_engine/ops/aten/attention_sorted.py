@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.ops.aten.attention_groups import Group, attend_group
+from encoder_engine.packing.sequences import moved
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,14 +100,17 @@ def _moved(rows_THD: Tensor, order: Tensor, back: Tensor | None) -> Tensor:
 
 
 def _queries_of(selected: SelectedRows) -> _Queries:
-    """Return the queries with every sequence of a group padded to the most queries in it."""
-    within, device = selected.within, selected.rows.device
-    places_M = selected.places.cpu().numpy().astype(np.int64)
+    """Return the queries with every sequence of a group padded to the most queries in it.
+
+    The lengths are read on the host, without a wait for the device.
+    """
+    within, sequences, device = selected.within, selected.sequences, selected.rows.device
+    places_M = selected.indices - np.repeat(sequences.offsets[:-1], within.lengths)
     numbers, rows, places = [], [], []
     found = np.empty(len(selected.rows), np.int64)
     before = 0
-    for group in selected.sequences.length_groups:
-        members = group.members.cpu().numpy()
+    for group in sequences.length_groups:
+        members = np.flatnonzero(sequences.lengths == group.length)
         starts, counts = within.offsets[members], within.lengths[members]
         number = int(counts.max(initial=0))
         numbers.append(number)
@@ -116,6 +120,6 @@ def _queries_of(selected: SelectedRows) -> _Queries:
         found[taken[there]] = before + np.flatnonzero(there)
         before += there.size
         rows.append(taken.reshape(-1))
-        places.append(torch.from_numpy(places_M[taken]).to(device))
-    joined = torch.from_numpy(np.concatenate(rows)).to(device)
-    return _Queries(numbers, joined, places, torch.from_numpy(found).to(device))
+        places.append(moved(torch.from_numpy(places_M[taken]), device))
+    joined = moved(torch.from_numpy(np.concatenate(rows)), device)
+    return _Queries(numbers, joined, places, moved(torch.from_numpy(found), device))
