@@ -17,6 +17,8 @@ from encoder_engine.finetuning.run import FineTuner, Run
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.span_classification import SpanClassificationTask
+from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.training.log import read_log
 from tests.embedding.tiny_model import write_sentence_directory
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.SuspiciousDataWarning")
 
@@ -226,6 +229,28 @@ def test_answers_are_those_of_transformers(checkpoint: Path, tmp_path: Path) -> 
     assert num_windows > len(examples)
     assert len(read_log(run.directory)) == 2 * -(-num_windows // 8)
     assert_same_as_transformers(run, tmp_path, "AutoModelForQuestionAnswering", *names)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        TokenClassificationTask(labels=("B-X", "O"), scheme="bio", decoding="crf"),
+        SpanClassificationTask(labels=("X",), max_width=2, hidden=8),
+    ],
+    ids=lambda task: task.name,
+)
+def test_weights_of_float64_are_loaded_as_they_were_saved(
+    checkpoint: Path, tmp_path: Path, task: Task[Any, Any]
+) -> None:
+    model = task.make_model(ee.Encoder.from_pretrained(checkpoint, device="cpu")).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.div_(3.0)
+    model.save_pretrained(tmp_path / "model")
+    loaded = task.load_model(tmp_path / "model", device="cpu", dtype="float64").state_dict()
+    for name, weight in model.state_dict().items():
+        assert loaded[name].dtype == torch.float64, name
+        assert torch.equal(loaded[name], weight), name
 
 
 def test_random_labels_stay_at_chance_and_a_few_rows_are_learned(

@@ -51,8 +51,10 @@ class SpanModel(TaskModel):
     @classmethod
     def load(cls, encoder: Encoder, head: SpanHead, directory: str | os.PathLike[str]) -> SpanModel:
         """Load what :meth:`save_pretrained` wrote beside the encoder."""
+        # Made first: it gives the head its dtype.
+        model = cls(encoder, head)
         load_extra(head, Path(directory) / HEAD_FILE)
-        return cls(encoder, head)
+        return model
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:

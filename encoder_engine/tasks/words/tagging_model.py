@@ -58,7 +58,9 @@ class TaggingModel(TaskModel):
         self.weights = {self._loss_name: 1.0}
         self._class_weights, self._smoothing = tuple(weights), label_smoothing
         if crf is not None:
-            crf.to(device=model.encoder.device)
+            # A CRF's sums are float32 or wider.
+            dtype = torch.promote_types(model.encoder.dtype, torch.float32)
+            crf.to(device=model.encoder.device, dtype=dtype)
         self.train(model.training)
 
     @classmethod
@@ -78,9 +80,11 @@ class TaggingModel(TaskModel):
     ) -> Any:
         """Load what :meth:`save_pretrained` wrote."""
         model = TokenClassification.from_pretrained(directory, device, dtype)
+        # Made first: it gives the CRF its dtype.
+        found = cls(model, crf, **options)
         if crf is not None:
             load_extra(crf, Path(directory) / CRF_FILE)
-        return cls(model, crf, **options)
+        return found
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:
