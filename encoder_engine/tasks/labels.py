@@ -35,6 +35,7 @@ __all__ = [
     "confusion_details",
     "scores_of_classes",
     "softmax",
+    "unfit_for_correlation",
     "unlabelled",
 ]
 
@@ -91,6 +92,16 @@ def softmax(logits: Logits) -> Logits:
     raised = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities: Logits = raised / raised.sum(-1, keepdims=True)
     return probabilities
+
+
+def unfit_for_correlation(metric: str, golds: Sequence[float]) -> str | None:
+    """Return why equal gold scores, which have no correlation, are refused; None: they differ."""
+    if len(set(golds)) != 1:
+        return None
+    return (
+        f"{metric} of equal scores is undefined, and all rows ({len(golds)}) have the score "
+        f"{golds[0]:g}: give rows of different scores"
+    )
 
 
 def scores_of_classes(

@@ -9,6 +9,7 @@ import numpy as np
 
 from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import pearson, spearman
+from encoder_engine.tasks.labels import unfit_for_correlation
 from encoder_engine.tasks.sequence_task import SequenceTask, TextExample, mean_of_windows
 
 if TYPE_CHECKING:
@@ -72,6 +73,18 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
                 f"column {self.label!r}"
             )
         return self
+
+    def unscored(
+        self, examples: Sequence[TextExample[float]], metric: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return the first example without a score; for a correlation, the first of equal ones."""
+        found = super().unscored(examples, metric)
+        if found is not None or metric not in ("spearman", "pearson"):
+            return found
+        reason = unfit_for_correlation(metric, [one.gold or 0.0 for one in examples])
+        if reason is None:
+            return None
+        return 0, f"{reason}, or select by selection.metric=mse with selection.goal=min"
 
     def targets(self, golds: Sequence[float]) -> npt.NDArray[Any]:
         """Return the scores, float64 [N]."""

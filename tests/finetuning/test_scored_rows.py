@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 PLAIN: Rows = [{"query": "good", "positive": "film"}, {"query": "bad", "positive": "plot"}]
-SCORED: Rows = [row | {"score": score} for row, score in zip(PLAIN, (0.9, 0.1), strict=True)]
+SCORED: Rows = [
+    row | {"text": "a", "score": score} for row, score in zip(PLAIN, (0.9, 0.1), strict=True)
+]
 VECTORS: Rows = [{"query": "good", "vector": [0.5] * 32}, {"query": "bad", "vector": [1.0] * 32}]
 LISTS: Rows = [{"query": "good", "positive": "film", "negatives": ["plot"]}] * 2
 LOGITS: Rows = [row | {"score": [2.5, -1.5]} for row in LISTS]
 TEXTS: Rows = [{"text": "good", "label": "yes"}, {"text": "bad", "label": "no"}]
+EQUAL = r"line 1: (spearman|pearson) of equal scores is undefined, and all rows \(3\) have .* 0\.9"
 EMBEDDERS = ("embedding", "late-interaction", "sparse")
 
 
@@ -54,6 +57,11 @@ def prepare(
         ("ranking", "", LISTS, [LISTS[0], PLAIN[0]], r"line 2: all documents \(1\) have the label"),
         ("ranking", "", LISTS, SCORED, "line 1: ndcg scores how documents are ranked"),
         ("ranking", "", SCORED, LISTS, "line 1: spearman compares.*2 documents and 0 scores"),
+        *(
+            (task, f"selection.metric={metric}", SCORED, SCORED[:1] * 3, EQUAL)
+            for task in (*EMBEDDERS, "ranking", "regression")
+            for metric in ("spearman", "pearson")
+        ),
     ],
 )
 def test_rows_that_a_metric_does_not_score_are_refused_by_their_place(
@@ -93,6 +101,7 @@ def test_a_metric_that_the_rows_do_not_have_is_refused(
         ("embedding", "task.metric=mrr", VECTORS, PLAIN),
         ("embedding", "selection.metric=mrr", VECTORS, PLAIN),
         ("ranking", "task.metric=map", SCORED, LISTS),
+        ("regression", "selection.metric=mse", SCORED, SCORED[:1]),
     ],
 )
 def test_rows_of_another_kind_are_scored_by_their_own_metric(

@@ -10,6 +10,7 @@ from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import pearson, spearman
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
 from encoder_engine.tasks.embedders.examples import is_scored_pair
+from encoder_engine.tasks.labels import unfit_for_correlation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +67,8 @@ def unfit_for(
 ) -> tuple[int, str] | None:
     """Return the first example of a kind that a metric does not score, and how to mend it.
 
-    Correlations are of scored pairs, ``rankings`` of other rows. None: there is no such example, or
-    ``metric`` is the name of neither.
+    Correlations are of scored pairs whose scores differ, ``rankings`` of other rows. None: there is
+    no such example, or ``metric`` is the name of neither.
     """
     others = (place for place, one in enumerate(examples) if not is_scored_pair(one))
     first = next(others, None)
@@ -78,6 +79,9 @@ def unfit_for(
             f"{len(found.documents)} documents and {len(found.scores)} scores: give such rows "
             f"alone, or set task.metric={rankings[0]} to score how documents are ranked"
         )
+    if metric in CORRELATIONS:
+        reason = unfit_for_correlation(metric, [one.scores[0] for one in examples])
+        return None if reason is None else (0, reason)
     if metric in rankings and first is None and examples:
         return 0, (
             f"{metric} scores how documents are ranked, and this row and all others are one "

@@ -161,7 +161,7 @@ def test_dev_rows_that_cannot_be_scored_are_refused(directory: Path) -> None:
         read(task, [{"query": "a", "vector": [1.0] * 4}])
     by_pairs = prepare(directory, rows, metric="spearman")[0]
     assert by_pairs.main_score == "spearman"
-    assert by_pairs.unscored(without, "spearman") is None
+    assert by_pairs.unscored(read(task, SCORED[:2]), "spearman") is None
     assert by_pairs.unscored(read(by_pairs, [rows[0]]), "spearman") is not None
     retrieval = prepare(directory, ROWS)[0]
     assert retrieval.unscored(read(retrieval, [rows[0]])) is not None
