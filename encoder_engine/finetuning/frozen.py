@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from encoder_engine.errors import ConfigError
 from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.items import Items, Ragged
 
 if TYPE_CHECKING:
     from typing import Any
+
+    import numpy.typing as npt
+    from torch import Tensor
 
     from encoder_engine.tasks.task import Task, TaskModel
 
@@ -25,13 +29,17 @@ def with_features(
     """Return items with cached inputs of the head, if the model has any and its encoder is frozen.
 
     A pooler may still be trained, because it reads the cached rows. Batches: as in evaluation.
+
+    Raises :class:`ConfigError` after the first batch if there is no memory for all rows.
     """
     encoder, was_training = model.encoder, model.training
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     trained -= set() if encoder.pooler is None else {id(p) for p in encoder.pooler.parameters()}
     if any(id(parameter) in trained for parameter in encoder.parameters()):
         return items
-    parts = []
+    offsets = task.feature_offsets(items)
+    features: npt.NDArray[Any] | None = None
+    filled = 0
     model.eval()
     try:
         for numbers in items.batches(batch_tokens):
@@ -41,8 +49,26 @@ def with_features(
                 found = model.features(inputs)
             if found is None:
                 return items
-            parts.append(found.cpu().numpy())
+            if features is None:
+                features = _empty_like(found.cpu(), int(offsets[-1]))
+            features[filled : filled + len(found)] = found.cpu().numpy()
+            filled += len(found)
     finally:
         model.train(was_training)
-    column = Ragged(np.concatenate(parts), task.feature_offsets(items))
-    return replace(items, columns={**items.columns, FEATURES: column})
+    if features is None:
+        return items
+    return replace(items, columns={**items.columns, FEATURES: Ragged(features, offsets)})
+
+
+def _empty_like(found: Tensor, num_rows: int) -> npt.NDArray[Any]:
+    """Return memory for rows like those found, in one piece: joining parts would take it twice."""
+    shape = (num_rows, *found.shape[1:])
+    try:
+        return np.empty(shape, found.numpy().dtype)
+    except MemoryError as error:
+        size = num_rows * found[0].numel() * found.element_size()
+        raise ConfigError(
+            f"the outputs of the frozen encoder are {size / 2**30:,.1f} GiB ({num_rows} rows of "
+            f"{found.shape[1]}), for which there is no memory; set model.cache_frozen=false to "
+            "compute them in every epoch"
+        ) from error

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine.errors import ResumeError
+from encoder_engine.errors import ConfigError, ResumeError
 from encoder_engine.finetuning.recipe import StepRecipe
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
@@ -18,6 +18,7 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.models import Encoder
 from encoder_engine.ops.testing import floor
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from tests.finetuning.task_rows import write_masked_lm, write_task_rows
 
 if TYPE_CHECKING:
@@ -44,6 +45,23 @@ CASES_OF_OTHER_HEADS = [
     ("sparse", "task.query_flops=1e-4"),
 ]
 ROWS, EPOCHS, LENGTH, WIDTH = 40, 4, 12, 32
+
+
+def test_outputs_beyond_the_memory_are_refused_with_their_size(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        QuestionAnsweringTask, "feature_offsets", lambda _, items: items.token_offsets << 40
+    )
+    path = write_task_rows(tmp_path / "rows.jsonl", "question-answering", num_rows=2, seed=0)
+    recipe = find_recipe(
+        "question-answering",
+        ["model.train=head", "run.device=cpu"],
+        checkpoint=str(checkpoint),
+        train=[str(path)],
+    )
+    with pytest.raises(ConfigError, match=r"GiB \(\d+ rows of 32\).*model\.cache_frozen=false"):
+        FineTuner(recipe, tmp_path / "run").finetune()
 
 
 def rounding(numbers: list[float]) -> float:
