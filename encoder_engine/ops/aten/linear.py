@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Implement ``ops.linear``."""
     if not _by_onednn(input_TK) or _transformed():
-        return F.linear(input_TK, weight_NK, bias_N)
+        return F.linear(*_whole_blocks(input_TK, weight_NK), bias_N)
     # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single
     # row. tests/ops/linear/test_linear.py checks this.
     if not torch.is_grad_enabled():
@@ -26,6 +26,25 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
         output_TN: Tensor = _Linear.apply(input_TK, weight_NK, bias_N)  # type: ignore[no-untyped-call]
         return output_TN
     return F.linear(input_TK, weight_NK, bias_N)
+
+
+# Numbers in 16 bits that oneDNN's AMX kernels sum at a time.
+BLOCK = 32
+
+
+def _whole_blocks(input_TK: Tensor, weight_NK: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the operands of a product in 16 bits on a CPU with K filled up by zeros to a block.
+
+    AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
+    row begins, and multiply it with zeros: NaN and infinities there become NaN in this row
+    (https://github.com/uxlfoundation/oneDNN/issues/5717).
+    """
+    missing = -input_TK.shape[1] % BLOCK
+    if missing == 0 or input_TK.device.type != "cpu":
+        return input_TK, weight_NK
+    if input_TK.element_size() != 2 and not torch.is_autocast_enabled("cpu"):
+        return input_TK, weight_NK
+    return F.pad(input_TK, (0, missing)), F.pad(weight_NK, (0, missing))
 
 
 # Rows or columns of a product at a time.

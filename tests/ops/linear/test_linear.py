@@ -154,6 +154,33 @@ def test_the_library_computes_that_was_chosen(trained_by: str) -> None:
     assert (type(output.grad_fn).__name__ == "_LinearBackward") == (trained_by == "oneDNN")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=dtype_id)
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("inner", [64, 92])
+def test_products_in_16_bits_have_whole_blocks(
+    inner: int, autocast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths, plain = [], F.linear
+
+    def recording(x: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
+        widths.append(x.shape[1])
+        return plain(x, *others)  # type: ignore[arg-type]
+
+    x, weight = (
+        rows(size, inner, seed=size, dtype=torch.float32 if autocast else dtype, device="cpu")
+        for size in (5, 3)
+    )
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        expected = F.linear(x, weight)
+        monkeypatch.setattr(F, "linear", recording)
+        found = ops.linear(x, weight)
+    # AMX kernels would read the row after a block that is not full; see ops/aten/linear.py.
+    assert widths == [-(-inner // 32) * 32]
+    truth = plain(x.to(dtype).double(), weight.to(dtype).double())
+    size = max(largest(truth), largest(x) * largest(weight))
+    assert_within_budget(found, expected, truth, terms=inner, size=size)
+
+
 def test_features_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"has 767 features, weight .* expects 768"):
         ops.linear(torch.zeros(2, 767), torch.zeros(10, 768))
