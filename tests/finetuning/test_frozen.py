@@ -111,7 +111,9 @@ def test_cached_outputs_give_the_same_losses(
     np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=rounding(losses[1]))
     assert scores[0].keys() == scores[1].keys()
     for name, score in scores[1].items():
-        assert abs(scores[0][name] - score) <= rounding([score]), name
+        # The terms of a correlation near 0 are as large as those of a correlation of 100.
+        largest = 100.0 if name in ("pearson", "spearman") else score
+        assert abs(scores[0][name] - score) <= rounding([largest]), name
     assert counts[0] == 2
     assert counts[1] > 20
     # A run that is refused computes nothing, and a finished one its dev rows alone.
