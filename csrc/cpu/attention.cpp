@@ -27,11 +27,11 @@ struct cut_sequence {
     int64_t first_piece;  // of head 0; the pieces of a head lie side by side
 };
 
-// The entries of distance vectors that sequences of a length meet.
-int64_t num_distances(const attention_call& call, int64_t length) {
+// The entries of distance vectors that sequences of `num_places` meet.
+int64_t num_distances(const attention_call& call, int64_t num_places) {
     const distance_vectors& distances = call.distances;
-    if (distances.entries == nullptr || length == 0) return 0;
-    const int64_t reach = std::min(length - 1, distances.reach);
+    if (distances.entries == nullptr || num_places == 0) return 0;
+    const int64_t reach = std::min(num_places - 1, distances.reach);
     const int32_t* const middle = distances.entries + distances.reach;
     const auto [least, most] = std::minmax_element(middle - reach, middle + reach + 1);
     return *most - *least + 1;
@@ -44,7 +44,7 @@ void attention(const attention_call& call) {
     std::vector<cut_sequence> sequences;
     sequences.reserve(static_cast<size_t>(call.num_sequences));
     attention_sizes most{0, 0, 0};
-    int64_t blocks = 0, work = 0;
+    int64_t blocks = 0, work = 0, num_places = 0;
     for (int64_t i = 0; i < call.num_sequences; ++i) {
         const int64_t first = call.cu_seqlens[i], length = call.cu_seqlens[i + 1] - first;
         const int32_t* const starts = call.cu_queries == nullptr ? call.cu_seqlens : call.cu_queries;
@@ -63,9 +63,13 @@ void attention(const attention_call& call) {
         const int64_t seen = call.window < 0 ? length : std::min(length, 2 * call.window + 1);
         work += 2 * num_queries * (seen + whole.num_global) * call.head_dim * call.num_heads;
         most.length = std::max(most.length, length);
+        // The last query may lie beyond the last key.
+        const int64_t last_row = starts[i] + num_queries - 1;
+        const int64_t last_place = call.query_rows == nullptr ? length - 1 : call.query_rows[last_row] - first;
+        num_places = std::max({num_places, length, last_place + 1});
         most.num_global = std::max(most.num_global, whole.num_global);
     }
-    most.num_distances = num_distances(call, most.length);
+    most.num_distances = num_distances(call, num_places);
     const int num_threads = team_size(work / kWorkPerThread, call.num_threads);
     const int64_t piece_blocks =
         most.num_distances > 0

@@ -12,7 +12,7 @@ from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.packing import Sequences
 from tests.ops.attention.cases import AttentionCase
 from tests.ops.cases import implementations, refusal
-from tests.ops.compare import compare
+from tests.ops.compare import compare, compare_outputs
 from tests.selection import unless
 
 CASES = [([9, 40, 3], [4, 30, 0]), ([64, 33], [40, 31]), ([4], [3]), ([5, 5], [0, 0])]
@@ -22,28 +22,36 @@ TERMS = {
     "slopes": AttentionCase(num_unattended=(), slopes=True),
     "bias": AttentionCase(num_unattended=(), bias_reach=40),
     "positions": AttentionCase(num_unattended=(), reach_of_vectors=9, num_buckets=6),
+    # Trailing rows are farther from keys than any two keys are from each other.
+    "far positions": AttentionCase(num_unattended=(), reach_of_vectors=70),
 }
 
 
-def refused(implementation: str, term: str, **_: object) -> str | None:
-    facts = AttentionFacts(requires_grad=True, head_dim=16, terms=TERMS[term].terms)
+def refused(implementation: str, term: str, has_gradients: bool, **_: object) -> str | None:
+    facts = AttentionFacts(requires_grad=has_gradients, head_dim=16, terms=TERMS[term].terms)
     return refusal("attention", implementation, facts)
 
 
 @unless(refused)
 @pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "inference"])
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize(("lengths", "unattended"), CASES, ids=str)
 def test_trailing_rows_are_keys_of_none(
-    lengths: list[int], unattended: list[int], term: str, implementation: str
+    lengths: list[int],
+    unattended: list[int],
+    term: str,
+    implementation: str,
+    has_gradients: bool,
 ) -> None:
     case = replace(TERMS[term], num_unattended=tuple(unattended))
     layout = Sequences.from_lengths(lengths, device="cpu")
     num_rows = sum(lengths)
-    compare(
+    check = compare if has_gradients else compare_outputs
+    check(
         case.attend(layout, torch.float32, implementation),
         partial(case.eager, layout=layout),
         partial(case.eager, layout=layout),
         case.inputs(num_rows, torch.float32, "cpu"),
-        terms=max(lengths) * (num_rows if term in ("bias", "positions") else 1),
+        terms=max(lengths) * (num_rows if term not in ("plain", "causal", "slopes") else 1),
     )

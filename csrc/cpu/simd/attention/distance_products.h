@@ -13,7 +13,8 @@ struct key_range {
     key_range(const attention_call& call, int64_t length, int64_t first_query, int64_t last_query) {
         first = call.window < 0 || first_query < call.window ? 0 : first_query - call.window;
         first -= first % 2;  // two values may share a word
-        last = call.causal ? last_query : length;
+        // Queries may lie beyond the last key.
+        last = call.causal ? least(last_query, length) : length;
         if (call.window >= 0) last = least(last, last_query + least(call.window, length));
     }
 };
