@@ -64,10 +64,15 @@ class StaticTable:
                     f"the {name} of the embeddings is {list(array.shape)}, expected "
                     f"[{self.num_ids}], a number for each token"
                 )
-        mapping = self.mapping_N
-        if mapping is not None and not ((mapping >= 0) & (mapping < len(self.rows_VD))).all():
+        mapping, num_rows = self.mapping_N, len(self.rows_VD)
+        if mapping is None and self.num_ids > num_rows:
             raise TensorShapeError(
-                f"the mapping of the embeddings names rows beyond the table's {len(self.rows_VD)}"
+                f"the embeddings have {self.num_ids} weights and {num_rows} rows; without a "
+                "mapping each token has both"
+            )
+        if mapping is not None and not ((mapping >= 0) & (mapping < num_rows)).all():
+            raise TensorShapeError(
+                f"the mapping of the embeddings names rows beyond the table's {num_rows}"
             )
         if self.dtype != "int8":
             _check_finite(self.rows_VD, "embeddings")

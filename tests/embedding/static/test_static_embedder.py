@@ -246,6 +246,11 @@ def test_damaged_tables_are_refused(tmp_path: Path) -> None:
                 "a number for each token",
                 {"embeddings": table(count), "mapping": mapping, "weights": np.ones(3)},
             ),
+            (
+                TensorShapeError,
+                f"have {count} weights and {count - 5} rows",
+                {"embeddings": table(count - 5), "weights": np.ones(count)},
+            ),
             (CheckpointFileError, "negative", {"embeddings": table(count), "mapping": mapping - 1}),
         ]
     ):
