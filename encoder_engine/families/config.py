@@ -181,6 +181,9 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
         key_heads = config.get(keys.num_key_heads).positive()
     raised = config.get(keys.feed_forward_width)
     factor = family.feed_forward_factor
+    of_heads = block.attention.query_key_norm
+    if of_heads is not None:
+        of_heads = replace(of_heads, epsilon=norm.epsilon)
     return replace(
         block,
         norm=norm,
@@ -189,6 +192,7 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
             num_heads=num_heads,
             num_key_heads=None if key_heads == num_heads else key_heads,
             head_dim=head_dim,
+            query_key_norm=of_heads,
         ),
         feed_forward=replace(
             block.feed_forward,

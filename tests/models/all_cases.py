@@ -76,7 +76,7 @@ MORE_CASES = [
         "qwen3",
         "Qwen3Config",
         "Qwen3Model",
-        _decoder_sizes(40, 4, 1, 2, head_dim=10, attention_bias=True),
+        _decoder_sizes(40, 4, 1, 2, head_dim=10, attention_bias=True, rms_norm_eps=1e-3),
     ),
     Case(
         "gemma3_text",
@@ -89,7 +89,7 @@ MORE_CASES = [
         "gemma3_text",
         "Gemma3TextConfig",
         "Gemma3TextModel",
-        _decoder_sizes(40, 5, 1, 7, head_dim=8, sliding_window=12)
+        _decoder_sizes(40, 5, 1, 7, head_dim=8, sliding_window=12, rms_norm_eps=1e-3)
         | {"use_bidirectional_attention": True},
     ),
     Case(
