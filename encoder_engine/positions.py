@@ -114,6 +114,8 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
     away = np.maximum(np.abs(distance), middle)
     # In float32, as the models were trained: at a border, float64 may choose the other bucket.
     steps = _octaves(away, middle, (max_distance - 1) / middle) * np.float32(middle - 1)
+    # Here both logarithms are of one number, but libraries round them differently.
+    steps[away == max_distance - 1] = middle - 1
     far = (np.ceil(steps) + np.float32(middle)).astype(np.int64) * np.sign(distance)
     entries = np.where(np.abs(distance) <= middle, distance, far) + num_buckets
     clipped: npt.NDArray[np.int64] = np.clip(entries, 0, 2 * num_buckets - 1)

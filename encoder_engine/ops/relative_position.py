@@ -71,7 +71,8 @@ def log_position_entries(
         )
     away = distance.abs().clamp(min=middle)
     # In float32, as the models were trained: at a border, float64 may choose the other bucket.
-    octaves = torch.log(away.float() / middle) / math.log((max_distance - 1) / middle)
+    whole = torch.log(torch.tensor((max_distance - 1) / middle, dtype=torch.float32))
+    octaves = torch.log(away.float() / middle) / whole
     far = (torch.ceil(octaves * (middle - 1)) + middle).long() * distance.sign()
     entries = torch.where(distance.abs() <= middle, distance, far) + num_buckets
     return entries.clamp(0, 2 * num_buckets - 1).to(device)

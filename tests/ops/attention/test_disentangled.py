@@ -140,7 +140,7 @@ def test_results_are_bit_equal_alone_and_in_a_batch(num_heads: int, head_dim: in
             assert torch.equal(alone, together[here]), f"row {row}"
 
 
-@pytest.mark.parametrize("span", [(8, 20), (256, 512), (None, 6)])
+@pytest.mark.parametrize("span", [(8, 20), (8, 384), (12, 43), (32, 100), (256, 512), (None, 6)])
 def test_entries_are_those_of_transformers(span: tuple[int | None, int]) -> None:
     from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
