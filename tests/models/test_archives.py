@@ -92,6 +92,16 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path) -> None:
         found["a"].read()
 
 
+def test_a_damaged_storage_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save({"a": torch.full((64,), 1.5)}, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.full((64,), 1.5).numpy().tobytes()) + 7] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(CheckpointFileError, match="cannot be read: Bad CRC-32"):
+        read_archive(path)["a"].read()
+
+
 def test_a_tensor_before_its_storage_is_refused(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(8)}, tmp_path / "weights.pt")
     tensor = read_archive(tmp_path / "weights.pt")["a"]

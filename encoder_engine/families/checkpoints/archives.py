@@ -67,8 +67,14 @@ class ArchivedTensor:
         storage = self.storage
         # A pickle can set the fields of what it has made.
         _check_layout(self.offset, self.shape, self.strides)
-        with zipfile.ZipFile(storage.path) as archive:
-            numbers = np.frombuffer(archive.read(storage.name), dtype=storage.dtype)
+        try:
+            with zipfile.ZipFile(storage.path) as archive:
+                numbers = np.frombuffer(archive.read(storage.name), dtype=storage.dtype)
+        # Damage makes zipfile raise almost any type, and a part of a number is a ValueError.
+        except Exception as error:
+            raise CheckpointFileError(
+                f"{storage.path}: {storage.name} cannot be read: {error}; fetch the file again"
+            ) from error
         last = self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         if len(numbers) != storage.count or (0 not in self.shape and last >= len(numbers)):
             raise CheckpointFileError(
