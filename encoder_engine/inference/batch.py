@@ -108,6 +108,7 @@ class Batch:
                 row=row,
             )
         if unattended is not None:
+            unattended = _int32("unattended", unattended)
             _check_unattended(spec, unattended, lengths)
         return cls(
             ids=ids,
@@ -258,12 +259,23 @@ class Batch:
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
-    """Raise for counts that do not match the texts, and for texts that cannot have such tokens."""
+    """Raise for counts that do not match the texts, and for texts that cannot have such tokens.
+
+    A text of unattended tokens alone has nothing to attend to: its rows would be NaN.
+    """
     fits = len(unattended) == len(lengths)
     if not fits or (unattended < 0).any() or (unattended > lengths).any():
         raise BatchError(
             f"unattended must hold a number of tokens for each of the {len(lengths)} texts, got "
             f"{unattended.tolist()[:8]}"
+        )
+    alone = (unattended == lengths) & (lengths > 0)
+    if alone.any():
+        row = int(alone.argmax())
+        raise BatchError(
+            f"no token of row {row} is attended to: all {int(lengths[row])} are unattended; leave "
+            "one at least",
+            row=row,
         )
     reason = refuse_unattended(spec, int(lengths.max(initial=0)))
     if reason is not None:

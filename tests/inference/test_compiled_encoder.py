@@ -365,6 +365,17 @@ def test_offsets_that_wrap_are_refused(tmp_path: Path) -> None:
         compiled.hidden(np.ones(5, np.int32), starts)
 
 
+def test_a_text_without_an_attended_token_is_refused(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    ids, starts = np.ones(5, np.int32), np.array([0, 2, 5], np.int32)
+    with pytest.raises(BatchError, match="no token of row 1 is attended to: all 3") as caught:
+        compiled.hidden(ids, starts, unattended=np.array([1, 3]))
+    assert caught.value.row == 1
+    with pytest.raises(BatchError, match="flat array of integers"):
+        compiled.hidden(ids, starts, unattended=np.array([0.5, 0.0]))
+
+
 @pytest.mark.parametrize("change", ["sizes", "table"])
 def test_a_compiled_file_of_other_sizes_is_refused(change: str, tmp_path: Path) -> None:
     _, compiled = load(BERT, tmp_path / "model", "float32")
