@@ -11,6 +11,8 @@ DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = (None, "int8")
 # Instruction sets that multiply bfloat16.
 BFLOAT16_SETS = ("avx512_bf16", "amx")
+# The extension starts no more by itself; an OpenMP runtime ends a process that asks for too many.
+MOST_THREADS = 1024
 
 
 def resolve_dtype(dtype: str, *, quantized: bool) -> str:
@@ -34,8 +36,15 @@ def check_threads(num_threads: object) -> int:
     """Return a number of threads; None: the default. Raises :class:`ConfigError`."""
     if num_threads is None:
         return _native.default_threads()
-    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
-        raise ConfigError(f"num_threads must be a whole number above 0, got {num_threads!r}")
+    if (
+        isinstance(num_threads, bool)
+        or not isinstance(num_threads, int)
+        or not 1 <= num_threads <= MOST_THREADS
+    ):
+        raise ConfigError(
+            f"num_threads must be a whole number above 0 and at most {MOST_THREADS}, got "
+            f"{num_threads!r}"
+        )
     return num_threads
 
 

@@ -350,7 +350,7 @@ def test_layers_are_checked_sorted_and_added(tmp_path: Path) -> None:
             compiled.hidden(*arrays(batch), layers=wrong)
 
 
-@pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True])
+@pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True, 1025, 2**40])
 def test_threads_are_a_whole_number(wrong: Any, tmp_path: Path) -> None:
     BERT.save(tmp_path)
     with pytest.raises(ConfigError, match="num_threads must be a whole number above 0"):
