@@ -60,6 +60,7 @@ DEBERTA = SIZES | {
 }
 NEW = SIZES | {"model_type": "new", "position_embedding_type": "rope"}
 LONGFORMER = SIZES | {"model_type": "longformer", "attention_window": 8}
+GEMMA = MODERN | {"model_type": "gemma3_text"}
 ALBERT = SIZES | {"model_type": "albert", "embedding_size": 12, "num_hidden_groups": 2}
 
 
@@ -111,10 +112,14 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (MODERN | {"norm_bias": 1}, ConfigError, "true or false"),
     (MODERN | {"hidden_activation": "relu"}, UnsupportedFeatureError, "gated"),
     (T5 | {"feed_forward_proj": "gated-relu"}, UnsupportedFeatureError, "gated-relu"),
+    (T5 | {"feed_forward_proj": ["relu"]}, UnsupportedFeatureError, "feed_forward_proj"),
+    (T5 | {"relative_attention_num_buckets": 1}, ConfigError, "a multiple of 4 buckets"),
+    (T5 | {"relative_attention_max_distance": 8}, ConfigError, "more than a quarter"),
     (T5 | {"relative_attention_max_distance": 0}, ConfigError, "relative_attention_max_distance"),
     (DEBERTA | {"relative_attention": False}, UnsupportedFeatureError, "relative_attention"),
     (DEBERTA | {"pos_att_type": None}, UnsupportedFeatureError, "pos_att_type"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, UnsupportedFeatureError, "p2p"),
+    (DEBERTA | {"pos_att_type": [["p2c"]]}, UnsupportedFeatureError, "pos_att_type"),
     (DEBERTA | {"conv_kernel_size": 4}, ConfigError, "odd"),
     (
         DEBERTA | {"conv_kernel_size": 3, "conv_act": "relu"},
@@ -123,6 +128,12 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     (DEBERTA | {"norm_rel_ebd": "batch_norm"}, UnsupportedFeatureError, "batch_norm"),
     (DEBERTA | {"embedding_size": 12}, UnsupportedFeatureError, "embedding_size"),
+    (DEBERTA | {"position_buckets": 1}, ConfigError, "must be even and at least 4"),
+    (
+        DEBERTA | {"position_buckets": 32, "max_relative_positions": 17},
+        ConfigError,
+        "more than half of them",
+    ),
     (DEBERTA | {"position_buckets": "many"}, ConfigError, "position_buckets"),
     (NEW | {"rope_scaling": {"type": "linear", "factor": 2}}, UnsupportedFeatureError, "linear"),
     (
@@ -135,6 +146,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (LONGFORMER | {"attention_window": [8, 8]}, ConfigError, "2 windows for 4 layers"),
     (ALBERT | {"num_hidden_groups": 5}, ConfigError, "4 layers to share"),
     (ALBERT | {"inner_group_num": 2}, UnsupportedFeatureError, "inner_group_num"),
+    (GEMMA | {"query_pre_attn_scalar": 0}, ConfigError, "query_pre_attn_scalar .* above 0"),
     (SIZES | {"model_type": "mpnet", "pad_token_id": 0}, UnsupportedFeatureError, "pad_token_id"),
 ]
 

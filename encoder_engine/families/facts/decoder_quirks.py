@@ -174,7 +174,10 @@ class GemmaLayers:
         }
         rotaries = _by_layer_type(spec, config, bases)
         spec = _with_layers(spec, kinds, size // 2 if both_ways else size - 1, rotaries)
-        scalar = config.get("query_pre_attn_scalar").number(self.scalar, least=0)
+        stated = config.get("query_pre_attn_scalar")
+        scalar = stated.number(self.scalar, least=0)
+        if scalar == 0.0:
+            raise stated.must_be("a number above 0")
         spec = with_fact(spec, "blocks.attention.scale", scalar**-0.5)
         spec = with_fact(spec, "blocks.attention.causal", not both_ways)
         return with_fact(spec, "embedding.scale", spec.width**0.5)

@@ -125,7 +125,8 @@ class DisentangledAttention:
         listed = stated_terms or []
         if isinstance(listed, str):
             listed = [part.strip() for part in listed.lower().split("|")]
-        if not isinstance(listed, list) or not listed or not set(listed) <= set(POSITION_TERMS):
+        known = isinstance(listed, list) and all(term in [*POSITION_TERMS] for term in listed)
+        if not listed or not known:
             raise UnsupportedFeatureError(
                 f"pos_att_type={stated_terms!r} is not supported; supported: one or "
                 f"both of {', '.join(POSITION_TERMS)}"

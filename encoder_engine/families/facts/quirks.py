@@ -131,7 +131,7 @@ class FeedForwardName:
         """Set the activation and gate of every feed-forward layer."""
         known = dict(self.names)
         chosen = config.object().get(self.key, self.names[0][0])
-        if chosen not in known:
+        if not isinstance(chosen, str) or chosen not in known:
             raise UnsupportedFeatureError(
                 f"{self.key}={chosen!r} is not supported; supported: {', '.join(known)}"
             )

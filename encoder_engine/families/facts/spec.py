@@ -126,6 +126,13 @@ class RotarySpec:
     interleaved: bool = False
 
     def __post_init__(self) -> None:
+        # The ramp of YaRN divides by the logarithm of the base.
+        is_ramp = self.scaling is not None and self.scaling.kind == "yarn"
+        if not 0.0 < self.base < float("inf") or (is_ramp and self.base == 1.0):
+            raise ConfigError(
+                f"the base of a rotary embedding must be positive and finite"
+                f"{', and not 1' * is_ramp}, got {self.base:g}"
+            )
         if (self.turns_values or self.interleaved) and self.fraction != 1.0:
             raise ConfigError(
                 "interleaved=True and turns_values=True need fraction=1.0: all features are turned"
@@ -146,6 +153,14 @@ class RelativeBiasSpec:
     num_buckets: int
     max_distance: int
 
+    def __post_init__(self) -> None:
+        exact, rest = divmod(self.num_buckets, 4)
+        if exact < 1 or rest or self.max_distance <= exact:
+            raise ConfigError(
+                "a relative bias needs a multiple of 4 buckets, and a largest distance of more "
+                f"than a quarter of them, got {self.num_buckets} and {self.max_distance}"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceVectorsSpec:
@@ -160,6 +175,16 @@ class DistanceVectorsSpec:
     max_distance: int
     norm: NormSpec | None = None
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        buckets = self.num_buckets
+        if buckets is None:
+            return
+        if buckets < 4 or buckets % 2 or self.max_distance - 1 <= buckets // 2:
+            raise ConfigError(
+                "buckets of distance vectors must be even and at least 4, and the largest distance "
+                f"more than half of them and 1, got {buckets} and {self.max_distance}"
+            )
 
     @property
     def num_vectors(self) -> int:
