@@ -86,12 +86,24 @@ def test_older_files_have_two_keys() -> None:
     assert rotary_of(SIZES) == RotarySpec(base=10_000.0)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_two_different_scalings_are_refused(model_type: str) -> None:
+    config = SIZES | {"model_type": model_type, "rope_parameters": {"rope_theta": 9.0}}
+    with pytest.raises(ConfigError, match=r"rope_scaling.* differs from rope_parameters"):
+        spec_from_config(config | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}})
+    same = spec_from_config(config | {"rope_scaling": {"rope_theta": 9.0}})
+    assert same == spec_from_config(config)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
         ({"rope_type": "longrope"}, UnsupportedFeatureError, "supported: default, dynamic, linear"),
         ({"rope_type": "linear"}, ConfigError, "factor must be a number"),
         ({"rope_type": "linear", "factor": 0.0}, ConfigError, "needs factor > 0"),
+        ({"rope_theta": 0}, ConfigError, "positive and finite, got 0"),
+        ({"rope_theta": 1e400}, ConfigError, "positive and finite, got inf"),
+        (SETTINGS["yarn"] | {"rope_theta": 1}, ConfigError, "finite, and not 1, got 1"),
         (
             {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4, "high_freq_factor": 4},
             ConfigError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.facts.paths import fact, with_attention, with_fact
 from encoder_engine.families.facts.rotary_quirks import FULL, SLIDING, read_layer_types
-from encoder_engine.families.facts.scaled_rotary import read_rotary, write_rotary
+from encoder_engine.families.facts.scaled_rotary import read_rotary, rotary_settings, write_rotary
 from encoder_engine.families.facts.spec import RotarySpec
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _by_layer_type(
     spec: EncoderSpec, config: JsonValue, bases: dict[str, float]
 ) -> dict[str, RotarySpec]:
     """Read the rotary embedding of each layer type; older files scale the global one alone."""
-    settings = config.get("rope_parameters")
+    settings = rotary_settings(config)
     longest = spec.position_limit
     nested = isinstance(settings.value, dict) and settings.value.keys() & {FULL, SLIDING}
     if nested:
@@ -211,9 +211,8 @@ def _by_layer_type(
         }
     theta = config.get("rope_theta")
     full = bases[FULL] if isinstance(theta.value, list) else theta.number(bases[FULL], least=0)
-    scaling = settings if settings.value else config.get("rope_scaling")
     return {
-        FULL: read_rotary(scaling, full, longest),
+        FULL: read_rotary(settings, full, longest),
         SLIDING: RotarySpec(base=bases[SLIDING]),
     }
 

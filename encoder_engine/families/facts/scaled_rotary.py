@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["ScaledRope", "read_rotary", "write_rotary"]
+__all__ = ["ScaledRope", "read_rotary", "rotary_settings", "write_rotary"]
 
 # Dynamic scaling begins beyond max_position_embeddings, the longest text that is accepted.
 UNSCALED = ("default", "dynamic")
@@ -38,15 +38,29 @@ class ScaledRope:
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
         base = config.get("rope_theta").number(self.default_base, least=0)
-        settings = config.get("rope_parameters")
-        settings = settings if settings.value else config.get("rope_scaling")
-        rotary = read_rotary(settings, base, spec.position_limit)
+        rotary = read_rotary(rotary_settings(config), base, spec.position_limit)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Return the base and the scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": write_rotary(rotary)}
+
+
+def rotary_settings(config: JsonValue) -> JsonValue:
+    """Return ``rope_parameters``, or ``rope_scaling`` where these are empty.
+
+    Raises :class:`ConfigError` where both are stated and differ: libraries read one or the other.
+    """
+    settings, older = config.get("rope_parameters"), config.get("rope_scaling")
+    if not settings.value:
+        return older
+    if older.value and older.value != settings.value:
+        raise older.fail(
+            f"{older.value} differs from rope_parameters, {settings.value}, which newer files have "
+            "in its place; state the scaling and rope_theta in rope_parameters alone"
+        )
+    return settings
 
 
 def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
