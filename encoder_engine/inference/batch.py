@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
@@ -54,6 +53,9 @@ class Batch:
     unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
     prefix: the length of the shared prefix: the first text is the prefix alone, and the
         others continue it without repeating it; 0: no shared prefix.
+
+    What a program reads of it is computed when it is read, once a run: Python 3.11 caches a
+    property under a lock that all batches share, and that a forked child may find locked.
     """
 
     ids: Array
@@ -165,7 +167,7 @@ class Batch:
                     common = int(differs.argmax())
         return common
 
-    @cached_property
+    @property
     def keys(self) -> Keys | None:
         """The keys that each text attends to; None without a shared prefix."""
         prefix = np.int32(self.prefix)
@@ -183,7 +185,7 @@ class Batch:
         key_tokens[of_tokens] = tokens
         return Keys(key_tokens, starts, of_tokens)
 
-    @cached_property
+    @property
     def token_scales(self) -> Array:
         """The factor of each token's row, float32 [T]."""
         spec = self.embedding
@@ -197,7 +199,7 @@ class Batch:
         scales = spec.scale * np.repeat(factors, lengths)
         return np.where(is_mask, 0.0, scales).astype(np.float32)
 
-    @cached_property
+    @property
     def cu_keys(self) -> Array:
         """The offsets of key sequences: texts, or each text's attended, then unattended tokens."""
         if self.unattended is None:
@@ -207,7 +209,7 @@ class Batch:
         starts[1::2] = self.cu_seqlens[1:] - self.unattended
         return starts
 
-    @cached_property
+    @property
     def positions(self) -> Array:
         """The position of each token in its text, int32 [T]."""
         places = np.arange(len(self.ids), dtype=np.int32)
@@ -217,7 +219,7 @@ class Batch:
             places[self.prefix :] += np.int32(self.prefix)
         return places
 
-    @cached_property
+    @property
     def position_ids(self) -> Array | None:
         """The row of the position table for each token, int32 [T]; None without a table."""
         spec = self.embedding

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -348,6 +349,32 @@ def test_layers_are_checked_sorted_and_added(tmp_path: Path) -> None:
     for wrong in (((99, 1.0),), ((-1, 1.0),), ((True, 1.0),), ()):
         with pytest.raises(InputError, match=r"there is no layer|layers is empty"):
             compiled.hidden(*arrays(batch), layers=wrong)
+
+
+def test_a_call_does_not_wait_for_another_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A lock that another thread holds is never opened in a forked child.
+    BERT.save(tmp_path)
+    compiled, given = CompiledEncoder.from_pretrained(tmp_path), arrays(draw_batch())
+    expected = compiled.pooled(*given)
+    reached, go_on, plain = threading.Event(), threading.Event(), np.arange
+
+    def arange(*bounds: Any, **options: Any) -> Any:
+        if not reached.is_set():
+            reached.set()
+            go_on.wait()
+        return plain(*bounds, **options)
+
+    monkeypatch.setattr(np, "arange", arange)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(compiled.pooled, *given)
+        assert reached.wait(60)
+        try:
+            np.testing.assert_array_equal(pool.submit(compiled.pooled, *given).result(60), expected)
+        finally:
+            go_on.set()
+        np.testing.assert_array_equal(first.result(), expected)
 
 
 @pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True, 1025, 2**40])
