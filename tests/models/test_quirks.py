@@ -104,6 +104,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     (MODERN | {"global_attn_every_n_layers": 0}, ConfigError, "global_attn_every_n_layers"),
     (MODERN | {"rope_parameters": [1]}, ConfigError, "must be an object"),
+    (MODERN | {"rope_parameters": {"rope_theta": 9.0}}, ConfigError, "object of full_attention"),
+    (GEMMA | {"rope_parameters": {"rope_theta": 9.0}}, ConfigError, "object of full_attention"),
     (
         MODERN | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
         UnsupportedFeatureError,

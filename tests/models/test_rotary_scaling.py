@@ -88,10 +88,13 @@ def test_older_files_have_two_keys() -> None:
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
 def test_two_different_scalings_are_refused(model_type: str) -> None:
-    config = SIZES | {"model_type": model_type, "rope_parameters": {"rope_theta": 9.0}}
+    stated: dict[str, Any] = {"rope_theta": 9.0}
+    if model_type == "gemma3_text":
+        stated = {"full_attention": stated}
+    config = SIZES | {"model_type": model_type, "rope_parameters": stated}
     with pytest.raises(ConfigError, match=r"rope_scaling.* differs from rope_parameters"):
         spec_from_config(config | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}})
-    same = spec_from_config(config | {"rope_scaling": {"rope_theta": 9.0}})
+    same = spec_from_config(config | {"rope_scaling": stated})
     assert same == spec_from_config(config)
 
 

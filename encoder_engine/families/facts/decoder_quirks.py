@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.facts.paths import fact, with_attention, with_fact
-from encoder_engine.families.facts.rotary_quirks import FULL, SLIDING, read_layer_types
+from encoder_engine.families.facts.rotary_quirks import (
+    FULL,
+    SLIDING,
+    names_layer_types,
+    read_layer_types,
+)
 from encoder_engine.families.facts.scaled_rotary import read_rotary, rotary_settings, write_rotary
 from encoder_engine.families.facts.spec import RotarySpec
 
@@ -204,8 +209,7 @@ def _by_layer_type(
     """Read the rotary embedding of each layer type; older files scale the global one alone."""
     settings = rotary_settings(config)
     longest = spec.position_limit
-    nested = isinstance(settings.value, dict) and settings.value.keys() & {FULL, SLIDING}
-    if nested:
+    if names_layer_types(config.get("rope_parameters")):
         return {
             kind: read_rotary(settings.get(kind), base, longest) for kind, base in bases.items()
         }

@@ -21,6 +21,7 @@ __all__ = [
     "RopeParameters",
     "RopeTheta",
     "RotaryBase",
+    "names_layer_types",
     "read_layer_types",
 ]
 
@@ -153,6 +154,15 @@ def _write_rotary(rotary: RotarySpec) -> dict[str, Any]:
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
+def names_layer_types(settings: JsonValue) -> bool:
+    """Return whether ``rope_parameters`` are stated; raises unless they are by layer type."""
+    if not settings.value:
+        return False
+    if not settings.object().keys() & {FULL, SLIDING}:
+        raise settings.must_be(f"an object of {FULL} and {SLIDING}")
+    return True
+
+
 def read_layer_types(config: JsonValue, num_layers: int) -> list[str]:
     """Read ``layer_types``: global or sliding-window attention for each layer."""
     listed = config.get("layer_types").items()
@@ -212,7 +222,7 @@ class LayerTypes:
         stated_null = local.is_null and local.present
         sliding = full if stated_null else local.number(self.sliding_base, least=0)
         settings = config.get("rope_parameters")
-        if not settings.value:
+        if not names_layer_types(settings):
             return {FULL: RotarySpec(base=full), SLIDING: RotarySpec(base=sliding)}
         return {
             FULL: _read_rotary(settings.get(FULL), full),
