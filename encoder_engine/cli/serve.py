@@ -61,7 +61,7 @@ MIB = 2**20
     type=float,
     default=20.0,
     show_default=True,
-    help="The time that a batch may take, in ms.",
+    help="The time that one client's texts in a batch may take, in ms.",
 )
 @click.option(
     "--lanes", type=click.IntRange(min=1), default=1, show_default=True,

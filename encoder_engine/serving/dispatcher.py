@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.serving.lane import Job, Lane, Outcome, Work
-from encoder_engine.serving.rate import Rate
+from encoder_engine.serving.rate import FIRST_COST, Rate
 from encoder_engine.serving.request import Key, Request
 from encoder_engine.serving.scheduler import Scheduler
 
@@ -142,7 +142,8 @@ class Dispatcher:
         key = self.scheduler.next_key
         assert isinstance(key, Key)
         rate, model = self.rates[key.model], self._models[key.model]
-        batch = self.scheduler.next_batch(rate.budget(self._options.batch_ms), model.batch_tokens)
+        each = rate.budget(self._options.batch_ms)
+        batch = self.scheduler.next_batch(max(each, FIRST_COST), model.batch_tokens, each)
         now, parts, waits = time.monotonic(), [], []
         for request, start, stop in batch.parts:
             assert isinstance(request, Request)

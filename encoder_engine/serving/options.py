@@ -16,8 +16,8 @@ MIB = 2**20
 class ServingOptions:
     """The settings of a :class:`~encoder_engine.serving.service.Service`.
 
-    batch_ms: the time that a batch may take, in milliseconds; a lone text beside a large request
-        waits at most for one batch.
+    batch_ms: the time that one client's texts in a batch may take, in milliseconds; a lone text
+        beside a large request waits at most for one batch.
     lanes: threads that compute, each with an equal share of the model's threads.
     max_texts: the most texts of a request.
     max_requests: the most requests that wait or are computed. Requests beyond are refused. Allow

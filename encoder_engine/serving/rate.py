@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Rate"]
+__all__ = ["FIRST_COST", "Rate"]
 
 # The share of a new batch in the estimate: the last 10 batches are two thirds of it.
 SHARE = 0.1
-# A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate. A smaller batch
-# counts in the estimate by its cost: it is slower per token, and would make a long queue look slower than it is.
+# A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate, and of several
+# clients together where a model is slow. A smaller batch counts in the estimate by its cost: it is
+# slower per token, and would make a long queue look slower than it is.
 FIRST_COST = 400.0
 # The shortest time that is counted for a batch: the rate stays finite.
 LEAST_SECONDS = 1e-5

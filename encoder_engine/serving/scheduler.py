@@ -4,7 +4,9 @@ How it works (Shreedhar and Varghese 1995): every client and priority is a flow 
 requests. A batch holds texts of one key: one model, one task, one set of options. Flows are visited
 in turn. Each visit adds a quantum, a quarter of a batch, to the flow's deficit, and texts are taken
 while the deficit covers their cost. A large request is therefore spread over many batches, and a
-lone text beside it waits for one. ``priority`` p multiplies the quantum by 2^-p: nothing starves.
+lone text beside it waits for one. A batch may be allowed to take less of one flow than of several
+together: small batches of a slow model take longer per text, and texts of many clients would wait
+for as many batches. ``priority`` p multiplies the quantum by 2^-p: nothing starves.
 Flows whose requests have other keys begin the next batch.
 
 The order of texts in a batch is free, because nothing is padded; so fairness costs no time. The
@@ -13,7 +15,7 @@ scheduler reads no clock and starts nothing: it is a pure data structure.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,19 +84,30 @@ class _Flow:
 
 
 class _Room:
-    """A batch that is being filled."""
+    """A batch that is being filled, with at most the cost ``each`` of a flow."""
 
-    def __init__(self, cost: float, num_tokens: int) -> None:
-        self._left, self._tokens_left = cost, num_tokens
+    def __init__(self, cost: float, num_tokens: int, each: float) -> None:
+        self._left, self._tokens_left, self._each = cost, num_tokens, each
+        self._of_flow: defaultdict[_Flow, float] = defaultdict(float)
+        # The flows that have taken what they may, and have more.
+        self.done: set[_Flow] = set()
         self.taken: dict[Waiting, list[int]] = {}
         self.cost, self.num_tokens = 0.0, 0
 
-    def take(self, request: Waiting) -> bool:
+    def admits(self, flow: _Flow, cost: float) -> bool:
+        """Return whether a flow may take a text of this cost; its first one it may."""
+        if self._of_flow[flow] and self._of_flow[flow] + cost > self._each:
+            self.done.add(flow)
+            return False
+        return True
+
+    def take(self, flow: _Flow, request: Waiting) -> bool:
         """Take the next text of a request if it fits; a batch's first text always does."""
         number = request.next_text
         cost, num_tokens = request.costs[number], request.num_tokens[number]
         if self.taken and (cost > self._left or num_tokens > self._tokens_left):
             return False
+        self._of_flow[flow] += cost
         self._left -= cost
         self._tokens_left -= num_tokens
         self.cost += cost
@@ -154,13 +167,14 @@ class Scheduler:
         """The key of the next batch; something must wait."""
         return self._flows[self._order[0]].requests[0].key
 
-    def next_batch(self, cost: float, num_tokens: int) -> Batch:
+    def next_batch(self, cost: float, num_tokens: int, each: float | None = None) -> Batch:
         """Take the texts of the next batch, of at most this cost and as many tokens.
 
-        A text that exceeds either alone is a batch of its own. Something must wait.
+        ``each``: the most cost of one flow, but for its first text; default: ``cost``. A text that
+        exceeds cost or tokens alone is a batch of its own. Something must wait.
         """
         key = self.next_key
-        room = _Room(cost, num_tokens)
+        room = _Room(cost, num_tokens, cost if each is None else each)
         if len(self.waiting) == 1:
             self._fill(key, room, cost)
         else:
@@ -178,7 +192,7 @@ class Scheduler:
         A batch beside 3,400 waiting clients took 3.5 ms where every flow was looked at.
         """
         turns, full = self._order, False
-        while turns and not full:
+        while len(turns) > len(room.done) and not full:
             heaviest = max(self._weights)
             for _ in range(len(turns)):
                 name = turns[0]
@@ -198,7 +212,7 @@ class Scheduler:
         matched = set(matching)
         others = [name for name in self._order if name not in matched]
         turns, full = deque(matching), False
-        while turns and not full:
+        while len(turns) > len(room.done) and not full:
             # The most urgent flow of a round gets a whole quantum: flows of priority 9 alone
             # would otherwise be visited 512 times as often.
             heaviest = max(self._flows[name].weight for name in turns)
@@ -220,6 +234,8 @@ class Scheduler:
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
         """Take texts of a flow while its deficit covers them; return whether the room is full."""
+        if flow in room.done:
+            return False
         if not flow.interrupted:
             flow.deficit += quantum * flow.weight
         flow.interrupted = False
@@ -230,7 +246,11 @@ class Scheduler:
                 cost = request.costs[request.next_text]
                 if cost > flow.deficit and room.taken:
                     return False
-                if not room.take(request):
+                if not room.admits(flow, cost):
+                    # What it may not take now would add up, and outweigh others later.
+                    flow.deficit = 0.0
+                    return False
+                if not room.take(flow, request):
                     flow.interrupted = True
                     return True
                 flow.deficit = max(flow.deficit - cost, 0.0)

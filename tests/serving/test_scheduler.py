@@ -28,9 +28,17 @@ def waiting(flow: int, key: int, priority: int, costs: list[float]) -> Waiting:
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(drawn=requests, removed=st.sets(st.integers(0, 11)), after=st.integers(0, 5))
+@given(
+    drawn=requests,
+    removed=st.sets(st.integers(0, 11)),
+    after=st.integers(0, 5),
+    each=st.sampled_from([None, 20.0, COST]),
+)
 def test_every_text_is_in_one_batch_within_the_budget(
-    drawn: list[tuple[int, int, int, list[float]]], removed: set[int], after: int
+    drawn: list[tuple[int, int, int, list[float]]],
+    removed: set[int],
+    after: int,
+    each: float | None,
 ) -> None:
     scheduler, added = Scheduler(), [waiting(*one) for one in drawn]
     for request in added:
@@ -47,9 +55,14 @@ def test_every_text_is_in_one_batch_within_the_budget(
             if not scheduler.num_texts:
                 break
         turn += 1
-        batch = scheduler.next_batch(COST, TOKENS)
+        batch = scheduler.next_batch(COST, TOKENS, each)
         assert batch.num_texts >= 1
         assert batch.num_texts == 1 or (batch.cost <= COST and batch.num_tokens <= TOKENS)
+        taken: dict[tuple[object, int], list[float]] = {}
+        for request, start, stop in batch.parts:
+            taken.setdefault((request.flow, request.priority), []).extend(request.costs[start:stop])
+        for costs in taken.values():
+            assert len(costs) == 1 or sum(costs) <= (COST if each is None else each) * (1 + 1e-12)
         for request, start, stop in batch.parts:
             assert request.key == batch.key
             for number in range(start, stop):
@@ -91,3 +104,15 @@ def test_requests_of_another_model_begin_the_next_batch() -> None:
     scheduler.add(waiting(1, 1, 0, [10.0] * 100))
     keys = [scheduler.next_batch(COST, TOKENS).key for _ in range(6)]
     assert keys == [0, 1, 0, 1, 0, 1]
+
+
+def test_one_client_takes_less_of_a_batch_than_several_together() -> None:
+    scheduler = Scheduler()
+    scheduler.add(waiting(0, 0, 0, [1.0] * 300))
+    batch = scheduler.next_batch(COST, TOKENS, each=10.0)
+    assert batch.cost == 10.0
+    for flow in range(1, 51):
+        scheduler.add(waiting(flow, 0, 0, [1.0]))
+    batch = scheduler.next_batch(COST, TOKENS, each=10.0)
+    assert batch.cost == 60.0
+    assert Counter(part.request.flow for part in batch.parts) == dict.fromkeys(range(51), 1)
