@@ -358,7 +358,8 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
 def words_of(picture: Path) -> list[str]:
     """Return all text in the picture; line breaks differ between versions of matplotlib."""
     found = re.findall(r"<text[^>]*>([^<]+)</text>", picture.read_text("utf-8"))
-    assert len(found) > 5
+    # A picture of one case has five.
+    assert len(found) >= 5
     return found
 
 
