@@ -111,6 +111,14 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         UnsupportedFeatureError,
         "yarn",
     ),
+    *(
+        (
+            MODERN | {"model_type": name, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            UnsupportedFeatureError,
+            "rope_scaling=.*linear.* is not supported",
+        )
+        for name in ("modernbert", "ultrabert", "gte", "nomic_bert")
+    ),
     (MODERN | {"norm_bias": 1}, ConfigError, "true or false"),
     (MODERN | {"hidden_activation": "relu"}, UnsupportedFeatureError, "gated"),
     (T5 | {"feed_forward_proj": "gated-relu"}, UnsupportedFeatureError, "gated-relu"),

@@ -32,6 +32,7 @@ FAMILY = Family(
         "attention_probs_dropout_prob": DROPOUTS["attention_probs_dropout_prob"],
     },
     quirks=(RopeParameters(default_base=160_000.0),),
+    required={"rope_scaling": (None, {})},
     renames=(
         Rename("embedding.tokens", "embeddings.word_embeddings"),
         Rename("embedding.segments", "embeddings.token_type_embeddings"),

@@ -99,6 +99,7 @@ FAMILY = Family(
         "position_embedding_type": ("absolute", "sans_pos", None),
         "causal_mask": (False, None),
         "is_causal": (False, None),
+        "rope_scaling": (None, {}),
     },
     ignored=(
         "classifier_activation",

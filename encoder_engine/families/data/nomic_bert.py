@@ -54,6 +54,7 @@ FAMILY = Family(
     keys=ConfigKeys(head_dim="head_dim"),
     dropout=0.0,
     quirks=(RopeParameters(default_base=1000.0),),
+    required={"rope_scaling": (None, {})},
     renames=(
         Rename("embedding.tokens", "embeddings.word_embeddings"),
         Rename("embedding.segments", "embeddings.token_type_embeddings"),

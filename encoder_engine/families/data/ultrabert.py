@@ -13,6 +13,7 @@ FAMILY = replace(
     block=replace(eurobert.FAMILY.block, norm=replace(eurobert.FAMILY.block.norm, epsilon=1e-6)),
     quirks=(SlidingLayers(full_base=2_560_000.0),),
     heads=("lm_head.", "head.", "classifier.", "qa_outputs."),
+    required={"rope_scaling": (None, {})},
     ignored=("classifier_pooling", "prediction_head_size"),
     code=(),
 )
