@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.config import spec_from_config, spec_to_config
 from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.families.facts.spec import RotarySpec
 from encoder_engine.inference.saving import save_checkpoint
 from encoder_engine.models import heads
 from encoder_engine.packing import pack
@@ -61,6 +63,7 @@ DEBERTA = SIZES | {
 NEW = SIZES | {"model_type": "new", "position_embedding_type": "rope"}
 LONGFORMER = SIZES | {"model_type": "longformer", "attention_window": 8}
 GEMMA = MODERN | {"model_type": "gemma3_text"}
+ULTRA = MODERN | {"model_type": "ultrabert"}
 ALBERT = SIZES | {"model_type": "albert", "embedding_size": 12, "num_hidden_groups": 2}
 
 
@@ -105,6 +108,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (MODERN | {"global_attn_every_n_layers": 0}, ConfigError, "global_attn_every_n_layers"),
     (MODERN | {"rope_parameters": [1]}, ConfigError, "must be an object"),
     (MODERN | {"rope_parameters": {"rope_theta": 9.0}}, ConfigError, "object of full_attention"),
+    (ULTRA | {"rope_parameters": {"sliding_attention": {}}}, ConfigError, "full_attention must be"),
     (GEMMA | {"rope_parameters": {"rope_theta": 9.0}}, ConfigError, "object of full_attention"),
     (
         MODERN | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
@@ -179,6 +183,20 @@ def test_deberta_without_buckets_reaches_as_far_as_its_texts() -> None:
     assert attention.disentangled == ("key",)
     assert attention.scale == (8 * 2) ** -0.5
     assert spec_from_config(spec_to_config(spec, {})) == spec
+
+
+@pytest.mark.parametrize("older", [{}, {"rope_theta": [7.0, 7.0, 8.0, 7.0]}])
+def test_bases_that_ultrabert_leaves_out_are_those_of_transformers(older: dict[str, Any]) -> None:
+    from transformers import UltrabertConfig
+
+    kinds = {"full_attention": {}, "sliding_attention": {"rope_type": "default"}}
+    given = ULTRA | older | {"rope_parameters": kinds}
+    spec = spec_from_config(given)
+    sizes: Any = {key: value for key, value in deepcopy(given).items() if key != "model_type"}
+    theirs: Any = UltrabertConfig(**sizes)
+    assert spec.blocks[0].attention.window == 128
+    for block, kind in zip(spec.blocks, theirs.layer_types, strict=True):
+        assert block.attention.rotary == RotarySpec(base=theirs.rope_parameters[kind]["rope_theta"])
 
 
 def test_blocks_of_albert_are_shared_in_runs() -> None:

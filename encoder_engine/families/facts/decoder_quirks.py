@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CausalWindows", "GemmaLayers", "SlidingLayers"]
 
+# Of transformers, where rope_parameters lack rope_theta and the family's class says nothing.
+DEFAULT_BASE = 10_000.0
+
 
 @dataclass(frozen=True)
 class CausalWindows:
@@ -114,8 +117,12 @@ class SlidingLayers:
         if len(kinds) != count:
             raise ConfigError(f"attention_windows lists {len(kinds)} layers, there are {count}")
         bases = {FULL: self.full_base, SLIDING: self.sliding_base}
-        listed = config.get("rope_theta")
-        if isinstance(listed.value, list):
+        listed, settings = config.get("rope_theta"), config.get("rope_parameters")
+        if names_layer_types(settings):
+            for kind in sorted({*kinds}):
+                settings.get(kind).object()
+            bases = dict.fromkeys(bases, DEFAULT_BASE)
+        elif isinstance(listed.value, list):
             bases |= {
                 kind: base.number(least=0)
                 for kind, base in zip(kinds, listed.items(), strict=False)
