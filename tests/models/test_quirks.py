@@ -64,6 +64,7 @@ NEW = SIZES | {"model_type": "new", "position_embedding_type": "rope"}
 LONGFORMER = SIZES | {"model_type": "longformer", "attention_window": 8}
 GEMMA = MODERN | {"model_type": "gemma3_text"}
 ULTRA = MODERN | {"model_type": "ultrabert"}
+BIG_BIRD = SIZES | {"model_type": "big_bird"}
 ALBERT = SIZES | {"model_type": "albert", "embedding_size": 12, "num_hidden_groups": 2}
 
 
@@ -156,6 +157,12 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         "mixed_b",
     ),
     (NEW | {"position_embedding_type": "absolute"}, UnsupportedFeatureError, "rope"),
+    (BIG_BIRD, UnsupportedFeatureError, "attention_type is missing, which means 'block_sparse'"),
+    (
+        BIG_BIRD | {"attention_type": "block_sparse"},
+        UnsupportedFeatureError,
+        "attention_type='block_sparse' is not supported; supported: 'original_full'",
+    ),
     (LONGFORMER | {"attention_window": 7}, ConfigError, "even"),
     (LONGFORMER | {"attention_window": [8, 8]}, ConfigError, "2 windows for 4 layers"),
     (ALBERT | {"num_hidden_groups": 5}, ConfigError, "4 layers to share"),
@@ -197,6 +204,11 @@ def test_bases_that_ultrabert_leaves_out_are_those_of_transformers(older: dict[s
     assert spec.blocks[0].attention.window == 128
     for block, kind in zip(spec.blocks, theirs.layer_types, strict=True):
         assert block.attention.rotary == RotarySpec(base=theirs.rope_parameters[kind]["rope_theta"])
+
+
+def test_full_attention_of_a_big_bird_is_written() -> None:
+    spec = spec_from_config(BIG_BIRD | {"attention_type": "original_full"})
+    assert spec_to_config(spec, {})["attention_type"] == "original_full"
 
 
 def test_blocks_of_albert_are_shared_in_runs() -> None:

@@ -9,6 +9,7 @@ from encoder_engine.families.data import bert
 from encoder_engine.families.facts.embedding_quirks import ScaledEmbedding
 from encoder_engine.families.facts.family import PLAIN_BLOCK
 from encoder_engine.families.facts.names import Rename
+from encoder_engine.families.facts.quirks import StatedValue
 
 FAMILY = replace(
     bert.FAMILY,
@@ -18,13 +19,15 @@ FAMILY = replace(
         PLAIN_BLOCK, feed_forward=replace(PLAIN_BLOCK.feed_forward, activation="gelu_tanh")
     ),
     flags={"use_bias": ("blocks.attention.bias",)},
-    quirks=(ScaledEmbedding("rescale_embeddings"),),
+    quirks=(
+        ScaledEmbedding("rescale_embeddings"),
+        StatedValue("attention_type", missing="block_sparse", supported="original_full"),
+    ),
     renames=(*bert.RENAMES, Rename("pooler.dense", "pooler")),
     layouts=(
         replace(bert.PREDICTIONS, architecture="BigBirdForMaskedLM"),
         replace(bert.TOKEN_CLASSIFIER, architecture="BigBirdForTokenClassification"),
     ),
     in_place=False,
-    required={"attention_type": ("original_full",)},
     ignored=("block_size", "num_random_blocks"),
 )

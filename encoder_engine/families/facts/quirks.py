@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import Activation, EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "OwnCode", "SharedGroups"]
+__all__ = [
+    "FeedForwardName",
+    "FirstConvolution",
+    "LayerWindows",
+    "OwnCode",
+    "SharedGroups",
+    "StatedValue",
+]
 
 
 @dataclass(frozen=True)
@@ -169,3 +176,35 @@ class OwnCode:
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
         """Return the code's names."""
         return {"auto_map": dict(self.auto_map)}
+
+
+@dataclass(frozen=True)
+class StatedValue:
+    """A key whose one supported value is not ``missing``, that of a file without the key."""
+
+    key: str
+    missing: str
+    supported: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Return the spec unchanged; raises :class:`UnsupportedFeatureError` for another value."""
+        stated = config.get(self.key)
+        if stated.value != self.supported:
+            came = (
+                f"={stated.value!r} is"
+                if stated.present
+                else (f" is missing, which means {self.missing!r}, and this is")
+            )
+            raise UnsupportedFeatureError(
+                f"{self.key}{came} not supported; supported: {self.supported!r}"
+            )
+        return spec
+
+    def write(self, _spec: EncoderSpec) -> dict[str, Any]:
+        """Return the supported value."""
+        return {self.key: self.supported}
