@@ -285,6 +285,8 @@ def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> N
 
 
 def _int32(name: str, array: Array) -> Array:
+    if not isinstance(array, np.ndarray):
+        raise BatchError(f"{name} must be an array, got {type(array).__name__}; use np.array")
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise BatchError(
             f"{name} must be a flat array of integers, got {array.dtype} {list(array.shape)}"

@@ -49,6 +49,7 @@ from encoder_engine.inference.options import (
     check_threads,
     resolve_dtype,
 )
+from encoder_engine.packing.pooling_modes import check_mode
 
 if TYPE_CHECKING:
     import os
@@ -401,8 +402,9 @@ class CompiledEncoder:
         """Return a vector for each text, float32 [B, D], pooled as :func:`ops.pooling` defines.
 
         normalized: divide by the Euclidean norm. Other arguments and exceptions: see
-        :meth:`hidden`.
+        :meth:`hidden`. Raises :class:`UnknownNameError` for another mode.
         """
+        check_mode(mode)
         batch = self._batch(ids, cu_seqlens, type_ids)
         shared = self._shared(batch)
         output = np.empty((shared.num_texts, self.spec.width), dtype=np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from encoder_engine import _native
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
 
@@ -53,7 +55,7 @@ def check_layer_weights(
 ) -> tuple[tuple[int, float], ...]:
     """Return the weight of each layer, in ascending order.
 
-    Raises :class:`InputError` for a layer that does not exist.
+    Raises :class:`InputError` for a layer that does not exist and for a weight that is not finite.
     """
     weights: dict[int, float] = {}
     for layer, weight in layers:
@@ -61,6 +63,8 @@ def check_layer_weights(
             raise InputError(
                 f"there is no layer {layer!r}; 0 are the embeddings, {num_layers} the last"
             )
+        if not math.isfinite(weight):
+            raise InputError(f"the weight of layer {layer} must be a finite number, got {weight!r}")
         weights[layer] = weights.get(layer, 0.0) + weight
     if not weights:
         raise InputError("layers is empty; name at least one")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from encoder_engine.errors import ShapeError, UnknownNameError
+from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import CallFacts, Implementation, Operation, check_device
-from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode
+from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode, check_mode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,8 +74,7 @@ def pooling(
     ``hidden_TD``: [T, D]. Returns [B, D] in the same dtype, summed in float32 or wider. Raises
     :class:`ShapeError`, and :class:`UnknownNameError` for another mode.
     """
-    if mode not in POOLING_MODES:
-        raise UnknownNameError(f"no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}")
+    check_mode(mode)
     if hidden_TD.dim() != 2 or hidden_TD.shape[0] != sequences.num_tokens:
         raise ShapeError(
             f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "

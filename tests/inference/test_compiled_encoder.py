@@ -25,6 +25,7 @@ from encoder_engine.errors import (
     InputError,
     SequenceLengthError,
     TokenIdError,
+    UnknownNameError,
     UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.files import COMPILED
@@ -349,6 +350,22 @@ def test_layers_are_checked_sorted_and_added(tmp_path: Path) -> None:
     for wrong in (((99, 1.0),), ((-1, 1.0),), ((True, 1.0),), ()):
         with pytest.raises(InputError, match=r"there is no layer|layers is empty"):
             compiled.hidden(*arrays(batch), layers=wrong)
+    for weight in (np.nan, np.inf):
+        with pytest.raises(InputError, match="weight of layer 0 must be a finite number, got"):
+            compiled.hidden(*arrays(batch), layers=((0, weight),))
+
+
+def test_arguments_of_a_batch_are_checked(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    ids, offsets, types = arrays(draw_batch())
+    with pytest.raises(UnknownNameError, match=r"no pooling mode 'foo'; there are cls, mean"):
+        compiled.pooled(ids, offsets, types, mode="foo")
+    for number, name in enumerate(("ids", "cu_seqlens", "type_ids")):
+        listed: list[Any] = [ids, offsets, types]
+        listed[number] = listed[number].tolist()
+        with pytest.raises(BatchError, match=rf"{name} must be an array, got list"):
+            compiled.pooled(*listed)
 
 
 def test_a_call_does_not_wait_for_another_in_python(
