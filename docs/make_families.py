@@ -56,6 +56,7 @@ SAMPLE = {
     "position_biased_input": False,
     "position_embedding_type": "rotary",
     "token_dropout": True,
+    "attention_type": "original_full",
     "mask_token_id": 32,
 }
 
