@@ -49,7 +49,6 @@ from encoder_engine.inference.options import (
     check_threads,
     resolve_dtype,
 )
-from encoder_engine.packing.pooling_modes import check_mode
 
 if TYPE_CHECKING:
     import os
@@ -404,7 +403,6 @@ class CompiledEncoder:
         normalized: divide by the Euclidean norm. Other arguments and exceptions: see
         :meth:`hidden`. Raises :class:`UnknownNameError` for another mode.
         """
-        check_mode(mode)
         batch = self._batch(ids, cu_seqlens, type_ids)
         shared = self._shared(batch)
         output = np.empty((shared.num_texts, self.spec.width), dtype=np.float32)

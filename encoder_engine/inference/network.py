@@ -20,6 +20,7 @@ from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
 from encoder_engine.inference.layers import LayerReader, NormWeights, arrays_of
 from encoder_engine.inference.program import INPUT, KEYS, OUTPUT, SELECTED, TOKENS, Program
+from encoder_engine.packing.pooling_modes import check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,6 +143,7 @@ class CompiledNetwork:
         self, mode: str, *, normalized: bool, shares_prefix: bool = False
     ) -> Program:
         """Return the program from token ids to float32 vectors [B, D]."""
+        check_mode(mode)
         selects = self.selected_by(mode)
         # A text's first row may be the prefix's.
         selects = None if shares_prefix and selects == "first" else selects
