@@ -57,7 +57,7 @@ def similarities(first: object, second: object, name: Similarity = "cosine") -> 
     first, second: [N, D] and [M, D], or [D] for one vector; arrays, tensors or lists.
     name: ``"cosine"``, ``"dot"``, or the negative distance ``"euclidean"`` or ``"manhattan"``.
 
-    Raises :class:`ShapeError` for vectors of different widths and for vectors stored in bits.
+    Raises :class:`ShapeError` for vectors of different widths and for quantized ones.
     """
     left_ND, right_MD = _matrices(first, second)
     if name in ("cosine", "dot"):
@@ -116,17 +116,19 @@ def _matrices(first: object, second: object) -> tuple[Array, Array]:
 
 def _matrix(value: Any) -> Array:
     if hasattr(value, "detach"):
-        value = value.detach().cpu().float().numpy()
+        value = value.detach().cpu()
+        # NumPy has no bfloat16.
+        value = (value.float() if value.is_floating_point() else value).numpy()
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise ShapeError(f"vectors must be [N, D] or [D]: {error}") from error
     if array.dtype.kind not in "iubf":
         raise ShapeError(f"vectors must be numbers, got {array.dtype}")
-    if array.dtype.kind in "iub":
+    if array.dtype.itemsize == 1:
         raise ShapeError(
-            f"the vectors are {array.dtype}, stored in bits; compare float32 vectors, or rescore "
-            "candidates by them"
+            f"the vectors are {array.dtype}: quantized, or stored in bits; compare float32 "
+            "vectors, or rescore candidates by them"
         )
     array = np.atleast_2d(array.astype(np.float32, copy=False))
     if array.ndim != 2:

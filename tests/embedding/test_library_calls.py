@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine import Embedder
 from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
@@ -139,6 +140,13 @@ def test_similarities_are_those_of_the_library(library: Any, name: Any) -> None:
     pairs = SimilarityFunction.to_similarity_pairwise_fn(name)(drawn[0], drawn[1]).numpy()
     np.testing.assert_allclose(similarities(drawn[0], drawn[1], name), matrix, atol=1e-5)
     np.testing.assert_allclose(pairwise_similarities(drawn[0], drawn[1], name), pairs, atol=1e-5)
+
+
+def test_whole_numbers_are_compared_and_bytes_are_refused() -> None:
+    assert similarities([[3, 0], [0, 2]], [0, 5]).tolist() == [[0.0], [1.0]]
+    for wrong in (np.ones((2, 8), np.int8), torch.ones(2, 8).byte()):
+        with pytest.raises(ShapeError, match="int8: quantized, or stored in bits"):
+            similarities(wrong, wrong)
 
 
 @pytest.mark.slow
