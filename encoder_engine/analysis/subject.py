@@ -98,7 +98,7 @@ class Subject:
 
     @cached_property
     def marks_spaces(self) -> bool:
-        """Whether a word has other tokens behind a space than alone.
+        """Whether a space before a word changes its tokens.
 
         That is so for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part
         of the next word's first token, unless ``add_prefix_space`` puts it there: without spaces,

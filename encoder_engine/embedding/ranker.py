@@ -133,10 +133,8 @@ class Ranker:
         check_vocabulary(tokenizer, spec)
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
-        self.max_seq_length = token_limit(
-            *(max_seq_length, spec.max_length),
-            least=len(tokenizer.encode_batch([""], [""]).ids) + 1,
-        )
+        least = len(tokenizer.encode_batch([""], [""]).ids) + 1
+        self.max_seq_length = token_limit(max_seq_length, spec.max_length, least=least)
         self.activation = check_activation(activation)
         self.settings = Settings() if settings is None else settings
         self._path: str | None = None

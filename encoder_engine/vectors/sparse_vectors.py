@@ -71,7 +71,11 @@ class SparseVectors:
         their rows. The inverted lists are made at the first call and kept. Raises
         :class:`ShapeError` for queries over another vocabulary.
         """
-        if isinstance(num_hits, bool) or not isinstance(num_hits, int) or num_hits < 1:
+        if (
+            isinstance(num_hits, bool)
+            or not isinstance(num_hits, (int, np.integer))
+            or num_hits < 1
+        ):
             raise InputError(f"num_hits must be a whole number of at least 1, got {num_hits!r}")
         self._check_vocabulary(queries)
         starts, rows, values = self._postings

@@ -157,7 +157,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         "mixed_b",
     ),
     (NEW | {"position_embedding_type": "absolute"}, UnsupportedFeatureError, "rope"),
-    (BIG_BIRD, UnsupportedFeatureError, "attention_type is missing, which means 'block_sparse'"),
+    (BIG_BIRD, UnsupportedFeatureError, "attention_type='block_sparse', for the key is missing"),
     (
         BIG_BIRD | {"attention_type": "block_sparse"},
         UnsupportedFeatureError,

@@ -195,13 +195,10 @@ class StatedValue:
         """Return the spec unchanged; raises :class:`UnsupportedFeatureError` for another value."""
         stated = config.get(self.key)
         if stated.value != self.supported:
-            came = (
-                f"={stated.value!r} is"
-                if stated.present
-                else (f" is missing, which means {self.missing!r}, and this is")
-            )
+            came = repr(stated.value if stated.present else self.missing)
+            where = "" if stated.present else ", for the key is missing,"
             raise UnsupportedFeatureError(
-                f"{self.key}{came} not supported; supported: {self.supported!r}"
+                f"{self.key}={came}{where} is not supported; supported: {self.supported!r}"
             )
         return spec
 

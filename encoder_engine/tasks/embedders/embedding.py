@@ -75,7 +75,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def _prefers_vectors(self) -> bool:
-        """Whether the score that selects the checkpoint compares vectors with a teacher's."""
+        """Whether the checkpoint is chosen by how close its vectors are to a teacher's."""
         return self.loss == "vectors" and self.metric in (None, *TEACHER_SCORES)
 
     def compares_vectors(self, examples: Sequence[RetrievalExample]) -> bool:
