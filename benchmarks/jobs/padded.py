@@ -89,8 +89,17 @@ def mean_vectors(hidden_BLD: Vectors, mask_BL: Ids) -> Vectors:
     return vectors
 
 
-def pooled_module(job: EmbeddingJob, dtype: str = "float32", attention: str = "sdpa") -> Any:
-    """Load the model by transformers, as a module from ids and mask to unit vectors."""
+def pooled_module(
+    job: EmbeddingJob,
+    dtype: str = "float32",
+    attention: str = "sdpa",
+    *,
+    traceable: bool = False,
+) -> Any:
+    """Load the model by transformers, as a module from ids and mask to unit vectors.
+
+    traceable: the mask of a decoder is computed here; the ONNX exporter fails in transformers' own.
+    """
     import torch
     from transformers import AutoModel
 
@@ -99,13 +108,20 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", attention: str = "s
         job.directory, dtype=getattr(torch, dtype), attn_implementation=attention
     )
 
+    causal = traceable and any(getattr(part, "is_causal", False) for part in model.modules())
+
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            hidden = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            mask = attention_mask
+            if causal:
+                places = torch.arange(input_ids.shape[1])
+                earlier_LL = places[:, None] >= places
+                mask = earlier_LL & (attention_mask[:, None, None, :] > 0)
+            hidden = self.model(input_ids=input_ids, attention_mask=mask)[0]
             weights = attention_mask[:, :, None].to(hidden.dtype)
             mean = (hidden * weights).sum(1) / weights.sum(1)
             return torch.nn.functional.normalize(mean, dim=-1)
@@ -136,7 +152,7 @@ def export_onnx(job: EmbeddingJob, folder: str) -> None:
 
     names = ["input_ids", "attention_mask"]
     torch.onnx.export(
-        pooled_module(job),
+        pooled_module(job, traceable=True),
         (torch.ones(2, 8, dtype=torch.long),) * 2,
         f"{folder}/model.onnx",
         input_names=names,

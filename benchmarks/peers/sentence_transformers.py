@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarks.jobs.padded import kept
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
@@ -39,10 +41,19 @@ def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(job.threads)
-    model = SentenceTransformer(job.directory, device="cpu", backend=backend)
+    directory = job.directory
+    if backend != "torch":
+        directory = kept(job, f"sentence-transformers-{backend}", partial(_export, job, backend))
+    model = SentenceTransformer(directory, device="cpu", backend=backend)
     model.max_seq_length = job.max_length
     encode: Callable[..., Any] = model.encode
     return encode
+
+
+def _export(job: EmbeddingJob, backend: Backend, folder: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(job.directory, device="cpu", backend=backend).save_pretrained(folder)
 
 
 PEER = Peer(
