@@ -165,13 +165,15 @@ void bind_cpu(py::module_& module) {
     });
     module.def("panels_bytes", &panels_bytes);
     module.def("pack_linear", [](bool half, uintptr_t weight, uintptr_t bias, int64_t width,
-                                 int64_t depth, uintptr_t packed) {
+                                 int64_t depth, uintptr_t packed, int num_threads) {
         const py::gil_scoped_release unlocked;
-        pack_linear(type_of(half), at<void>(weight), at<void>(bias), width, depth, at<void>(packed));
+        pack_linear(type_of(half), at<void>(weight), at<void>(bias), width, depth, at<void>(packed),
+                    num_threads);
     });
-    module.def("pack_weight", [](uintptr_t plain, int64_t width, int64_t depth, uintptr_t packed) {
+    module.def("pack_weight", [](uintptr_t plain, int64_t width, int64_t depth, uintptr_t packed,
+                                 int num_threads) {
         const py::gil_scoped_release unlocked;
-        pack_weight(at<int8_t>(plain), width, depth, at<int8_t>(packed));
+        pack_weight(at<int8_t>(plain), width, depth, at<int8_t>(packed), num_threads);
     });
     module.def("take_from_panels", [](uintptr_t packed, int64_t width, int64_t row_bytes,
                                       uintptr_t plain) {

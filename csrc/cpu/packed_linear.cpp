@@ -16,9 +16,10 @@ constexpr int64_t kWorkPerThread = 1 << 20;
 }  // namespace
 
 void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
-                 void* packed) {
+                 void* packed, int num_threads) {
     const int64_t size = element_bytes(type);
-    char* const starts = static_cast<char*>(lay_out_panels(weight, width, depth * size, packed));
+    char* const starts =
+        static_cast<char*>(lay_out_panels(weight, width, depth * size, packed, num_threads));
     if (bias == nullptr) return;
     for (int64_t i = 0; i < width; ++i) {
         // The upper bytes of a float32, which come last.

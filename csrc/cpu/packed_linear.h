@@ -15,7 +15,7 @@ inline int64_t element_bytes(element_type type) { return type == element_type::f
 // Packs a weight [width, depth] into panels, and the bias with them: each sum begins with the bias.
 // A null bias counts as zeros.
 void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
-                 void* packed);
+                 void* packed, int num_threads);
 
 // output = f(input . weight + bias)
 struct packed_linear_call {

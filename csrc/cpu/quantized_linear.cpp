@@ -26,8 +26,9 @@ void run_product(const quantized_linear_call& call, int num_threads) {
 
 }  // namespace
 
-void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed) {
-    int32_t* const corrections = static_cast<int32_t*>(lay_out_panels(plain, width, depth, packed));
+void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed, int num_threads) {
+    int32_t* const corrections =
+        static_cast<int32_t*>(lay_out_panels(plain, width, depth, packed, num_threads));
     for (int64_t feature = 0; feature < width; ++feature) {
         for (int64_t term = 0; term < depth; ++term) corrections[feature] -= 128 * *plain++;
     }

@@ -12,7 +12,7 @@ namespace encoder_engine {
 
 // Packs int8 [width, depth] into panels; a sum begins with -128 times the sum of the feature's weights,
 // which cancels the zero point 128.
-void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed);
+void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed, int num_threads);
 
 // output = f((input - 128) * input scale . (weight * weight scale) + bias). With `quantized`, the
 // result is quantize_rows of output.

@@ -23,7 +23,7 @@ inline int64_t panels_bytes(int64_t width, int64_t row_bytes) {
 }
 
 // Packs rows, and sets the words with which sums begin to 0; returns these words.
-void* lay_out_panels(const void* plain, int64_t width, int64_t row_bytes, void* packed);
+void* lay_out_panels(const void* plain, int64_t width, int64_t row_bytes, void* packed, int num_threads);
 void take_from_panels(const void* packed, int64_t width, int64_t row_bytes, void* plain);
 
 }  // namespace encoder_engine

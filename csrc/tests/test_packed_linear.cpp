@@ -40,7 +40,7 @@ void check_products(std::mt19937& random, element_type type, int64_t num_rows, i
     const drawn bias(random, type, width);
     std::vector<char> memory(static_cast<size_t>(panels_bytes(width, depth * size)) + 64);
     char* const packed = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
-    pack_linear(type, weight.bytes.data(), bias.bytes.data(), width, depth, packed);
+    pack_linear(type, weight.bytes.data(), bias.bytes.data(), width, depth, packed, 3);
     std::vector<char> again(weight.bytes.size());
     take_from_panels(packed, width, depth * size, again.data());
     CHECK(again == weight.bytes);

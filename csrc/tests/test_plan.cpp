@@ -24,7 +24,7 @@ public:
         : memory_(static_cast<size_t>(panels_bytes(width, depth * 4)) + 64),
           packed_(memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64)) {
         const std::vector<float> weight = draw(random, width * depth), bias = draw(random, width);
-        pack_linear(element_type::float32, weight.data(), bias.data(), width, depth, packed_);
+        pack_linear(element_type::float32, weight.data(), bias.data(), width, depth, packed_, 1);
         call.type = element_type::float32;
         call.weight = packed_;
         call.depth = depth;

@@ -24,7 +24,7 @@ void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64
     for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
     for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
     const aligned_bytes packed(panels_bytes(width, depth));
-    pack_weight(plain.data(), width, depth, packed.data);
+    pack_weight(plain.data(), width, depth, packed.data, 1);
     take_from_panels(packed.data, width, depth, again.data());
     CHECK(again == plain);
 

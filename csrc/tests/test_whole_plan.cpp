@@ -40,7 +40,8 @@ struct layer {
     layer(std::mt19937& random, element_type type, int64_t depth, int64_t width)
         : memory(static_cast<size_t>(panels_bytes(width, depth * element_bytes(type))) + 64) {
         char* const packed = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
-        pack_linear(type, numbers(random, type, width * depth).data(), nullptr, width, depth, packed);
+        pack_linear(type, numbers(random, type, width * depth).data(), nullptr, width, depth, packed,
+                    1);
         call.type = type;
         call.weight = packed;
         call.depth = depth;

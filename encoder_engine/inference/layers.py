@@ -377,7 +377,8 @@ def pack(weight: Array, bias: Array | None) -> Dense:
     content = aligned_bytes(_native.panels_bytes(width, depth * weight.dtype.itemsize))
     weight = np.ascontiguousarray(weight)
     _native.pack_linear(
-        weight.dtype == BFLOAT16, address(weight), address(bias), width, depth, address(content)
+        *(weight.dtype == BFLOAT16, address(weight), address(bias), width, depth),
+        *(address(content), _native.default_threads()),
     )
     return Dense(content=content, bias=bias, dtype=weight.dtype, depth=depth, width=width)
 
@@ -405,5 +406,6 @@ def _pack_int8(name: str, weight: Array, scales: Array, bias: Array | None) -> Q
             f"{name} has {depth} input features; a quantized layer has 1 to {MOST_TERMS}"
         )
     content = aligned_bytes(_native.panels_bytes(width, depth))
-    _native.pack_weight(address(weight), width, depth, address(content))
+    threads = _native.default_threads()
+    _native.pack_weight(address(weight), width, depth, address(content), threads)
     return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)

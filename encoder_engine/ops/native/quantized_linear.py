@@ -21,7 +21,9 @@ def pack(weight_NK: Tensor) -> Tensor:
     content = torch.empty(_native.panels_bytes(rows, columns), dtype=torch.int8)
     # Named, so that a contiguous copy lives until it is read.
     weight_NK = weight_NK.contiguous()
-    _native.pack_weight(weight_NK.data_ptr(), rows, columns, content.data_ptr())
+    _native.pack_weight(
+        *(weight_NK.data_ptr(), rows, columns, content.data_ptr(), _native.default_threads())
+    )
     return content
 
 
