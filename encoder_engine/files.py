@@ -291,14 +291,14 @@ def _package_checksums(directory: Path) -> dict[str, str]:
     """Return pip's recorded sums of files in an installed package that contains the directory."""
     expected: dict[str, str] = {}
     for site in list(directory.parents)[:4]:
-        package = directory.relative_to(site).parts[0]
-        for record in _records(site, package):
+        inside = directory.relative_to(site)
+        prefix = f"{inside.as_posix()}/"
+        for record in _records(site, inside.parts[0]):
             for path, digest, _ in csv.reader(read_text(record, ChecksumError).splitlines()):
-                place = site / path
                 algorithm, _, encoded = digest.partition("=")
-                if place.is_relative_to(directory) and algorithm == "sha256":
+                if path.startswith(prefix) and algorithm == "sha256":
                     padded = encoded + "=" * (-len(encoded) % 4)
-                    name = place.relative_to(directory).as_posix()
+                    name = path.removeprefix(prefix)
                     expected[name] = base64.urlsafe_b64decode(padded).hex()
     return expected
 
