@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from encoder_engine.families.registry import WRITTEN_AS
 from encoder_engine.models import all_families
 from tests.architecture.sources import module_name, sources
 
@@ -29,6 +30,14 @@ def test_a_family_file_holds_data_only(path: Path) -> None:
 def test_every_file_is_a_registered_family() -> None:
     assert len(all_families()) == len(FILES)
     assert {path.stem for path in FILES} == {name.replace("-", "_") for name in all_families()}
+
+
+def test_families_that_are_written_as_another_are_listed_there() -> None:
+    found: dict[str, list[str]] = {}
+    for name, family in all_families().items():
+        if family.written_as is not None:
+            found.setdefault(family.written_as, []).append(name.replace("-", "_"))
+    assert {name: tuple(modules) for name, modules in found.items()} == WRITTEN_AS
 
 
 def test_no_family_is_named_outside_the_families() -> None:
