@@ -15,7 +15,7 @@ from encoder_engine.errors import MissingPoolerWarning, UnusedWeightsWarning
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.batching import packed_batch
 from encoder_engine.tasks.task import Windows
-from encoder_engine.tasks.words.windows import encode_words
+from encoder_engine.tasks.words.windows import encode_words, marks_spaces
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -98,20 +98,8 @@ class Subject:
 
     @cached_property
     def marks_spaces(self) -> bool:
-        """Whether a space before a word changes its tokens.
-
-        That is so for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part
-        of the next word's first token, unless ``add_prefix_space`` puts it there: without spaces,
-        the words of a sentence would be read as one long word.
-        """
-        text = self.tokenizer.encode("a a", add_special_tokens=False).tolist()
-        alone, spaced = (
-            self.tokenizer.encode_batch(
-                [["a", word]], add_special_tokens=False, is_split_into_words=True
-            ).ids.tolist()
-            for word in ("a", " a")
-        )
-        return bool(text == spaced != alone)
+        """Whether a space before a word changes its tokens; see :func:`marks_spaces`."""
+        return marks_spaces(self.tokenizer)
 
     def word_batches(
         self,
@@ -126,8 +114,6 @@ class Subject:
         into windows that overlap. A word without a token is left out.
         """
         windows = Windows(max_length=self.max_length)
-        if self.marks_spaces:
-            sentences = [_spaced(words) for words in sentences]
         items = encode_words(sentences, self.tokenizer, windows, subwords)
         for numbers in items.batches(batch_tokens):
             part = items.take(numbers)
@@ -162,12 +148,6 @@ class Subject:
         states: tuple[Tensor, ...] | None = output.hidden_states
         assert states is not None
         return states
-
-
-def _spaced(words: Sequence[str]) -> list[str]:
-    """Put a space before each word but the first; empty words stay empty."""
-    first = next((number for number, word in enumerate(words) if word), 0)
-    return [f" {word}" if word and number > first else word for number, word in enumerate(words)]
 
 
 def _means(state_TD: Tensor, batch: WordBatch) -> Tensor:

@@ -175,7 +175,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         widths = np.sort([span.stop - span.start for span in spans])
         width = self.max_width or int(widths[max(int(np.ceil(_COVERED * len(widths))) - 1, 0)])
         covered = float((widths <= width).mean())
-        return replace(self, labels=labels, max_width=width, covered=covered)
+        return replace(self, labels=labels, max_width=width, covered=covered, spaced=True)
 
     def unlabelled(self, example: SpanExample) -> str | None:
         """Return why an example with neither tags nor a list of entities is refused."""
@@ -200,7 +200,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         """Tokenize sentences; each span is read in its window of maximum context."""
         warn_of_mended([example.num_mended for example in examples])
         sentences = [example.words for example in examples]
-        items = encode_words(sentences, tokenizer, windows, partition=False)
+        items = encode_words(sentences, tokenizer, windows, partition=False, spaced=self.spaced)
         words, places = items.ragged("words"), items.ragged("places")
         counts = np.diff(words.offsets)
         spans = [list_spans(np.array([0, count]), self.max_width) for count in counts.tolist()]

@@ -183,6 +183,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
             self,
             scheme=scheme,
             labels=labels,
+            spaced=True,
             silent_tag=OUTSIDE if scheme == "bio" else counts.most_common(1)[0][0],
         )
         if self.class_weights == "none":
@@ -209,7 +210,8 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         """Tokenize sentences; each word is read in its window of maximum context."""
         warn_of_mended([example.num_mended for example in examples])
         items = encode_words(
-            [example.words for example in examples], tokenizer, windows, self.subwords
+            *([example.words for example in examples], tokenizer, windows, self.subwords),
+            spaced=self.spaced,
         )
         golds = [example.tags for example in examples if example.tags is not None]
         if len(golds) < len(examples):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.errors import ConfigError, MendedRowsWarning, RowError
+from encoder_engine import Tokenizer
+from encoder_engine.errors import ConfigError, InputError, MendedRowsWarning, RowError
 from encoder_engine.inputs.records import Record
 from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.span_classification import SpanClassificationTask, SpanExample
@@ -21,9 +22,13 @@ from encoder_engine.tasks.words.span_selection import (
     crossing,
     select_spans,
 )
+from tests.text.formats.test_library import make_modernbert, make_roberta
 
 if TYPE_CHECKING:
-    from encoder_engine import Tokenizer
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from encoder_engine.tasks.task import Task
 
 LABELS = ("O", "B-X", "B-Y", "I-X", "I-Y")
 
@@ -62,6 +67,32 @@ def test_labels_come_back_in_place_whatever_the_windows(
             "O" if there else tag for tag, there in zip(example.tags, silent, strict=True)
         )
         assert prediction.tags == expected
+
+
+@pytest.mark.parametrize("maker", [make_roberta, make_modernbert], ids=["roberta", "modernbert"])
+def test_models_read_the_words_of_a_sentence_as_its_text(
+    maker: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    # Byte-level tokens hold the space before a word: "the hello" was read as "thehello".
+    tokenizer = Tokenizer.from_pretrained(maker(tmp_path))
+    words = ("the", "hello", ",", "world")
+    expected = tokenizer.encode(" ".join(words)).tolist()
+    tagged = TaggedExample(words, ("B-X", "O", "O", "O"))
+    spans = SpanExample(words, frozenset({Span(0, 1, "X")}))
+    fitted: list[tuple[Task[Any, Any], Any]] = [
+        (TokenClassificationTask().fit([tagged]), tagged),
+        (SpanClassificationTask().fit([spans]), spans),
+    ]
+    for task, example in fitted:
+        items = task.encode([example], tokenizer, Windows(max_length=64))
+        assert items.rows.ids.tolist() == expected
+        assert items.ragged("words").values.tolist() == [0, 1, 2, 3]
+        # A model that was saved without the setting reads the words as it was trained to.
+        values = {name: value for name, value in task_values(task).items() if name != "spaced"}
+        former = task_from_values(values.pop("name"), values)
+        alone = tokenizer.encode_batch([words], is_split_into_words=True).ids.tolist()
+        items = former.encode([example], tokenizer, Windows(max_length=64))
+        assert items.rows.ids.tolist() == alone != expected
 
 
 def test_words_without_a_token_are_counted(tokenizer: Tokenizer) -> None:

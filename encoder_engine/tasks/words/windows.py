@@ -1,10 +1,11 @@
 """Tokenizes sentences of given words into items: the tokens of a window, and its words.
 
-How it works: each word is tokenized alone, without a limit. A sentence of up to ``max_length``
-tokens is one item. A longer one is cut between words into windows that overlap, and each word
-belongs to one window, that of its maximum context: there the smaller of the numbers of tokens
-before and after the word is greatest, as in BERT's SQuAD code. A word without a token (a control
-character alone) belongs to no window.
+How it works: each word is tokenized alone, without a limit; where a space before a word changes its
+tokens, with the space that a text has there. A sentence of up to ``max_length`` tokens is one item.
+A longer one is cut between words into windows that overlap, and each word belongs to one window,
+that of its maximum context: there the smaller of the numbers of tokens before and after the word is
+greatest, as in BERT's SQuAD code. A word without a token (a control character alone) belongs to no
+window.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
     Booleans = npt.NDArray[np.bool_]
 
-__all__ = ["Subwords", "WordWindow", "encode_words", "window_contexts"]
+__all__ = ["Subwords", "WordWindow", "encode_words", "marks_spaces", "window_contexts"]
 
 Subwords = Literal["first", "all"]
 
@@ -69,11 +70,14 @@ def encode_words(
     subwords: Subwords = "first",
     *,
     partition: bool = True,
+    spaced: bool = True,
 ) -> Items:
     """Tokenize sentences of words.
 
     subwords: the tokens of a word that are read: the first, or all.
     partition: each word is in one window; False: in every window that holds its tokens.
+    spaced: the model reads the words with a space between them, as in a text; False: without one,
+        also where a space would change a word's tokens.
 
     The items have three columns: ``places`` (:class:`Ragged`: the tokens that are read, as indices
     into the item), ``words`` (:class:`Ragged`: the word of each), and ``num_words`` of the
@@ -81,6 +85,8 @@ def encode_words(
     ``windows.truncate``, are
     ``num_truncated``.
     """
+    if spaced and marks_spaces(tokenizer):
+        sentences = [_with_spaces(words) for words in sentences]
     encoding = tokenizer.encode_batch(
         [list(words) for words in sentences], is_split_into_words=True, return_offsets=True
     )
@@ -99,6 +105,29 @@ def encode_words(
     if int(lengths.max(initial=0)) <= windows.max_length:
         return _whole(texts, read, num_words)
     return _cut(texts, read, num_words, windows, partition=partition)
+
+
+def marks_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether a space before a word changes its tokens.
+
+    That is so for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part of
+    the next word's first token, unless ``add_prefix_space`` puts it there: without spaces, the
+    words of a sentence would be read as one long word.
+    """
+    text = tokenizer.encode("a a", add_special_tokens=False).tolist()
+    alone, spaced = (
+        tokenizer.encode_batch(
+            [["a", word]], add_special_tokens=False, is_split_into_words=True
+        ).ids.tolist()
+        for word in ("a", " a")
+    )
+    return bool(text == spaced != alone)
+
+
+def _with_spaces(words: Sequence[str]) -> list[str]:
+    """Put a space before each word but the first; empty words stay empty."""
+    first = next((number for number, word in enumerate(words) if word), 0)
+    return [f" {word}" if word and number > first else word for number, word in enumerate(words)]
 
 
 def _texts(encoding: Encoding) -> _Texts:

@@ -29,6 +29,8 @@ class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
     ``word_column``, ``tag_column``, ``strip_language``: see :func:`read_conll`.
     ``strict``: refuse files and tags that would otherwise be repaired, see
     :class:`MendedRowsWarning`.
+
+    Fitted in training: ``spaced``, see :func:`encode_words`; False in models of earlier versions.
     """
 
     words: str = "words"
@@ -38,6 +40,7 @@ class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
     tag_column: int = -1
     strip_language: bool = False
     strict: bool = False
+    spaced: bool = False
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
         """Read CoNLL and CoNLL-U files."""
