@@ -64,6 +64,9 @@ def bootstrap(
     groups: [num_rows], rows of one group are resampled together (questions of one article); None:
     each row alone.
 
+    Samples whose score is NaN, such as the correlation of equal rows, are left out; the interval of
+    fewer than two others is NaN.
+
     Raises :class:`InputError` for no row, and if not every row has a group.
     """
     inverse = _group_numbers(groups, num_rows)
@@ -80,11 +83,13 @@ def bootstrap(
             for _ in range(samples)
         ]
     )
+    whole = float(score(np.arange(num_rows)))
+    found = found[~np.isnan(found)]
+    if len(found) < 2:
+        return Interval(whole, np.nan, np.nan, np.nan)
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(found, [tail, 1.0 - tail])
-    return Interval(
-        float(score(np.arange(num_rows))), float(low), float(high), float(found.std(ddof=1))
-    )
+    return Interval(whole, float(low), float(high), float(found.std(ddof=1)))
 
 
 def paired_randomisation(

@@ -39,7 +39,7 @@ from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -373,6 +373,18 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """Return the number of each question's group: its article, or its context."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
+
+    def resampling(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> Callable[[Integers], dict[str, float]]:
+        """Return a function that scores drawn questions; NaN for a kind of which none is drawn."""
+        score, names = super().resampling(examples, predictions), self.score_names(examples)
+
+        def score_all(rows: Integers) -> dict[str, float]:
+            found = score(rows)
+            return {name: found.get(name, np.nan) for name in names}
+
+        return score_all
 
     def row_scores(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]

@@ -197,6 +197,15 @@ def test_groups_are_drawn_as_one() -> None:
         assert (counts == counts[:, :1]).all()
 
 
+def test_samples_without_a_score_are_left_out() -> None:
+    values = np.array([1.0, 2.0, math.nan])
+    found = bootstrap(partial(mean_of, values), 3, samples=50)
+    assert 1.0 <= found.low <= found.high <= 2.0
+    assert math.isnan(found.mean)
+    never = bootstrap(partial(mean_of, values[2:]), 1, samples=50)
+    assert all(map(math.isnan, never))
+
+
 def test_randomisation_tells_equal_systems_from_different_ones() -> None:
     one = RNG.normal(size=200)
     assert paired_randomisation(one, one, samples=200) == 1.0

@@ -11,10 +11,16 @@ import torch
 from encoder_engine import Encoder
 from encoder_engine.errors import InputError, RowError
 from encoder_engine.families.config import spec_from_config
+from encoder_engine.finetuning.evaluation import score_intervals
 from encoder_engine.inputs.records import Record
 from encoder_engine.packing import Sequences
 from encoder_engine.tasks.batching import encode_windows
-from encoder_engine.tasks.question_answering import QuestionAnsweringTask
+from encoder_engine.tasks.question_answering import (
+    AnswerPrediction,
+    GoldAnswer,
+    QuestionAnsweringTask,
+    QuestionExample,
+)
 from encoder_engine.tasks.questions.decoding import (
     QuestionWindow,
     best_null_threshold,
@@ -135,3 +141,18 @@ def test_windows_without_overlap_hold_the_whole_text(tokenizer: Tokenizer) -> No
     assert not encoding.num_truncated
     cut = encode_windows(tokenizer, Windows(max_length=6, truncate=True), ["a b " * 10])
     assert (len(cut), cut.num_truncated) == (1, 1)
+
+
+def test_samples_without_a_kind_of_question_leave_its_interval() -> None:
+    # Half of the samples hold no unanswerable question: the interval ended with KeyError.
+    examples = [
+        QuestionExample("one", "q", "x y", (GoldAnswer("x", 0),), "first article"),
+        QuestionExample("two", "q", "x y", (GoldAnswer("y", 2),), "second article"),
+        QuestionExample("three", "q", "x y", (), "third article"),
+    ]
+    predictions = [AnswerPrediction("x", 0, 1, 1.0, (), 0.0) for _ in examples]
+    task = QuestionAnsweringTask(no_answer="yes")
+    found = score_intervals(task, examples, predictions, samples=100, level=0.95)
+    assert found.keys() == set(task.score_names(examples))
+    assert found["unanswerable_f1"][:3] == (0.0, 0.0, 0.0)
+    assert found["answerable_f1"][:3] == (50.0, 0.0, 100.0)
