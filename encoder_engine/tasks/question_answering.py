@@ -145,8 +145,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if not question.strip() or not context.strip():
             record.refuse(f"question {name!r}: question or context is blank; drop the row")
         answers = self._read_answers(record, name, context) if record.has(self.answers) else None
-        group = record.values.get("title") or record.values.get("article")
-        return QuestionExample(name, question, context, answers, str(group or context))
+        # The number of the first article is 0.
+        groups = (record.values.get("title"), record.values.get("article"), context)
+        group = next(one for one in groups if one not in (None, ""))
+        return QuestionExample(name, question, context, answers, str(group))
 
     def _read_answers(self, record: Record, name: str, context: str) -> tuple[GoldAnswer, ...]:
         value = record.get(self.answers)

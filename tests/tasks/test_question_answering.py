@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ from encoder_engine.tasks.questions.model import window_cross_entropy
 from encoder_engine.tasks.task import Windows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine import Tokenizer
 
 CONTEXT = "abcdefghijklmnopqrstuvwxyz"
@@ -133,6 +136,25 @@ def test_an_answer_that_is_not_there_is_named() -> None:
         QuestionAnsweringTask().read(question(1))
     with pytest.raises(InputError, match="no training question has an answer"):
         QuestionAnsweringTask().fit([])
+
+
+def test_the_paragraphs_of_an_article_are_one_group(tmp_path: Path) -> None:
+    # Those of article 0, whose number was taken for a missing one, were groups of their own.
+    path = tmp_path / "squad.json"
+    articles = [
+        {
+            "paragraphs": [
+                {"context": f"a b {n}", "qas": [{"id": f"{article}.{n}", "question": "q"}]}
+                for n in range(2)
+            ]
+        }
+        for article in range(2)
+    ]
+    path.write_text(json.dumps({"data": articles}))
+    task = QuestionAnsweringTask()
+    records = task.records(path)
+    assert records is not None
+    assert task.groups([task.read(record) for record in records]).tolist() == [0, 0, 1, 1]
 
 
 def test_windows_without_overlap_hold_the_whole_text(tokenizer: Tokenizer) -> None:
