@@ -171,7 +171,8 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def fit(self, examples: Sequence[SpanExample]) -> Self:
         """Fix the types, and the width that covers 99.9% of the spans."""
         spans = [span for example in examples for span in example.spans or ()]
-        labels = self.labels or collect_labels((span.type for span in spans), least=1)
+        present = collect_labels((span.type for span in spans), least=1)
+        labels = self.labels or present
         widths = np.sort([span.stop - span.start for span in spans])
         width = self.max_width or int(widths[max(int(np.ceil(_COVERED * len(widths))) - 1, 0)])
         covered = float((widths <= width).mean())

@@ -161,6 +161,12 @@ def test_every_span_is_answered_for_by_one_window(tokenizer: Tokenizer) -> None:
     assert task.score([example], [prediction])["span_f1"] == 100.0
 
 
+@pytest.mark.parametrize("settings", [{}, {"labels": ("X",)}, {"labels": ("X",), "max_width": 4}])
+def test_rows_without_a_span_are_refused_in_fit(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="the training rows have 0 labels"):
+        SpanClassificationTask(**settings).fit([SpanExample(("a",), frozenset())])
+
+
 def test_spans_are_selected_flat_or_nested() -> None:
     candidates = [
         PredictedSpan(0, 4, "X", 0.9),
