@@ -168,6 +168,13 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         scheme = self.scheme
         if scheme == "auto":
             scheme = "bio" if is_bio(counts) or set(counts) == {OUTSIDE} else "plain"
+            mended = sum(example.num_mended for example in examples)
+            if scheme == "plain" and mended:
+                foreign = next(tag for tag in counts if tag != OUTSIDE and not is_bio((tag,)))
+                raise ConfigError(
+                    f"the tag {foreign!r} is not BIO, but {mended} tags I-type of other rows were "
+                    "read as B-type, as in IOB1; set task.scheme to plain, or mend the tag"
+                )
         labels = self.labels
         if scheme == "bio":
             check_types(types := entity_types(counts))

@@ -135,6 +135,19 @@ def test_tags_are_mended_aloud_or_refused() -> None:
     assert task_from_values(task.name, task_values(fitted)) == fitted
 
 
+def test_tags_that_were_mended_are_refused_in_a_plain_scheme() -> None:
+    # The rows of another scheme that look like BIO had become B-X where others kept I-X.
+    rows = [["I-X", "O"], ["I-X", "E-X"]]
+    examples = [
+        TokenClassificationTask().read(Record({"words": ["a", "b"], "tags": tags})) for tags in rows
+    ]
+    with pytest.raises(ConfigError, match="the tag 'E-X' is not BIO, but 1 tags"):
+        TokenClassificationTask().fit(examples)
+    plain = TokenClassificationTask(scheme="plain")
+    kept = [plain.read(Record({"words": ["a", "b"], "tags": tags})) for tags in rows]
+    assert plain.fit(kept).labels == ("E-X", "I-X", "O")
+
+
 def test_contradictory_settings_are_refused() -> None:
     for wrong in (
         {"decoding": "crf", "subwords": "all"},
