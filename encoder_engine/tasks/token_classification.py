@@ -180,6 +180,12 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
             check_types(types := entity_types(counts))
             # Both tags of each type: a type of one-word entities in these rows may have others.
             labels = labels or bio_labels(types)
+            other = next((tag for tag in labels if tag != OUTSIDE and not is_bio((tag,))), None)
+            if other is not None:
+                raise ConfigError(
+                    f"task.labels has {other!r}, and BIO has {OUTSIDE}, B-type and I-type alone; "
+                    "take it out, or set task.scheme to plain"
+                )
             if OUTSIDE not in labels:
                 raise ConfigError(
                     f"task.labels {', '.join(labels)} has no {OUTSIDE}, which BIO gives words "

@@ -215,3 +215,7 @@ def test_entity_labels_without_the_outside_tag_are_refused_in_fit() -> None:
     example = task.read(Record({"words": ["a", "b"], "tags": ["B-X", "I-X"]}))
     with pytest.raises(ConfigError, match=r"task\.labels B-X, I-X has no O"):
         task.fit([example])
+    # A label of another scheme ended the first evaluation that predicted it.
+    mixed = TokenClassificationTask(labels=("O", "B-X", "I-X", "MISC"))
+    with pytest.raises(ConfigError, match=r"task\.labels has 'MISC', and BIO has"):
+        mixed.fit([example])
