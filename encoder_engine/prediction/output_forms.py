@@ -110,6 +110,10 @@ class SquadFile(OutputForm):
 
     suffix, noun = ".json", "the JSON of SQuAD's predictions"
 
+    def __init__(self, task: Task[Any, Any]) -> None:
+        super().__init__(task)
+        self._ids: set[str] = set()
+
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
         """Return whether the task answers questions."""
@@ -120,7 +124,18 @@ class SquadFile(OutputForm):
         return "{"
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return an entry; an empty text where there is no answer."""
+        """Return an entry; an empty text where there is no answer.
+
+        Raises :class:`OutputError` for an id that came before: readers would keep one of both.
+        """
+        assert isinstance(self.task, QuestionAnsweringTask)
+        if example.id in self._ids:
+            raise OutputError(
+                f"question {self.num_rows} has the id {example.id!r} of one before; give the "
+                f"questions of all files different ids in the column {self.task.id!r}, or write "
+                ".jsonl"
+            )
+        self._ids.add(example.id)
         entry = json_line({example.id: prediction.text}).decode()
         return ("," if self.num_rows else "") + "\n " + entry.rstrip("\n")[1:-1]
 

@@ -73,6 +73,9 @@ def test_answers_are_texts_by_id() -> None:
     text = written("p.json", QuestionAnsweringTask(), *rows)
     assert json.loads(text.encode()) == answers
     assert json.loads(written("p.json", QuestionAnsweringTask())) == {}
+    # The rows of two files without ids have the same numbers: the former answer was lost.
+    with pytest.raises(OutputError, match="question 3 has the id 'one' of one before"):
+        written("p.json", QuestionAnsweringTask(), *rows, rows[0])
 
 
 def test_labels_and_scores_are_glue() -> None:
