@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, TruncationWarning
 from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.task_folder import TableFormat, load_task
 from encoder_engine.text import Tokenizer
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
@@ -80,10 +81,21 @@ class Predictor:
     def predict_examples(
         self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return the prediction of each example, computed as in evaluation during training."""
+        """Return the prediction of each example, computed as in evaluation during training.
+
+        Warns of texts that are cut.
+        """
         if not examples:
             return []
         items = self.task.encode(examples, self.tokenizer, self.windows)
+        if items.num_truncated:
+            warn_caller(
+                TruncationWarning(
+                    f"{items.num_truncated} of {len(examples)} rows have more tokens than the "
+                    "model reads, and were cut; shorten or split their texts",
+                    num_truncated=items.num_truncated,
+                )
+            )
         parts = predict_batches(self.model, self.task, items, examples, batch_tokens=batch_tokens)
         return [prediction for _, part in parts for prediction in part]
 

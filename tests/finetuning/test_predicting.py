@@ -1,0 +1,44 @@
+"""Predictions of texts that are cut, of models with NaN, and of what is no text, are not silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import encoder_engine as ee
+from encoder_engine.errors import TruncationWarning
+from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+from encoder_engine.tasks.task import Windows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.prediction.predictor import Predictor
+    from encoder_engine.tasks.task import Task
+
+CLASSES = SequenceClassificationTask(labels=("no", "yes"))
+
+
+def make(kind: type[Any], task: Task[Any, Any], checkpoint: Path, **windows: Any) -> Any:
+    """Return a predictor with a random head."""
+    torch.manual_seed(0)
+    model = task.make_model(ee.Encoder.from_pretrained(checkpoint, device="cpu"))
+    tokenizer = ee.Tokenizer.from_pretrained(checkpoint)
+    found: Predictor = kind(model, task, tokenizer, Windows(**{"max_length": 8, **windows}))
+    return found
+
+
+def test_texts_that_are_cut_are_counted(checkpoint: Path) -> None:
+    long = "a good film the plot not very bad"
+    classifier = make(ee.Classifier, CLASSES, checkpoint, truncate=True)
+    with pytest.warns(TruncationWarning, match="1 of 2 rows have more tokens") as found:
+        classifier.predict([long, "a film"])
+    assert found[0].filename == __file__
+    # In windows nothing is cut.
+    make(ee.Classifier, CLASSES, checkpoint).predict([long, "a film"])
+    chooser = make(ee.Chooser, MultipleChoiceTask(), checkpoint)
+    with pytest.warns(TruncationWarning, match="1 of 1 rows have more tokens"):
+        chooser.predict([(long, ["good", "bad"])])
