@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import torch
 
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, NonFiniteVectorError, RowError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.packing import SelectedRows, pack
 from encoder_engine.text import Tokenizer
@@ -255,8 +255,11 @@ class MaskFiller:
         return np.array(logs, np.float64)
 
     @torch.no_grad()
-    def _log_softmaxes(self, copies: list[_Copy]) -> Iterator[Tensor]:
-        """Yield the log softmax [V] at the predicted position of each copy, in order."""
+    def _log_softmaxes(self, copies: Iterable[_Copy]) -> Iterator[Tensor]:
+        """Yield the log softmax [V] at the predicted position of each copy, in order.
+
+        Raises :class:`NonFiniteVectorError` where the model computes NaN or infinity.
+        """
         for part in _parts(copies):
             batch = pack([copy.ids for copy in part], device=self.model.encoder.device)
             starts_C = batch.sequences.cu_seqlens[:-1].long()
@@ -264,7 +267,13 @@ class MaskFiller:
             rows = SelectedRows(starts_C + places_C, batch.sequences)
             output = self.model.encoder(batch, output_pooled=False, rows=rows)
             logits_CV = self.model.logits_of(output.last_hidden_state)
-            yield from logits_CV.float().log_softmax(1).cpu()
+            found_CV = logits_CV.float().log_softmax(1).cpu()
+            if found_CV.isnan().any():
+                raise NonFiniteVectorError(
+                    "the model computed NaN or infinity; load it in float32, or train it again if "
+                    "it diverged"
+                )
+            yield from found_CV
 
 
 def _parts(copies: list[_Copy]) -> Iterator[list[_Copy]]:

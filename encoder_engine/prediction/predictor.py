@@ -83,7 +83,8 @@ class Predictor:
     ) -> list[Any]:
         """Return the prediction of each example, computed as in evaluation during training.
 
-        Warns of texts that are cut.
+        Warns of texts that are cut. Raises :class:`NonFiniteVectorError` where the model computes
+        NaN or infinity.
         """
         if not examples:
             return []
@@ -96,7 +97,9 @@ class Predictor:
                     num_truncated=items.num_truncated,
                 )
             )
-        parts = predict_batches(self.model, self.task, items, examples, batch_tokens=batch_tokens)
+        parts = predict_batches(
+            *(self.model, self.task, items, examples), batch_tokens=batch_tokens, finite=True
+        )
         return [prediction for _, part in parts for prediction in part]
 
     def predict_records(

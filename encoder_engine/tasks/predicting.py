@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.errors import NonFiniteVectorError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.tasks.task import Outputs, Task, TaskModel
 
 __all__ = ["predict_batches"]
 
@@ -24,6 +26,7 @@ def predict_batches(
     *,
     batch_tokens: int,
     part: tuple[int, int] = (0, 1),
+    finite: bool = False,
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of a batch's first example, and the predictions of the batch.
 
@@ -32,6 +35,7 @@ def predict_batches(
     batch_tokens: the most tokens of a batch; a longer example is a batch of its own.
     part: ``(r, n)``: compute only batches r, r + n, ..., as process r of n does. The model is in
     evaluation mode for each batch, and returns to its former mode afterwards.
+    finite: raise :class:`NonFiniteVectorError` where the model computes NaN or infinity.
     """
     device = model.encoder.device
     for place, numbers in enumerate(items.batches(batch_tokens)):
@@ -46,4 +50,16 @@ def predict_batches(
             outputs = model.outputs(task.collate(batch).to(device))
         finally:
             model.train(was_training)
+        if finite:
+            _check_finite(outputs, range(first, stop))
         yield first, task.decode(outputs, batch, examples[first:stop])
+
+
+def _check_finite(outputs: Outputs, rows: range) -> None:
+    # Minus infinity is the score of tags that a CRF does not allow.
+    if not all((values < np.inf).all() for values in outputs.values()):
+        raise NonFiniteVectorError(
+            f"the model computed NaN or infinity for some of the rows {rows[0]} to {rows[-1]}; "
+            "load it in float32, or train it again if it diverged",
+            rows=rows,
+        )

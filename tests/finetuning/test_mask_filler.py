@@ -13,7 +13,8 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.cli import main
-from encoder_engine.errors import InputError
+from encoder_engine.cli.tuning import fill_mask
+from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
 
@@ -106,6 +107,15 @@ def test_masks_are_filled_as_by_transformers(directory: Path, log_shares: Any) -
     best_pair = max(scores, key=lambda pair: float(scores[pair].exact))
     assert joint[0].tokens == tuple(filler.tokenizer.id_to_token(n) for n in best_pair)
     assert_as_theirs([joint[0].log_probability], [scores[best_pair]])
+
+
+def test_a_model_with_nan_is_refused(directory: Path) -> None:
+    filler = ee.MaskFiller.from_pretrained(directory, "cpu")
+    with torch.no_grad():
+        next(filler.model.head.parameters()).fill_(torch.nan)
+    for predict in (filler.fill, filler.fill_jointly, filler.score):
+        with pytest.raises(NonFiniteVectorError, match="computed NaN"):
+            predict(["a [MASK] film"])
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import encoder_engine as ee
-from encoder_engine.errors import TruncationWarning
+from encoder_engine.errors import NonFiniteVectorError, TruncationWarning
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.task import Windows
+from encoder_engine.tasks.token_classification import TokenClassificationTask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.task import Task
 
 CLASSES = SequenceClassificationTask(labels=("no", "yes"))
+TAGS = TokenClassificationTask(labels=("O", "B-X", "I-X"), scheme="bio")
 
 
 def make(kind: type[Any], task: Task[Any, Any], checkpoint: Path, **windows: Any) -> Any:
@@ -42,3 +44,21 @@ def test_texts_that_are_cut_are_counted(checkpoint: Path) -> None:
     chooser = make(ee.Chooser, MultipleChoiceTask(), checkpoint)
     with pytest.warns(TruncationWarning, match="1 of 1 rows have more tokens"):
         chooser.predict([(long, ["good", "bad"])])
+
+
+@pytest.mark.parametrize("decoding", ["argmax", "constrained"])
+def test_tags_of_a_model_with_nan_are_refused(checkpoint: Path, decoding: Any) -> None:
+    # The first tag was predicted for every word.
+    task = TokenClassificationTask(labels=TAGS.labels, scheme="bio", decoding=decoding)
+    tagger = make(ee.Tagger, task, checkpoint)
+    with torch.no_grad():
+        tagger.model.encoder.blocks[0].get_submodule("attention.output").weight[0, 0] = torch.nan
+    with pytest.raises(NonFiniteVectorError, match="rows 0 to 1") as found:
+        tagger.predict([["a", "film"], ["good"]])
+    assert found.value.rows == (0, 1)
+
+
+def test_a_crf_has_tags_that_it_does_not_allow(checkpoint: Path) -> None:
+    task = TokenClassificationTask(labels=TAGS.labels, scheme="bio", decoding="crf")
+    [found] = make(ee.Tagger, task, checkpoint).predict([["a", "film"]])
+    assert len(found.tags) == 2
