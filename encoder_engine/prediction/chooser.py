@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import InputError
+from encoder_engine.inputs.records import Record
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
 
@@ -32,11 +33,15 @@ class Chooser(Predictor):
         examples = []
         for row, question in enumerate(questions):
             paired = isinstance(question, (tuple, list)) and len(question) == 2
-            if not paired or isinstance(question[1], str) or len(question[1]) < 2:
+            listed = paired and not isinstance(question[1], str) and hasattr(question[1], "__len__")
+            if not listed or len(question[1]) < 2:
                 raise InputError(
                     f"row {row} is {question!r:.60}; give a pair of a context and a list of two or "
                     "more endings",
                     row=row,
                 )
-            examples.append(ChoiceExample(question[0], tuple(question[1])))
+            record = Record({"context": question[0], "endings": question[1]}, row=row)
+            examples.append(
+                ChoiceExample(record.text("context"), tuple(record.names_of("endings")))
+            )
         return self.predict_examples(examples, batch_tokens=batch_tokens)

@@ -23,16 +23,17 @@ class _WordPredictor(Predictor):
     ) -> list[Any]:
         """Predict each sentence, given as a list of words.
 
-        Raises :class:`InputError` for a sentence that is one string: the caller splits it into
-        words.
+        Raises :class:`InputError` for a sentence that is one string, which the caller splits into
+        words, or no list.
         """
         task = self.task
         assert isinstance(task, WordTask)
         records = []
         for row, words in enumerate(sentences):
-            if isinstance(words, str):
+            if isinstance(words, str) or not hasattr(words, "__iter__"):
+                found = "one text" if isinstance(words, str) else f"{words!r:.60}"
                 raise InputError(
-                    f"sentence {row} is one text; give its words as a list, such as text.split()",
+                    f"sentence {row} is {found}; give its words as a list, such as text.split()",
                     row=row,
                 )
             records.append(Record({task.words: list(words)}, row=row))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import encoder_engine as ee
-from encoder_engine.errors import NonFiniteVectorError, TruncationWarning
+from encoder_engine.errors import InputError, NonFiniteVectorError, RowError, TruncationWarning
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.task import Windows
@@ -62,3 +62,18 @@ def test_a_crf_has_tags_that_it_does_not_allow(checkpoint: Path) -> None:
     task = TokenClassificationTask(labels=TAGS.labels, scheme="bio", decoding="crf")
     [found] = make(ee.Tagger, task, checkpoint).predict([["a", "film"]])
     assert len(found.tags) == 2
+
+
+def test_what_is_no_text_is_refused_by_row(checkpoint: Path) -> None:
+    tagger = make(ee.Tagger, TAGS, checkpoint)
+    for wrong in (None, 5):
+        with pytest.raises(InputError, match=f"sentence 1 is {wrong}; give its words as a list"):
+            tagger.predict([["a"], wrong])
+    chooser = make(ee.Chooser, MultipleChoiceTask(), checkpoint)
+    pair = ("a film", ["good", "bad"])
+    with pytest.raises(InputError, match=r"row 1 is .* a list of two or more endings"):
+        chooser.predict([pair, ("a film", 5)])
+    with pytest.raises(RowError, match=r"row 1: endings\[1\] must be a text, got 5"):
+        chooser.predict([pair, ("a film", ["good", 5])])
+    with pytest.raises(RowError, match="row 1: context must be a text, got int 5"):
+        chooser.predict([pair, (5, ["good", "bad"])])
