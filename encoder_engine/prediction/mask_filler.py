@@ -21,7 +21,7 @@ from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     from torch import Tensor
@@ -193,23 +193,18 @@ class MaskFiller:
         encoding = self.tokenizer.encode_batch(list(texts), return_offsets=True)
         offsets = encoding.cu_seqlens.tolist()
         words = np.asarray(encoding.word_ids)
-        copies, wanted, counts = [], [], []
+        rows: list[tuple[Ids, list[int]]] = []
+        wanted: Ids = []
+        counts: list[int] = []
         for row in range(len(texts)):
             start, stop = offsets[row], offsets[row + 1]
             self._check_length(stop - start, f"text {row}")
             ids, owners = encoding.ids[start:stop].tolist(), words[start:stop].tolist()
-            places = [place for place, owner in enumerate(owners) if owner >= 0]
-            counts.append(len(places))
-            for place in places:
-                masked = list(ids)
-                masked[place] = self._mask
-                later = place + 1
-                while within_words and later < len(ids) and owners[later] == owners[place]:
-                    masked[later] = self._mask
-                    later += 1
-                copies.append(_Copy(masked, place))
-                wanted.append(ids[place])
-        logs = self._log_probabilities(copies, wanted)
+            rows.append((ids, owners))
+            tokens = [token for token, owner in zip(ids, owners, strict=True) if owner >= 0]
+            counts.append(len(tokens))
+            wanted += tokens
+        logs = self._log_probabilities(self._masked_copies(rows, within_words), wanted)
         ends = np.cumsum([0, *counts])
         return [
             TextScore(
@@ -217,6 +212,25 @@ class MaskFiller:
             )
             for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         ]
+
+    def _masked_copies(
+        self, rows: Sequence[tuple[Ids, list[int]]], within_words: bool
+    ) -> Iterator[_Copy]:
+        """Yield a copy for each token of a word, given the words of the tokens of each row.
+
+        All copies of a text of n tokens would have n^2.
+        """
+        for ids, owners in rows:
+            for place, owner in enumerate(owners):
+                if owner < 0:
+                    continue
+                masked = list(ids)
+                masked[place] = self._mask
+                later = place + 1
+                while within_words and later < len(ids) and owners[later] == owner:
+                    masked[later] = self._mask
+                    later += 1
+                yield _Copy(masked, place)
 
     def _masked(self, text: str, row: int) -> Ids:
         ids: Ids = self.tokenizer.encode(text).tolist()
@@ -249,7 +263,7 @@ class MaskFiller:
             for log, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
-    def _log_probabilities(self, copies: list[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
+    def _log_probabilities(self, copies: Iterable[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
         rows_V = self._log_softmaxes(copies)
         logs = [float(row_V[token]) for row_V, token in zip(rows_V, wanted, strict=True)]
         return np.array(logs, np.float64)
@@ -276,7 +290,7 @@ class MaskFiller:
             yield from found_CV
 
 
-def _parts(copies: list[_Copy]) -> Iterator[list[_Copy]]:
+def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
     """Cut copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
     part: list[_Copy] = []
     tokens = 0

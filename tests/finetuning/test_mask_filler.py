@@ -17,6 +17,8 @@ from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.packing import pack
+from encoder_engine.prediction import mask_filler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +142,37 @@ def test_texts_are_scored_token_by_token(
         mean = found.log_probabilities.sum() / len(found.tokens)
         assert found.pseudo_perplexity == math.exp(-mean)
     assert filler.score([""])[0].tokens == ()
+
+
+def test_copies_of_texts_are_made_batch_by_batch(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All copies were made at once: 8,192 tokens took 500 MB, and the texts of a window 100 GB.
+    filler = ee.MaskFiller.from_pretrained(directory, "cpu")
+    expected = filler.score(TEXTS)
+    made, computed = 0, 0
+    ahead: list[int] = []
+    copied = mask_filler._Copy
+
+    def counted(*values: Any) -> Any:
+        nonlocal made
+        made += 1
+        return copied(*values)
+
+    def watched(rows: list[Any], **options: Any) -> Any:
+        nonlocal computed
+        ahead.append(made - computed)
+        computed += len(rows)
+        return pack(rows, **options)
+
+    monkeypatch.setattr(mask_filler, "_Copy", counted)
+    monkeypatch.setattr("encoder_engine.prediction.mask_filler.pack", watched)
+    monkeypatch.setattr(mask_filler, "BATCH_TOKENS", 1)
+    found = filler.score(TEXTS)
+    assert [one.tokens for one in found] == [one.tokens for one in expected]
+    assert made == computed == sum(len(one.tokens) for one in found)
+    # The one of the batch, and the first of the next.
+    assert max(ahead) == 2
 
 
 @pytest.mark.slow
