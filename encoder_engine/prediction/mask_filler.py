@@ -18,6 +18,7 @@ from encoder_engine.errors import InputError, NonFiniteVectorError, RowError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.packing import SelectedRows, pack
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.arguments import check_integer
 
 if TYPE_CHECKING:
     import os
@@ -109,8 +110,11 @@ class MaskFiller:
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[MaskCandidate]]]:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
 
-        Masks are filled independently. Raises :class:`InputError` for a text without a mask.
+        Masks are filled independently. Raises :class:`InputError` for a text without a mask, and
+        for ``top_k`` below 1.
         """
+        _check_list(texts, "texts")
+        check_integer(top_k, "top_k", least=1)
         rows = [self._masked(text, row) for row, text in enumerate(texts)]
         copies = [_Copy(ids, place) for ids in rows for place in self._masks(ids)]
         best = [
@@ -128,9 +132,10 @@ class MaskFiller:
         """Return the ``top_k`` joint fillings of all masks of each text, most probable first.
 
         Masks are filled from left to right by beam search with ``top_k`` beams; each mask is
-        predicted with the earlier ones filled in. Raises :class:`InputError` for a text without a
-        mask.
+        predicted with the earlier ones filled in. Raises :class:`InputError` as :meth:`fill`.
         """
+        _check_list(texts, "texts")
+        check_integer(top_k, "top_k", least=1)
         return [self._beam(self._masked(text, row), top_k) for row, text in enumerate(texts)]
 
     def _beam(self, ids: Ids, top_k: int) -> list[Filling]:
@@ -154,8 +159,12 @@ class MaskFiller:
         """Rank target words for a text's only mask, most probable first.
 
         A target of n pieces takes n masks, and its pieces are predicted from left to right. Targets
-        of different lengths are compared by the probability of all pieces.
+        of different lengths are compared by the probability of all pieces. Raises
+        :class:`InputError` for a text with another number of masks, and for no target.
         """
+        _check_list(targets, "targets")
+        if not targets:
+            raise InputError("targets is empty; give the words to rank")
         ids = self._masked(text, 0)
         masks = self._masks(ids)
         if len(masks) != 1:
@@ -188,8 +197,7 @@ class MaskFiller:
             too likely.
         Raises :class:`InputError` for a text of more tokens than the model takes.
         """
-        if isinstance(texts, str):
-            raise InputError("texts is one text; give a list of texts")
+        _check_list(texts, "texts")
         encoding = self.tokenizer.encode_batch(list(texts), return_offsets=True)
         offsets = encoding.cu_seqlens.tolist()
         words = np.asarray(encoding.word_ids)
@@ -302,3 +310,9 @@ def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
         tokens += len(copy.ids)
     if part:
         yield part
+
+
+def _check_list(texts: Sequence[str], name: str) -> None:
+    """Refuse one text, whose characters would be read as texts."""
+    if isinstance(texts, str):
+        raise InputError(f"{name} is one text; give a list of texts")

@@ -86,6 +86,23 @@ def assert_as_theirs(found: Sequence[float], expected: Sequence[LogShares]) -> N
     assert_within_budget(torch.tensor(found), eager, truth, terms=TERMS)
 
 
+def test_arguments_that_ask_for_nothing_are_refused(directory: Path) -> None:
+    filler = ee.MaskFiller.from_pretrained(directory, "cpu")
+    text = "a [MASK] film"
+    for wrong in (0, -1):
+        with pytest.raises(InputError, match=f"top_k is {wrong}, expected at least 1"):
+            filler.fill([text], top_k=wrong)
+        with pytest.raises(InputError, match=f"top_k is {wrong}, expected at least 1"):
+            filler.fill_jointly([text], top_k=wrong)
+    # One text was read as a list of its characters.
+    with pytest.raises(InputError, match="texts is one text"):
+        filler.fill(text)
+    with pytest.raises(InputError, match="targets is one text"):
+        filler.rank(text, "good")
+    with pytest.raises(InputError, match="targets is empty"):
+        filler.rank(text, [])
+
+
 @pytest.mark.slow
 def test_masks_are_filled_as_by_transformers(directory: Path, log_shares: Any) -> None:
     filler = ee.MaskFiller.from_pretrained(directory, "cpu")
