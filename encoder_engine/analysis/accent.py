@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, RowError
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.metrics.intervals import bootstrap, paired_randomisation
 
@@ -104,12 +104,18 @@ def measure_preferences(
     """Return the log-likelihood of own minus English-like sentences, float64 [n, 2].
 
     The first column holds differences of sums over tokens, the second of their means. See
-    :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token.
+    :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token, or of more
+    than the model takes.
     """
     found: list[tuple[float, float]] = []
     for start in range(0, len(pairs), WINDOW_PAIRS):
         window = pairs[start : start + WINDOW_PAIRS]
-        scores = filler.score([text for pair in window for text in pair], within_words=within_words)
+        texts = [text for pair in window for text in pair]
+        try:
+            scores = filler.score(texts, within_words=within_words)
+        except RowError as error:
+            row = start + (error.row or 0) // 2
+            raise InputError(f"pair {row}: {error.reason}", row=row) from error
         for number, (own, english) in enumerate(zip(scores[::2], scores[1::2], strict=True)):
             if not len(own.tokens) or not len(english.tokens):
                 row = start + number

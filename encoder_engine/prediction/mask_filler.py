@@ -195,7 +195,7 @@ class MaskFiller:
         within_words: mask a token together with the later pieces of its word (Kauf & Ivanova 2023).
             False: mask the token alone (Salazar et al. 2020), which makes rare words of many pieces
             too likely.
-        Raises :class:`InputError` for a text of more tokens than the model takes.
+        Raises :class:`RowError` for a text of more tokens than the model takes.
         """
         _check_list(texts, "texts")
         encoding = self.tokenizer.encode_batch(list(texts), return_offsets=True)
@@ -206,7 +206,7 @@ class MaskFiller:
         counts: list[int] = []
         for row in range(len(texts)):
             start, stop = offsets[row], offsets[row + 1]
-            self._check_length(stop - start, f"text {row}")
+            self._check_length(stop - start, f"text {row}", row)
             ids, owners = encoding.ids[start:stop].tolist(), words[start:stop].tolist()
             rows.append((ids, owners))
             tokens = [token for token, owner in zip(ids, owners, strict=True) if owner >= 0]
@@ -248,15 +248,14 @@ class MaskFiller:
                 "predicted",
                 row=row,
             )
-        self._check_length(len(ids), f"text {row}")
+        self._check_length(len(ids), f"text {row}", row)
         return ids
 
-    def _check_length(self, length: int, noun: str) -> None:
+    def _check_length(self, length: int, noun: str, row: int | None = None) -> None:
         longest = self.model.encoder.spec.max_length
         if longest is not None and length > longest:
-            raise InputError(
-                f"{noun} has {length} tokens, the model takes {longest}; shorten or split it"
-            )
+            found = f"has {length} tokens, the model takes {longest}; shorten or split it"
+            raise RowError(f"{noun} {found}", row=row, reason=f"the text {found}")
 
     def _masks(self, ids: Ids) -> list[int]:
         return [place for place, token in enumerate(ids) if token == self._mask]

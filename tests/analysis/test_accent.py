@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.analysis import accent
 from encoder_engine.analysis.accent import (
     compare_preferences,
     measure_preferences,
@@ -91,6 +92,17 @@ def test_bad_pairs_are_refused_by_row(tmp_path: Path) -> None:
     empty.touch()
     with pytest.raises(InputError, match="no row"):
         read_constructions([str(empty)])
+
+
+def test_a_sentence_that_is_too_long_is_named_by_its_pair(
+    models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The row was that of a sentence in its window.
+    monkeypatch.setattr(accent, "WINDOW_PAIRS", 2)
+    filler = ee.MaskFiller.from_pretrained(models[0], "cpu")
+    pairs = [accent.ConstructionPair(*pair) for pair in [*PAIRS, *PAIRS, ("film", "a " * 64)]]
+    with pytest.raises(InputError, match="pair 4: the text has 66 tokens, the model takes 64"):
+        measure_preferences(filler, pairs)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -210,6 +210,22 @@ def test_a_target_takes_as_many_masks_as_pieces(directory: Path, log_shares: Any
         filler.score(["a", "a " * 64])
 
 
+def test_the_line_of_a_text_that_is_too_long_is_named(
+    directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The error named the text's place in its window.
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
+    texts = tmp_path / "texts.jsonl"
+    long = [*TEXTS, "a " * 64]
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in long))
+    score = ["score", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
+    assert main([*score, "--device", "cpu"]) == 1
+    assert "texts.jsonl, line 4: the text has 66 tokens" in capsys.readouterr().err
+
+
 def test_the_verbs_fill_and_score(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.errors import RowError
+from encoder_engine.files import check_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,10 +106,15 @@ def _scored(
     from encoder_engine.inputs.tables import read_table
 
     for file in files:
-        texts = (record.text(options["column"]) for record in read_table(file))
-        while window := list(islice(texts, WINDOW_TEXTS)):
-            scores = filler.score(window, within_words=not options["single_tokens"])
-            for text, found in zip(window, scores, strict=True):
+        records = read_table(file)
+        while window := list(islice(records, WINDOW_TEXTS)):
+            texts = [record.text(options["column"]) for record in window]
+            try:
+                scores = filler.score(texts, within_words=not options["single_tokens"])
+            except RowError as error:
+                # Its row counts from the first text of the window.
+                window[error.row or 0].refuse(error.reason)
+            for text, found in zip(texts, scores, strict=True):
                 yield {
                     "text": text,
                     "log_likelihood": found.log_likelihood,
