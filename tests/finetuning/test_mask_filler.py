@@ -248,3 +248,6 @@ def test_the_verbs_fill_and_score(
     for name, message in (("scores.jsonl", "exists"), ("scores.csv", "must end in .jsonl")):
         assert main([*score, "-o", str(tmp_path / name)]) == 1
         assert message in capsys.readouterr().err
+    assert main([*score, "-o", str(texts), "--overwrite"]) == 1
+    assert "texts.jsonl is one of the inputs" in capsys.readouterr().err
+    assert len(texts.read_text().splitlines()) == len(TEXTS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from encoder_engine.cli import main
 from encoder_engine.errors import OutputError
 from encoder_engine.prediction.output_forms import output_form
 from encoder_engine.tasks.question_answering import (
@@ -35,6 +36,8 @@ from encoder_engine.tasks.token_classification import (
 from encoder_engine.tasks.words.span_selection import PredictedSpan
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine.tasks.task import Task
 
 
@@ -89,3 +92,11 @@ def test_labels_and_scores_are_glue() -> None:
     assert json.loads(written("p.jsonl", task, row))["prediction"] == "yes"
     with pytest.raises(OutputError, match="can be written as"):
         output_form("p.tsv", replace(task, multi_label=True))
+
+
+def test_predictions_replace_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a"}\n')
+    command = ["predict", str(tmp_path / "run"), str(rows), "-o", str(rows), "--overwrite"]
+    assert main(command) == 1
+    assert "rows.jsonl is one of the inputs; name another output" in capsys.readouterr().err

@@ -83,6 +83,7 @@ def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> No
     """Write the pseudo-log-likelihood of the texts of DATA by MODEL, a masked language model."""
     from encoder_engine.data.row_files import check_row_file, write_rows
 
+    check_apart([Path(output)], map(Path, files))
     check_row_file(Path(output), overwrite=options["overwrite"])
     filler = _load(model, options["device"], "scoring texts")
     total, num_tokens = 0.0, 0

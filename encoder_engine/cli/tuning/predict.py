@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, split_columns, table_options
-from encoder_engine.files import PendingFile
+from encoder_engine.files import PendingFile, check_apart
 
 # Rows that are read, predicted and written together: memory stays constant.
 WINDOW_ROWS = 4096
@@ -34,6 +34,7 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
     The suffix of the output is its form: .jsonl for every task, .conll for tags of words, .json for
     SQuAD's answers by id, .tsv for GLUE's index and prediction.
     """
+    check_apart([Path(output)], map(Path, files))
     from encoder_engine.dependencies import require_torch
 
     require_torch("predicting by a model")
