@@ -235,6 +235,9 @@ def test_the_verbs_fill_and_score(
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == (2 if "--target" in more else 5)
         assert all(json.loads(line) for line in lines)
+    both = ["fill-mask", str(directory), "a [MASK] film", "--target", "good", "--joint"]
+    assert main(both) == 2
+    assert "leave --joint out" in capsys.readouterr().err
     texts, output = tmp_path / "texts.jsonl", tmp_path / "scores.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     assert main(["score", str(directory), str(texts), "-o", str(output), "--device", "cpu"]) == 0

@@ -46,6 +46,8 @@ def _load(model: str, device: str, verb: str) -> MaskFiller:
 @debug_option
 def fill_mask(model: str, text: str, **options: Any) -> None:
     """Predict the masks of TEXT by MODEL, such as "Paris is the [MASK] of France."."""
+    if options["targets"] and options["joint"]:
+        raise click.UsageError("--target ranks words for one mask; leave --joint out")
     filler = _load(model, options["device"], "filling masks")
     rows: list[dict[str, Any]]
     if options["targets"]:
