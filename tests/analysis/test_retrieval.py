@@ -113,3 +113,9 @@ def test_the_verb_scores_both_kinds_of_rows(tiny: Path, run: Run, tmp_path: Path
     assert "two columns" in run(*same, "document").errors
     named = run(*same, "query,document", "--group", "query", "--groups", "ugly")
     assert "no group 'ugly'" in named.errors
+    # These had no effect without the options that they belong to.
+    for option, value in (("group", "query"), ("groups", "q"), ("header", "a,b"), ("rows", 1)):
+        ignored = run("retrieval", tiny, rows, "--device", "cpu", f"--{option}", value)
+        assert ignored.code == 2
+        assert f"--{option} is of translations" in ignored.errors
+    assert "name it by --group" in run(*same, "query,document", "--groups", "ugly").errors

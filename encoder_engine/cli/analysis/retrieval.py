@@ -35,6 +35,13 @@ def retrieval(model: str, files: tuple[str, ...], **options: Any) -> None:
     Translations: each text looks for its translation among all, both ways.
     """
     check_page(options)
+    alone = [name for name in ("group", "groups", "header", "rows") if options[name] is not None]
+    if alone and options["translations"] is None:
+        raise click.UsageError(
+            f"--{alone[0]} is of translations; name --translations, or leave it out"
+        )
+    if options["groups"] is not None and options["group"] is None:
+        raise click.UsageError("--groups names values of a column; name it by --group")
     from encoder_engine.embedding.any_model import load_dense
 
     embedder = load_dense(model, device=options["device"])
