@@ -131,6 +131,9 @@ def test_the_verb_prints_words_and_writes_the_page(tiny: Path, run: Run, tmp_pat
     assert "</html>" in page.read_text()
     assert "1.1 " in run(*arguments).output
     assert "such as 0,5" in run(*arguments, "--layers", "x").errors
+    # A missing folder was found after the model had been computed.
+    lost = run("attention", tmp_path / "no model", "a", "--html", tmp_path / "none" / "page.html")
+    assert "none is not a directory; make it first" in lost.errors
 
 
 def test_every_public_name_is_no_module() -> None:

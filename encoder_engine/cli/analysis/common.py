@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from encoder_engine.cli.common import print_json
-from encoder_engine.files import PendingFile
+from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,9 +41,12 @@ def analysis_options(command: Command) -> Command:
 
 
 def check_page(options: Mapping[str, Any]) -> None:
-    """Refuse a page that exists, before anything is computed."""
-    if options["html"] and Path(options["html"]).exists() and not options["overwrite"]:
+    """Refuse a page that exists or cannot be written, before anything is computed."""
+    if not options["html"]:
+        return
+    if Path(options["html"]).exists() and not options["overwrite"]:
         raise click.UsageError(f"{options['html']} exists; --overwrite replaces it")
+    check_target(Path(options["html"]), overwrite=True)
 
 
 def load_subject(model: str, options: Mapping[str, Any]) -> Subject:
