@@ -95,8 +95,10 @@ def word_vectors(
 
     layers: layers from 0, the embeddings; None: the last four.
 
-    Raises :class:`InputError` for a word without a token.
+    Raises :class:`InputError` for no word, and for a word without a token.
     """
+    if not words:
+        raise InputError("there is no word; name a file with instances of words")
     last = subject.num_layers
     chosen = range(max(0, last - LAST_LAYERS + 1), last + 1) if layers is None else layers
     places = np.array([word.place for word in words], np.int64)

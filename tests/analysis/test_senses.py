@@ -172,6 +172,18 @@ def test_the_verb_decides_pairs_and_other_files(tmp_path: Path, tiny: Path, run:
     result = run("senses", tiny, train, "--test", test, "--device", "cpu")
     assert result.code == 0, result.errors
     assert "6 of 6" in result.output
+    # Pairs beside a training file were read as one, after they had been scored.
+    result = run("senses", tiny, train, pairs, "--test", test, "--device", "cpu", "--json")
+    assert result.code == 0, result.errors
+    assert len(json.loads(result.output)["pairs"]) == len(json.loads(result.output)["senses"]) == 1
+    result = run("senses", tiny, pairs, "--test", test, "--device", "cpu")
+    assert result.code == 2
+    assert "DATA is pairs alone" in result.errors
+    none = tmp_path / "none.xml"
+    none.write_text(LEXICAL.format(""))
+    result = run("senses", tiny, train, "--test", none, "--device", "cpu")
+    assert result.code == 1
+    assert "there is no word" in result.errors
 
 
 def glove(path: Path) -> Path:

@@ -56,6 +56,11 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
     DATA: lexical samples (Senseval XML), files of the unified format (NAME.data.xml, with
     NAME.gold.key.txt beside it), or .jsonl of word, s1, s2, label (WiC).
     """
+    from encoder_engine.inputs.conll import plain_suffix
+
+    samples = [file for file in files if plain_suffix(file) != ".jsonl"]
+    if options["test"] and not samples:
+        raise click.UsageError("--test decides words by those of DATA, and DATA is pairs alone")
     subject = load_subject(model, options)
     from encoder_engine.analysis.context_pairs import PairScores, read_pairs, score_pairs
     from encoder_engine.analysis.corpus import measure_corpus
@@ -73,7 +78,6 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
         word_vectors,
     )
     from encoder_engine.analysis.static_words import StaticWords
-    from encoder_engine.inputs.conll import plain_suffix
     from encoder_engine.inputs.senses import read_senses
     from encoder_engine.inputs.tables import read_table
 
@@ -87,7 +91,7 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
     drawings: list[Part] = []
     splits: dict[str, tuple[list[SenseWord], list[SenseWord]]] = {}
     for file in files:
-        if plain_suffix(file) == ".jsonl":
+        if file not in samples:
             read, left_out[file] = read_pairs(list(read_table(file)))
             pairs[file] = score_pairs(partial(word_vectors, subject), read, zscore, options["seed"])
             if static is not None:
@@ -99,7 +103,7 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
             words = read_words(list(read_senses(file)))
             splits[file] = draw_halves(words, options["rows"], options["seed"])
     if options["test"]:
-        train = [word for file in files for word in read_words(list(read_senses(file)))]
+        train = [word for file in samples for word in read_words(list(read_senses(file)))]
         splits = {name: (train, read_words(list(read_senses(name)))) for name in options["test"]}
     for name, (train, test) in splits.items():
         vectors = word_vectors(subject, train), word_vectors(subject, test)
