@@ -52,14 +52,18 @@ def read_pairs(records: Sequence[Record]) -> tuple[list[ContextPair], int]:
     """Return pairs of records with ``word``, ``s1``, ``s2`` and ``label``, and those left out.
 
     The word in a sentence is the first that equals the lemma, else that shares most first letters
-    with it; a pair without such a word (go, went) is left out.
+    with it; a pair without such a word (go, went) is left out. Raises :class:`RowError` for another
+    label than 1, the same sense, and 0.
     """
     pairs = []
     for record in records:
+        label = record.number_of("label")
+        if label not in (0, 1):
+            record.refuse(f"label must be 1, the same sense, or 0, got {label:g}")
         lemma = record.text("word")
         first, second = (_find(lemma, record.text(name).split()) for name in ("s1", "s2"))
         if first is not None and second is not None:
-            pairs.append(ContextPair(first, second, record.number_of("label") == 1))
+            pairs.append(ContextPair(first, second, label == 1))
     return pairs, len(records) - len(pairs)
 
 

@@ -137,6 +137,9 @@ def test_pairs_find_inflected_words_and_leave_out_others() -> None:
     pairs, left_out = read_pairs([Record(row) for row in rows])
     assert left_out == 1
     assert [(p.first.place, p.second.place, p.same) for p in pairs] == [(1, 1, True)]
+    # Other labels were taken for 0.
+    with pytest.raises(RowError, match="label must be 1, the same sense, or 0, got 2"):
+        read_pairs([Record({**rows[0], "label": 2})])
 
 
 @pytest.mark.filterwarnings("ignore")
