@@ -102,7 +102,7 @@ def _word_edges(record: Record, column: str) -> Iterator[tuple[tuple[Span, ...],
             yield ((place, place + 1),), label
         return
     for place, (label, head) in enumerate(zip(labels, record.names_of("head"), strict=True)):
-        if head.isdigit() and 0 < int(head) <= len(labels):
+        if head.isdecimal() and 0 < int(head) <= len(labels):
             yield ((place, place + 1), (int(head) - 1, int(head))), label
 
 

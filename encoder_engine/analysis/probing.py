@@ -80,7 +80,16 @@ class ProbeData:
 
     @classmethod
     def measure(cls, subject: Subject, train: EdgeSet, test: EdgeSet, seed: int = 0) -> ProbeData:
-        """Compute all states once. Raises :class:`InputError` for fewer than two labels."""
+        """Compute all states once.
+
+        Raises :class:`InputError` for fewer than two labels, and for edges of one span beside edges
+        of two.
+        """
+        if len({len(edge.spans) for part in (train, test) for edge in part.edges}) > 1:
+            raise InputError(
+                "the edges of training or of the test have one span, the others two; give files of "
+                "one kind"
+            )
         states, edges = _states(subject, train, test)
         names = tuple(sorted({edge.label for edge in edges[0]}))
         if len(names) < 2:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from encoder_engine.analysis import probing
-from encoder_engine.analysis.edges import EdgeSet, edge_states, read_edges, split_edges
+from encoder_engine.analysis.edges import Edge, EdgeSet, edge_states, read_edges, split_edges
 from encoder_engine.analysis.probe_fit import FittedProbe, fit_probe
 from encoder_engine.analysis.probing import ProbeData, probe_layers, probe_mixes
 from encoder_engine.errors import InputError, RowError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.analysis.edges import Edge
     from encoder_engine.analysis.subject import Subject
     from tests.analysis.conftest import Run
 
@@ -30,6 +29,13 @@ def test_relations_join_a_word_with_its_head_and_leave_out_the_root(conllu: Path
     assert [edge.spans for edge in edges.edges] == [
         ((place, place + 1), (place - 1, place)) for place in range(1, 6)
     ]
+
+
+def test_a_head_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    # A superscript is a digit, but int() does not read it.
+    path = tmp_path / "heads.conllu"
+    path.write_text("1\ta\t_\t_\t_\t_\t\u00b2\tdet\n2\tb\t_\t_\t_\t_\t1\tdep\n\n")
+    assert [edge.label for edge in read_edges(path, "deprel").edges] == ["dep"]
 
 
 def test_targets_of_edge_probing_are_spans(tmp_path: Path) -> None:
@@ -44,6 +50,13 @@ def test_targets_of_edge_probing_are_spans(tmp_path: Path) -> None:
     path.write_text(json.dumps({"text": "the", "targets": []}) + "\n")
     with pytest.raises(InputError, match="has no edge"):
         read_edges(path)
+
+
+def test_edges_of_different_kinds_are_refused(subject: Subject) -> None:
+    one = EdgeSet([["a", "film"]], [Edge(0, ((0, 1),), "x"), Edge(0, ((1, 2),), "y")])
+    two = EdgeSet([["a", "film"]], [Edge(0, ((0, 1), (1, 2)), "x")])
+    with pytest.raises(InputError, match="have one span, the others two"):
+        ProbeData.measure(subject, one, two)
 
 
 @pytest.mark.parametrize(
