@@ -91,7 +91,8 @@ def draw_grid(
                 f'fill="#0050a0" fill-opacity="{min(1.0, max(0.02, shade)):.2f}" stroke="#ddd">'
                 f"<title>{escape(titles[r][c])}</title></rect>"
             )
-    return _svg(drawn, 30 + _CELL * len(rows))
+    width = max(_WIDTH, left + _CELL * len(columns))
+    return _svg(drawn, 30 + _CELL * len(rows), width)
 
 
 def _across(x: float, xs: Sequence[float]) -> float:
@@ -122,5 +123,5 @@ def _legend(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _svg(parts: Sequence[str], height: int) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">\n' + "\n".join(parts) + "\n</svg>"
+def _svg(parts: Sequence[str], height: int, width: int = _WIDTH) -> str:
+    return f'<svg viewBox="0 0 {width} {height}" role="img">\n' + "\n".join(parts) + "\n</svg>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
@@ -21,6 +22,7 @@ from encoder_engine.analysis.head_relations import (
 )
 from encoder_engine.analysis.heads import kinds_of, measure_heads
 from encoder_engine.analysis.pruning import cut_heads
+from encoder_engine.pages.drawings import draw_grid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,3 +199,14 @@ def test_the_verb_lists_every_head(tiny: Path, conllu: Path, run: Run, tmp_path:
     few = run("heads", tiny, conllu, "--device", "cpu", "--least", "1000")
     assert "0 relations have at least 1000 pairs" in few.output
     assert "lower --least" in few.output
+
+
+def test_a_grid_of_many_heads_is_drawn_whole() -> None:
+    # A page is 800 wide, and the heads after the 27th lay beyond it.
+    names = [str(head) for head in range(32)]
+    drawn = draw_grid([[0.5] * 32], ["layer 0"], names, [names])
+    found = re.search(r'viewBox="0 0 (\d+) ', drawn)
+    assert found is not None
+    cells = re.findall(r'<rect x="(\d+)" y="\d+" width="(\d+)"', drawn)
+    assert len(cells) == 32
+    assert max(int(x) + int(width) for x, width in cells) <= int(found[1])
