@@ -13,6 +13,7 @@ import torch
 
 from encoder_engine.errors import InputError
 from encoder_engine.pages.weights import HeadWeights, weights_page
+from encoder_engine.text.arguments import check_integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +76,9 @@ def measure_attention(
     layers: from 0; None: all.
 
     Raises :class:`InputError` for a text that is longer than the model takes, layers that are not
-    there, and more heads than a page holds.
+    there, ``top_k`` below 1, and more heads than a page holds.
     """
+    check_integer(top_k, "top_k", least=1)
     chosen = list(range(subject.num_layers)) if layers is None else sorted(set(layers))
     wrong = [layer for layer in chosen if not 0 <= layer < subject.num_layers]
     if wrong or not chosen:

@@ -102,6 +102,8 @@ def test_a_page_of_512_tokens_and_144_heads_is_less_than_1_mb(tmp_path: Path) ->
         attention_page(subject, "ab " * 511)
     with pytest.raises(InputError, match=r"layers are 0 to 11, got 12"):
         attention_page(subject, "ab", layers=[12])
+    with pytest.raises(InputError, match="top_k is -1, expected at least 1"):
+        attention_page(subject, "ab", top_k=-1)
 
 
 def test_the_only_script_is_the_pages_own(subject: Subject) -> None:
