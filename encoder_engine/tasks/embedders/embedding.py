@@ -139,10 +139,11 @@ class EmbeddingTask(EmbeddingSettings):
                 f"{directory} has modules with weights after its encoder, which are not trained; "
                 "begin with its encoder alone"
             )
+        given = self.given_prompts()
         prompts = {"query": recipe.prompts.get("query", "")}
         named = document_prompt(recipe.prompts)
         prompts["document"] = recipe.prompts.get(named, "") if named else ""
-        if not recipe.include_prompt and any((prompts | dict(self.prompts)).values()):
+        if not recipe.include_prompt and any((prompts | given).values()):
             raise UnsupportedFeatureError(
                 f"{directory} leaves the prompt's tokens out of its pooling, which is not trained; "
                 "set task.prompts to empty texts"
@@ -151,7 +152,7 @@ class EmbeddingTask(EmbeddingSettings):
             self,
             pooling=recipe.pooling,
             normalized=recipe.normalized if self.normalized is None else self.normalized,
-            prompts=prompts | dict(self.prompts),
+            prompts=prompts | given,
             max_seq_length=self.max_seq_length or recipe.max_seq_length,
         )
 

@@ -80,7 +80,7 @@ class LateInteractionTask(LateInteractionSettings):
         stated = _DEFAULTS if found is None else _stated(found, directory)
         return replace(
             self,
-            prompts=stated["prompts"] | dict(self.prompts),
+            prompts=stated["prompts"] | self.given_prompts(),
             max_seq_length=self.max_seq_length or stated["max_seq_length"],
             dimension=self.dimension or stated["dimension"],
             query_length=self.query_length or stated["query_length"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
+from encoder_engine.errors import ConfigError
 from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing.token_rows import TokenRows
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["RetrievalPrediction", "RetrievalTask", "Vectors", "join_rows"]
 
 Vectors = TypeVar("Vectors")
+# The kinds of texts, and the names of their prompts.
+_PROMPTED = ("query", "document")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,16 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def gold_key(self, example: RetrievalExample) -> object:
         """Return the scores, to find equal texts with different ones."""
         return example.scores
+
+    def given_prompts(self) -> dict[str, str]:
+        """Return the prompts that the recipe sets; raise :class:`ConfigError` for unknown names."""
+        for name in self.prompts:
+            if name not in _PROMPTED:
+                raise ConfigError(
+                    f"task.prompts names {name!r}, which no text gets in training; its names are "
+                    f"{' and '.join(_PROMPTED)}"
+                )
+        return dict(self.prompts)
 
     def prompted(self, kind: str, texts: Sequence[str]) -> list[str]:
         """Return texts after the prompt of ``query`` or ``document``."""

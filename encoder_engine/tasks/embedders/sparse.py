@@ -70,7 +70,7 @@ class SparseTask(SparseSettings):
                 raise UnsupportedFeatureError(f"{module.folder} states {other}: not trained")
         return replace(
             self,
-            prompts=stated_prompts(opened.settings.prompts) | dict(self.prompts),
+            prompts=stated_prompts(opened.settings.prompts) | self.given_prompts(),
             max_seq_length=self.max_seq_length or opened.max_seq_length,
         )
 

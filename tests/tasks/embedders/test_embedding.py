@@ -57,6 +57,21 @@ def prepare(directory: Path, rows: list[dict[str, Any]], **settings: Any) -> tup
     return task, examples, items
 
 
+def test_prompts_that_no_text_gets_are_refused(directory: Path) -> None:
+    # The prompt of "passage" was put before no document.
+    for name in ("passage", "queries"):
+        task = EmbeddingTask(prompts={name: "the "})
+        with pytest.raises(ConfigError, match=f"task.prompts names '{name}'.* query and document"):
+            task.of_checkpoint(directory)
+
+
+@pytest.mark.parametrize("score", [10**400, [1, 10**400], [0.5, float("nan")]])
+def test_scores_beyond_what_a_number_holds_are_refused(score: Any) -> None:
+    row = {"query": "the", "positive": "a cat", "negatives": "dog", "score": score}
+    with pytest.raises(RowError, match=r"score(\[1\])? must be (a )?finite"):
+        read(EmbeddingTask(), [row])
+
+
 def test_rows_make_items_of_their_texts(directory: Path) -> None:
     task, examples, items = prepare(directory, ROWS)
     assert task.loss == "in_batch"
