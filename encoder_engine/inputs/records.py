@@ -75,7 +75,7 @@ class Record(NamedTuple):
         value = self.get(column)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             self.refuse(f"{column} must be a finite number, got {value!r:.60}")

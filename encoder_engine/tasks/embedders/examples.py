@@ -6,6 +6,7 @@ scored pair is a query with one document and one score.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -111,9 +112,13 @@ def _numbers(record: Record, column: str) -> tuple[float, ...]:
     for place, number in enumerate(value):
         if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
             record.refuse(f"{column}[{place}] must be a number, got {number!r:.60}")
-        if not np.isfinite(number):
-            record.refuse(f"{column}[{place}] must be finite, got {number}")
-        numbers.append(float(number))
+        try:
+            found = float(number)
+        except OverflowError:
+            found = math.inf
+        if not math.isfinite(found):
+            record.refuse(f"{column}[{place}] must be finite, got {number!r:.60}")
+        numbers.append(found)
     return tuple(numbers)
 
 
