@@ -39,14 +39,15 @@ def exact_match(predicted: str, answers: Sequence[str]) -> float:
     """Return 1 where the normalized prediction is one of the gold answers, else 0.
 
     answers: the gold texts; none, or an empty one, if the question has no answer.
+    Raises :class:`InputError` for one text instead of a list.
     """
     found = normalize_answer(predicted)
-    return float(any(found == normalize_answer(answer) for answer in answers or [""]))
+    return float(any(found == normalize_answer(answer) for answer in _listed(answers)))
 
 
 def answer_f1(predicted: str, answers: Sequence[str]) -> float:
     """Return the greatest word F1 over the gold answers; see :func:`exact_match`."""
-    return max(_overlap(predicted, answer) for answer in answers or [""])
+    return max(_overlap(predicted, answer) for answer in _listed(answers))
 
 
 def answer_scores(
@@ -67,6 +68,12 @@ def answer_scores(
     matches = sum(exact_match(predicted[name], gold) for name, gold in answers.items())
     overlaps = sum(answer_f1(predicted[name], gold) for name, gold in answers.items())
     return AnswerScores(matches / len(answers), overlaps / len(answers), len(answers))
+
+
+def _listed(answers: Sequence[str]) -> Sequence[str]:
+    if isinstance(answers, str):
+        raise InputError(f"answers is one text, {answers!r:.60}; give a list of the gold texts")
+    return answers or [""]
 
 
 def _overlap(predicted: str, answer: str) -> float:

@@ -47,7 +47,10 @@ def paired_scores(
     """Return both as finite float64 [N]; raises :class:`InputError` with the first bad row."""
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
-        scores = np.asarray(values, dtype=np.float64)
+        try:
+            scores = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} must be one number per row: {error}") from error
         if scores.ndim != 1:
             raise InputError(f"{name} must be one number per row, got an array of {scores.shape}")
         bad = np.flatnonzero(~np.isfinite(scores))

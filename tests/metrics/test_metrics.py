@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,12 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from encoder_engine.errors import InputError
-from encoder_engine.metrics.answers import answer_scores, exact_match, normalize_answer
+from encoder_engine.metrics.answers import (
+    answer_f1,
+    answer_scores,
+    exact_match,
+    normalize_answer,
+)
 from encoder_engine.metrics.calibration import calibration, fit_temperature
 from encoder_engine.metrics.classification import (
     accuracy,
@@ -81,6 +87,13 @@ def test_correlations_are_scipys() -> None:
         pearson([0.0, 1.0], [0.0, math.nan])
 
 
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    cases: list[Any] = [["a", "b"], [[1.0], [1.0, 2.0]], [object(), 1.0]]
+    for wrong in cases:
+        with pytest.raises(InputError, match="predicted must be one number per row"):
+            pearson([1.0, 2.0], wrong)
+
+
 def test_agreement_of_ranks_does_not_depend_on_the_order_of_rows() -> None:
     gold, predicted = RNG.integers(3, size=30).astype(float), RNG.normal(size=30)
     found, order = rank_agreement(gold, predicted), RNG.permutation(30)
@@ -94,6 +107,10 @@ def test_answers_are_compared_as_squad_does() -> None:
     assert exact_match("", []) == 1.0
     assert exact_match("", ["x"]) == 0.0
     assert exact_match("the", ["An"]) == 1.0
+    # One text was read as a list of its characters, none of which is the answer.
+    for measure in (exact_match, answer_f1):
+        with pytest.raises(InputError, match="answers is one text, 'Paris'"):
+            measure("Paris", "Paris")
     scores = answer_scores(
         {"a": "the red house", "b": "", "c": "two two"},
         {"a": ["A house", "red barn door"], "b": [], "c": ["two"]},
