@@ -60,7 +60,7 @@ class OutputForm(ABC):
 
 
 class JsonLines(OutputForm):
-    """One JSON line per row: the row's columns, the prediction and its probabilities."""
+    """One JSON line per row: the columns the task reads, the prediction and its probabilities."""
 
     suffix, noun = ".jsonl", "lines of JSON"
 

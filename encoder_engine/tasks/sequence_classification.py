@@ -261,7 +261,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return confusion matrix and reliability diagram, or each label's scores."""
+        """Return confusion matrix and reliability diagram, or each label's threshold."""
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
             return {"thresholds": dict(zip(self.labels, self.thresholds, strict=False))}

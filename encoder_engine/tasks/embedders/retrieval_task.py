@@ -63,8 +63,8 @@ class RetrievalPrediction(Generic[Vectors]):
 class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generic[Vectors]):
     """A task on queries and documents.
 
-    ``query``, ``document``, ``negatives``, ``score``, ``vector``: the columns; ``document`` and
-    ``negatives`` hold a text or a list of texts, ``score`` a number or a list of them.
+    ``query``, ``document``, ``negatives``, ``score_column``, ``vector``: the columns; ``document``
+    and ``negatives`` hold a text or a list of texts, ``score_column`` a number or a list of them.
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
     ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
     ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for losses

@@ -169,8 +169,7 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
         warn_caller(
             MendedRowsWarning(
                 f"{silent.sum()} words of {np.count_nonzero(silent)} sentences have no token, the "
-                f"first in sentence {int(silent.argmax())}; the model does not see them, and they "
-                "get the tag of words outside entities",
+                f"first in sentence {int(silent.argmax())}; the model does not see them",
                 num_mended=int(silent.sum()),
             )
         )
