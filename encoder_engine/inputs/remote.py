@@ -34,13 +34,15 @@ def is_remote(name: str) -> bool:
 def expand_remote(name: str) -> list[str]:
     """List the files of an address: itself, those below a folder, or those that a glob matches.
 
-    Files come in the order of their names, without names that begin with ``.`` or ``_``. Raises
-    :class:`ReadError` for an address without files, and :class:`MissingDependencyError`.
+    Files come in the order of their names, those of a folder without names that begin with ``.`` or
+    ``_``. Raises :class:`ReadError` for an address without files, and
+    :class:`MissingDependencyError`.
     """
     with _failures(name):
         system, path = _file_system(name)
         if any(character in path for character in "*?["):
-            found = sorted(system.glob(path))
+            matches = system.glob(path, detail=True)
+            found = sorted(p for p, facts in matches.items() if facts["type"] == "file")
         elif system.isdir(path):
             found = [p for p in sorted(system.find(path)) if not _hidden(p, path)]
         else:

@@ -72,6 +72,14 @@ def test_folders_leave_out_hidden_names(memory: Any) -> None:
     assert texts_of("memory://f") == ["a", "b"]
 
 
+def test_a_glob_leaves_folders_out(memory: Any) -> None:
+    memory.pipe("/in/b.txt", b"b\n")
+    memory.pipe("/in/c/d.txt", b"d\n")
+    memory.pipe("/in/a.txt", b"a\n")
+    assert texts_of("memory://in/*") == ["a", "b"]
+    assert texts_of("memory://in/**") == ["a", "b", "d"]
+
+
 def test_what_is_not_there_is_named(memory: Any) -> None:
     for name in ("memory://no/file.txt", "memory://no/*.txt"):
         with pytest.raises(ReadError, match="holds no files, or does not exist"):
