@@ -11,7 +11,12 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
+from encoder_engine.errors import (
+    EncoderEngineError,
+    MissingDependencyError,
+    OutputError,
+    ReadError,
+)
 from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:
@@ -56,14 +61,14 @@ def expand_remote(name: str) -> list[str]:
 def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
     """Open a file at an address for reading; yield its stream and its size in bytes.
 
-    Raises :class:`ReadError` where it cannot be opened, and :class:`MissingDependencyError`.
+    Raises :class:`ReadError` where it cannot be opened or read, and
+    :class:`MissingDependencyError`.
     """
     with _failures(name):
         system, path = _file_system(name)
         size = int(system.info(path)["size"] or 0)
-        raw = system.open(path, "rb", block_size=_BLOCK_BYTES)
-    with raw:
-        yield io.BufferedReader(raw, _BLOCK_BYTES), size
+        with system.open(path, "rb", block_size=_BLOCK_BYTES) as raw:
+            yield io.BufferedReader(raw, _BLOCK_BYTES), size
 
 
 def upload_folder(folder: Path, address: str, last: str) -> int:
@@ -143,7 +148,7 @@ def _failures(name: str) -> Iterator[None]:
     """Turn a file system's errors into :class:`ReadError`."""
     try:
         yield
-    except (ReadError, MissingDependencyError):
+    except EncoderEngineError:
         raise
     except Exception as error:  # each file system raises errors of its own
         reason = str(error).partition("\n")[0] or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,37 @@ def test_a_glob_leaves_folders_out(memory: Any) -> None:
     memory.pipe("/in/a.txt", b"a\n")
     assert texts_of("memory://in/*") == ["a", "b"]
     assert texts_of("memory://in/**") == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz", "a.parquet"])
+def test_a_connection_that_fails_is_a_read_error(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An error of the file system's library passed as it was, neither an OSError nor ours."""
+
+    class Lost(io.RawIOBase):
+        place, size = 0, 1000
+
+        def readable(self) -> bool:
+            return True
+
+        def seekable(self) -> bool:
+            return True
+
+        def seek(self, offset: int, whence: int = 0) -> int:
+            self.place = offset + (0, self.place, self.size)[whence]
+            return self.place
+
+        def tell(self) -> int:
+            return self.place
+
+        def readinto(self, _: object) -> int:
+            raise RuntimeError("the connection was lost")
+
+    memory.pipe(f"/in/{name}", lines(ROWS))
+    monkeypatch.setattr(type(memory), "open", lambda *_, **__: Lost())
+    with pytest.raises(ReadError, match=rf"{name} cannot be read: the connection was lost"):
+        texts_of(f"memory://in/{name}")
 
 
 def test_what_is_not_there_is_named(memory: Any) -> None:
