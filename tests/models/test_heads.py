@@ -11,7 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.errors import TensorNamesError, UnsupportedFeatureError, UnusedWeightsWarning
+from encoder_engine.errors import (
+    ConfigError,
+    TensorNamesError,
+    UnsupportedFeatureError,
+    UnusedWeightsWarning,
+)
 from encoder_engine.families.facts.names import modern_name
 from encoder_engine.models import all_families, heads
 from encoder_engine.ops.testing import assert_within_budget
@@ -214,6 +219,23 @@ def test_a_new_head_goes_onto_an_encoder_and_is_saved_with_its_labels(tmp_path: 
     again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert again.config.num_labels == 4
     assert torch.equal(again.classifier.weight, model.state_dict()["head.output.weight"])
+
+
+def test_a_head_is_not_saved_with_the_labels_of_another(tmp_path: Path) -> None:
+    """The directory was written, and could not be loaded: 3 outputs and 5 labels."""
+    CASES[0].save(tmp_path / "encoder")
+    encoder = ee.Encoder.from_pretrained(tmp_path / "encoder", device="cpu")
+    first = heads.SequenceClassification(encoder, num_labels=3)
+    labels = dict(first.config)
+    second = heads.TokenClassification(encoder, num_labels=5)
+    with pytest.raises(ConfigError, match=r"this head has 3 outputs, .* names 5 labels"):
+        first.save_pretrained(tmp_path / "first")
+    assert not (tmp_path / "first").exists()
+    second.save_pretrained(tmp_path / "second")
+    first.config.update(labels)
+    first.save_pretrained(tmp_path / "first")
+    again = heads.SequenceClassification.from_pretrained(tmp_path / "first", device="cpu")
+    assert len(again.id2label) == 3
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save as save_safetensors
 
-from encoder_engine.errors import OutputError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
+from encoder_engine.families.heads import count_outputs
 from encoder_engine.families.registry import find_family
 from encoder_engine.files import CHECKSUMS, write_atomically, write_checksums
 from encoder_engine.models.checkpoints.stacking import unstack_parameter
@@ -47,9 +48,22 @@ def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> No
     bare = _tensors_to_save(model.encoder)
     tensors = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
     parameters = model.head.state_dict()
+    if model.layout.task != "masked-lm":
+        _check_labels(len(parameters["output.weight"]), model, config)
     for name, origin in origins(model.layout.renames, parameters).items():
         tensors |= unstack_parameter(origin, parameters[name].detach().cpu())
     _write_model(config, tensors, directory)
+
+
+def _check_labels(num_outputs: int, model: HeadNetwork, config: dict[str, Any]) -> None:
+    """Raise :class:`ConfigError` where the encoder's configuration has other labels by now."""
+    named = count_outputs(model.layout, model.encoder.spec, config)
+    if named != num_outputs:
+        raise ConfigError(
+            f"this head has {num_outputs} outputs, the encoder's configuration names {named} "
+            "labels, such as those of another head of the same encoder: set config['id2label'] "
+            "and config['label2id'] to this head's before saving it"
+        )
 
 
 def _config_to_save(encoder: Network) -> dict[str, Any]:
