@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import dtype_name
 from encoder_engine.families.facts.values import config_values
 from encoder_engine.families.registry import find_family
@@ -72,9 +72,18 @@ def count_labels(config: Mapping[str, Any]) -> int:
 
 
 def label_names(config: Mapping[str, Any]) -> dict[int, str]:
-    """Return the labels' names by number, ``LABEL_0``, ... where the configuration has none."""
+    """Return the labels' names by number, ``LABEL_0``, ... where the configuration has none.
+
+    Raises :class:`ConfigError` for keys that are not numbers.
+    """
     names = config.get("id2label")
     if isinstance(names, dict):
+        wrong = next((key for key in names if not str(key).isdecimal()), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"id2label of config.json has the key {wrong!r}, expected the labels' numbers from "
+                "0; correct the file, or copy it again"
+            )
         return {int(number): str(name) for number, name in names.items()}
     return {number: f"LABEL_{number}" for number in range(count_labels(config))}
 

@@ -238,6 +238,16 @@ def test_a_head_is_not_saved_with_the_labels_of_another(tmp_path: Path) -> None:
     assert len(again.id2label) == 3
 
 
+def test_labels_without_numbers_are_refused(tmp_path: Path) -> None:
+    """The labels of two files mixed up were a ValueError about int()."""
+    CASES[0].save(tmp_path / "encoder")
+    encoder = ee.Encoder.from_pretrained(tmp_path / "encoder", device="cpu")
+    encoder.config["id2label"] = {"no": 0, "yes": 1}
+    model = heads.SequenceClassification(encoder)
+    with pytest.raises(ConfigError, match=r"id2label of config\.json has the key 'no'"):
+        _ = model.id2label
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     CASES[0].save(tmp_path / "bare")
     with pytest.raises(TensorNamesError, match=r"cls\.predictions\.bias"):
