@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import OutputError
-from encoder_engine.files import write_atomically, write_checksums
+from encoder_engine.files import replacing_folder, write_atomically, write_checksums
 from encoder_engine.text.formats.vocab_txt import spec_from_vocab
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec, BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer import Tokenizer
@@ -221,7 +219,6 @@ def _save_unigram(result: UnigramResult, folder: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "unk_token": "<unk>",
     }
-    folder.mkdir()
     files = {
         "tokenizer.json": result.tokenizer_json.encode(),
         "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode(),
@@ -249,20 +246,8 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:
-    """Save into a temporary folder, check that it loads, and rename it to the target."""
-    fresh, old = (target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial") for _ in "ab")
-    try:
-        save(fresh)
-        write_checksums(fresh, [path.name for path in fresh.iterdir()])
-        size = Tokenizer.from_pretrained(fresh).vocab_size
-        if target.is_dir():
-            target.rename(old)
-        fresh.rename(target)
-    except OSError as error:
-        if old.is_dir() and not target.exists():
-            old.rename(target)
-        raise OutputError(f"{target} cannot be written: {error.strerror}") from error
-    finally:
-        for folder in (fresh, old):
-            shutil.rmtree(folder, ignore_errors=True)
-    return size
+    """Save into a temporary folder, check that it loads, and move it to the target's place."""
+    with replacing_folder(target) as folder:
+        save(folder)
+        write_checksums(folder, [path.name for path in folder.iterdir()])
+        return Tokenizer.from_pretrained(folder).vocab_size

@@ -7,7 +7,8 @@ import json
 import random
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from encoder_engine.text.training.unigram import train_with_sentencepiece, train
 
 pytest.importorskip("tokenizers", reason="the extra train is not installed")
 sentencepiece: Any = pytest.importorskip("sentencepiece", reason="the extra train is missing")
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LATIN = "ka ke ki lo lu ma mi na no ra ri sa so ta te to va za sch"
 SYLLABLES = [*LATIN.split(), *"\u00f6\u00fc\u00e9\u00df\u6771\u4eac\u306b\u306f\u0928\u092e"]
@@ -237,6 +235,29 @@ def test_an_output_is_replaced_only_on_request_and_only_a_tokenizer(tmp_path: Pa
     with pytest.raises(OutputError, match="make it first"):
         train_tokenizer(TEXTS, tmp_path / "no" / "out", OPTIONS)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_interrupt_between_the_folders_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former tokenizer, renamed away, was removed with the new one."""
+    folder = tmp_path / "t"
+    train_tokenizer(TEXTS, folder, OPTIONS)
+    former = (folder / "vocab.txt").read_bytes()
+    rename = Path.rename
+    renamed: list[Path] = []
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer(TEXTS, folder, replace(OPTIONS, vocab_size=200), overwrite=True)
+    kept = [path.read_bytes() for path in tmp_path.glob("*/vocab.txt")]
+    assert kept == [former]
 
 
 def test_the_stages_are_told(tmp_path: Path) -> None:
