@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["UnigramResult", "train_with_sentencepiece", "train_with_tokenizers"]
 
@@ -54,9 +54,10 @@ def train_with_sentencepiece(
         raise _missing("sentencepiece") from error
     model = io.BytesIO()
     others = len(FIRST) + len(extra_tokens) + 1
+    failures: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=_noting(lines, failures),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size - others + 3,
@@ -71,6 +72,8 @@ def train_with_sentencepiece(
             minloglevel=3,
         )
     except (RuntimeError, OSError) as error:
+        if failures:
+            raise failures[0] from None
         reason = str(error).rpartition("] ")[2] or str(error)
         raise InputError(
             f"sentencepiece could not train: {reason} (vocab_size includes {others - 3} special "
@@ -95,6 +98,15 @@ def train_with_sentencepiece(
         byte_fallback=byte_fallback,
         sentencepiece_model=content,
     )
+
+
+def _noting(lines: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+    """Yield the lines, and note the exception that ends them: sentencepiece raises its own."""
+    try:
+        yield from lines
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def train_with_tokenizers(

@@ -8,16 +8,19 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from encoder_engine.errors import InputError, OutputError
+from encoder_engine.errors import InputError, OutputError, ReadError
 from encoder_engine.text import Tokenizer, TrainingOptions, train_tokenizer
 from encoder_engine.text.training.unigram import train_with_sentencepiece, train_with_tokenizers
 
 pytest.importorskip("tokenizers", reason="the extra train is not installed")
 sentencepiece: Any = pytest.importorskip("sentencepiece", reason="the extra train is missing")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LATIN = "ka ke ki lo lu ma mi na no ra ri sa so ta te to va za sch"
 SYLLABLES = [*LATIN.split(), *"\u00f6\u00fc\u00e9\u00df\u6771\u4eac\u306b\u306f\u0928\u092e"]
@@ -235,6 +238,29 @@ def test_an_output_is_replaced_only_on_request_and_only_a_tokenizer(tmp_path: Pa
     with pytest.raises(OutputError, match="make it first"):
         train_tokenizer(TEXTS, tmp_path / "no" / "out", OPTIONS)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    "options", [OPTIONS, UNIGRAM, replace(UNIGRAM, trainer="tokenizers")], ids=lambda o: o.model
+)
+def test_texts_that_cannot_be_read_again_are_the_error(
+    tmp_path: Path, options: TrainingOptions
+) -> None:
+    """They were an InputError: sentencepiece could not train."""
+
+    class Texts:
+        times = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.times += 1
+            for row, text in enumerate(TEXTS):
+                if self.times == 2 and row == 900:
+                    raise ReadError("the file is gone")
+                yield text
+
+    with pytest.raises(ReadError, match="the file is gone"):
+        train_tokenizer(Texts(), tmp_path / "t", options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_between_the_folders_loses_neither(
