@@ -88,6 +88,7 @@ def lay_out(
     mask_function: Callable[..., Tensor] | None = None,
     attention_mask: Tensor | None = None,
     device: torch.device | str = "cpu",
+    use_vmap: bool = False,
     **_: object,
 ) -> Layout:
     """Return the layout of a padding mask [B, L]; transformers calls this once per kind of layer.
@@ -100,7 +101,13 @@ def lay_out(
             f"{NAME} needs as many queries as keys, got {q_length} queries of {kv_length} keys; "
             f"{EAGER}"
         )
-    window = None if mask_function is None else _window_of(mask_function, kv_length)
+    window = None
+    if mask_function is not None:
+        # transformers sets use_vmap for functions of a model's own, which may differ by the text.
+        window = _window_of(mask_function, 0, kv_length)
+        for text in range(1, batch_size if use_vmap else 1):
+            if _window_of(mask_function, text, kv_length) != window:
+                raise _other_pattern()
     if attention_mask is None:
         lengths = [kv_length] * batch_size
         sequences = Sequences.from_lengths(lengths, device=torch.device(device))
@@ -135,20 +142,25 @@ def _sdpa_mask(tokens_BL: Tensor, mask_function: Callable[..., Tensor] | None) -
     return seen
 
 
-def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
-    """Return the window of a mask function, by probing which keys a query sees."""
+def _window_of(mask_function: Callable[..., Tensor], text: int, length: int) -> int | None:
+    """Return the window of a mask function for a text, by probing which keys a query sees."""
     places = torch.arange(length)
     none = torch.zeros((), dtype=torch.int64)
-    seen = mask_function(none, none, places[:, None], places[None, :]).expand(length, length)
+    seen = mask_function(none + text, none, places[:, None], places[None, :])
+    seen = seen.expand(length, length).cpu()
     if bool(seen.all()):
         return None
     window = int(seen[0].sum()) - 1
     if not torch.equal(seen, (places - places[:, None]).abs() <= window):
-        raise UnsupportedFeatureError(
-            f"{NAME} computes attention to all tokens, or to a window on both sides; this model "
-            f"has another pattern; {EAGER}"
-        )
+        raise _other_pattern()
     return window
+
+
+def _other_pattern() -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{NAME} computes attention to all tokens, or to a window on both sides; this model has "
+        f"another pattern; {EAGER}"
+    )
 
 
 def attend(

@@ -107,6 +107,24 @@ def test_what_is_no_encoders_attention_is_refused() -> None:
         with_ours(t5)(input_ids=ids)
 
 
+def test_a_pattern_of_one_text_alone_is_refused() -> None:
+    """The first text's pattern was taken for all: chains attended to each other, and to padding."""
+    import transformers
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    config = transformers.EsmcConfig(**sizes, num_attention_heads=2)
+    model = with_ours(transformers.EsmcModel(config).eval())
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8]])
+    whole = torch.zeros_like(ids)
+    chains = torch.tensor([[0, 0, 0, 0], [0, 0, 1, 1]])
+    with torch.no_grad():
+        found = model(input_ids=ids, sequence_id=whole).last_hidden_state
+        assert torch.equal(found[0], found[1])
+        for order in ([0, 1], [1, 0]):
+            with pytest.raises(UnsupportedFeatureError, match="another pattern"):
+                model(input_ids=ids, sequence_id=chains[order])
+
+
 def test_a_hole_in_a_text_is_refused_beside_a_window() -> None:
     modern = with_ours(next(c for c in CASES if c.model_type == "modernbert").build())
     ids = torch.tensor([[5, 6, 7, 8]])
