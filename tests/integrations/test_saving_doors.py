@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.integrations.acceleration import ReplacedForward
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.integrations.test_acceleration import bert, hidden
 from tests.models.cases import Case, one_per_family
@@ -93,6 +94,12 @@ def test_every_door_gives_the_same_model(
     assert torch.equal(hidden(restore(back)), plain)
     assert torch.equal(hidden(accelerate(back, pack=True)), ours)
     assert torch.equal(hidden(restore(model)), plain)
+
+
+def test_a_pickle_of_the_model_is_accelerated_until_it_is_restored() -> None:
+    model = accelerate(bert())
+    assert isinstance(pickle.loads(pickle.dumps(model)).forward, ReplacedForward)
+    assert b"encoder_engine" not in pickle.dumps(restore(model))
 
 
 @pytest.mark.parametrize("case", one_per_family(), ids=lambda case: case.model_type)
