@@ -32,8 +32,13 @@ def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Return which columns hold tokens, bool [B, L].
 
     Raises :class:`UnsupportedFeatureError` for a mask of pairs of tokens, and :class:`BatchError`
-    for a mask with other numbers than 0 and 1.
+    for ids that are not [B, L] and a mask with other numbers than 0 and 1.
     """
+    if input_ids.dim() != 2:
+        raise BatchError(
+            f"input_ids is {list(input_ids.shape)}, expected [B, L]; of one text pass "
+            "input_ids[None]"
+        )
     if attention_mask is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
     if attention_mask.dim() in (3, 4):

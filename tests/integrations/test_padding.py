@@ -137,6 +137,13 @@ def test_other_masks_are_refused_by_name() -> None:
         model(**batch, attention_mask=mask[:, :2])
 
 
+def test_ids_of_one_text_without_a_batch_are_refused_by_their_shape() -> None:
+    """An IndexError about a tuple was raised."""
+    model = accelerate(bert())
+    with pytest.raises(BatchError, match=r"input_ids is \[3\], expected \[B, L\]"):
+        model(input_ids=torch.tensor([2, 7, 3]))
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_pytorchs_encoder_gives_its_own_rows_where_texts_begin_with_padding(
