@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MtebEncoder"]
 
+# Arguments of MTEB that change no vector.
+IDLE = frozenset(["batch_size", "hf_split", "hf_subset"])
+
 
 class MtebEncoder:
     """Fulfils ``mteb``'s ``EncoderProtocol``, of version 2, by an embedder.
@@ -43,17 +46,21 @@ class MtebEncoder:
         *,
         task_metadata: Any = None,
         prompt_type: Any = None,
-        **_options: Any,
+        **options: Any,
     ) -> Any:
         """Embed the texts of batches, float32 [N, D].
 
-        ``batch_size`` is ignored: batches are cut by tokens, and their size changes no vector.
+        ``options``: ``encode_kwargs`` of ``mteb.evaluate``, which are those of the embedder's
+        ``encode``. ``batch_size`` is ignored: batches are cut by tokens, and their size changes no
+        vector.
         """
         texts: list[str] = []
         for batch in inputs:
             texts += [batch] if isinstance(batch, str) else batch["text"]
+        given: dict[str, Any] = {"on_truncation": "ignore"}
+        given |= {name: value for name, value in options.items() if name not in IDLE}
         return self.embedder.encode(
-            texts, prompt_name=self._prompt_name(task_metadata, prompt_type), on_truncation="ignore"
+            texts, prompt_name=self._prompt_name(task_metadata, prompt_type), **given
         )
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:

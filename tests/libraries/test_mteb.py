@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -50,6 +50,16 @@ def test_texts_get_the_prompt_of_their_task(
         BATCHES, task_metadata=task, prompt_type=kind, hf_split="test", hf_subset="default"
     )
     np.testing.assert_array_equal(found, embedder.encode(TEXTS, prompt=prompt))
+
+
+def test_encode_kwargs_reach_the_embedder(embedder: Embedder) -> None:
+    """They were dropped: scores of 16 features were recorded as those of 8."""
+    model = MtebEncoder(embedder)
+    options: dict[str, Any] = {"truncate_dim": 8, "normalize_embeddings": True}
+    found = model.encode(BATCHES, hf_split="test", hf_subset="default", batch_size=2, **options)
+    np.testing.assert_array_equal(found, embedder.encode(TEXTS, **options))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'truncate_dims'"):
+        model.encode(BATCHES, truncate_dims=8)
 
 
 def test_similarities_are_tensors(embedder: Embedder) -> None:
