@@ -47,9 +47,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option(
     "--kind",
     type=click.Choice(["document", "query"]),
-    default="document",
-    show_default=True,
-    help="With --task tokens: what the texts are.",
+    help="With --task tokens: what the texts are.  [default: document]",
 )
 @click.option("--id-column", help="The column of row ids, stored with the vectors.")
 @click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")

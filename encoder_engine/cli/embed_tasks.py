@@ -19,7 +19,7 @@ __all__ = ["EmbedTask", "open_task"]
 
 # The options of vectors [N, D], which the other tasks do not have.
 _OF_VECTORS = ("pooling", "normalize_embeddings", "truncate_dim", "max_seq_length")
-_OWN = {"max_active_dims": "sparse", "pair_column": "scores"}
+_OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> 
 
     task = options["task"]
     _check_options(task, options)
+    options = {**options, "kind": options["kind"] or "document"}
     chosen = {f.name: options[f.name] for f in fields(DatasetOptions) if f.name in options}
     if task == "scores":
         chosen["column"] = options["column"] or "query"

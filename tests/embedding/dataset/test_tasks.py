@@ -227,6 +227,8 @@ def test_the_command_line_has_the_tasks(
         (["--task", "sparse", "--pooling", "cls"], "--pooling is an option of --task dense"),
         (["--task", "sparse", "--precision", "binary"], "--precision is an option"),
         (["--task", "dense", "--max-active-dims", "3"], "is an option of --task sparse"),
+        # Queries were embedded as documents, and nothing was said.
+        (["--kind", "query"], "--kind is an option of --task tokens"),
         (["--task", "tokens", "--prompt", "a"], "leave --prompt out"),
     ):
         assert main(["embed", *files, str(tmp_path / "x"), "-m", "m", *options]) == 2
