@@ -104,6 +104,9 @@ def test_ids_get_sentinels_and_special_tokens_of_the_tokenizer(
     frame = (tokenizer.cls_token_id, tokenizer.sep_token_id)
     assert all((row["labels"][0], row["labels"][-1]) == frame for row in lines_of(out))
     assert max(len(row["labels"]) for row in lines_of(out)) == 9
+    # The tokenizer's own mask was written, whatever was asked for.
+    masked = run("noise", texts, *infill, "-t", tmp_path / "roberta", "--mask", "[X]")
+    assert (masked.code, "--mask is of words" in masked.errors) == (2, True)
     short = run("noise", texts, *infill, "-t", tmp_path / "roberta", "--max-length", 2)
     assert "no room is left for text" in short.errors
 

@@ -54,7 +54,7 @@ NUM_SENTINELS = 100
     help="The most words or tokens of a row; longer texts become several rows.",
 )
 @click.option("--tokenizer", "-t", help="Write token ids by this model directory or hub id.")
-@click.option("--mask", default="<mask>", show_default=True, help="The mask of words.")
+@click.option("--mask", help="The mask of words; --tokenizer has its own.  [default: <mask>]")
 def noise(inputs: tuple[str, ...], **options: Any) -> None:
     """Write noised texts of INPUT... and their targets, as rows of whole sentences.
 
@@ -64,9 +64,11 @@ def noise(inputs: tuple[str, ...], **options: Any) -> None:
     """
     from encoder_engine.data.row_files import write_rows
 
+    by_words = options["tokenizer"] is None
+    if options["mask"] is not None and not by_words:
+        raise click.UsageError("--mask is of words; leave it out, the tokenizer has a mask")
     check_output(inputs, options)
     records = read_records(inputs, options)
-    by_words = options["tokenizer"] is None
     rows = _word_rows(records, options) if by_words else _id_rows(records, options)
     number = write_rows(options["output"], rows, overwrite=options["overwrite"])
     print_written(number, options)
@@ -92,7 +94,7 @@ def _word_rows(records: Iterator[Record], options: Mapping[str, Any]) -> Iterato
 
     noise_of: Noise[str] = Noise(
         kinds=options["kinds"],
-        mask=options["mask"],
+        mask=options["mask"] or "<mask>",
         sentinels=[f"<extra_id_{number}>" for number in range(NUM_SENTINELS)],
         share=options["share"],
         mean_length=options["mean_length"],
