@@ -18,6 +18,7 @@ from encoder_engine.cli.checks.findings import installation_findings, machine_fi
 from encoder_engine.cli.checks.machine import num_threads
 from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
 from encoder_engine.ops.cpu import native_instruction_set
+from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_json
 
 if TYPE_CHECKING:
@@ -71,6 +72,16 @@ def test_a_good_model_is_described_down_to_a_first_vector(run: Run, model: Path)
     assert facts["first_vector"] == "16 features, length 1.000000"
     assert facts["pooling"] == "mean"
     assert "model.safetensors" in facts["files"]
+
+
+def test_a_static_table_is_described_as_embed_loads_it(run: Run, tmp_path: Path) -> None:
+    """It was a problem, and the advice was to choose a model that is computed here."""
+    result = run("doctor", "--json", "--model", write_model2vec(tmp_path))
+    found = json.loads(result.output)
+    assert result.code == 0
+    assert found["model"]["first_vector"] == "37 features, length 1.000000"
+    assert found["model"]["truncation"] == "at 512 tokens"
+    assert any("records no checksums" in finding["what"] for finding in found["findings"])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding import Embedder, StaticEmbedder
 
 _PROBE = "The quick brown fox jumps over the lazy dog."
 _MEND = "fetch the directory again, whole"
@@ -30,7 +30,8 @@ _MEND_UNSUPPORTED = "choose a model that is computed here; docs/embedding.md say
 
 def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
     """Load a model as ``embed`` would and describe it; a failure becomes a finding."""
-    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding import StaticEmbedder
+    from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.families.checkpoints.files import resolve_directory
 
     facts: dict[str, Any] = {"name": name}
@@ -40,8 +41,14 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
         facts["files"] = _files(directory)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            embedder = Embedder.from_pretrained(directory)
-        facts.update(_describe(embedder))
+            embedder = load_dense(directory)
+        if isinstance(embedder, StaticEmbedder):
+            described, num_vectors = _describe_table(embedder), embedder.model.table.num_ids
+            folders = [directory]
+        else:
+            described, num_vectors = _describe(embedder), embedder.engine.spec.embedding.vocab_size
+            folders = [directory, embedder.recipe.encoder_directory]
+        facts.update(described)
         facts["first_vector"] = _first_vector(embedder)
     except EncoderEngineError as error:
         what = f"the model does not work: {' '.join(str(error).split())}"
@@ -49,7 +56,7 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
         if isinstance(error, MissingDependencyError):
             mend = install_command(error.library, error.extra)
         return facts, [Finding(level="problem", what=what, mend=mend)]
-    return facts, [*_warnings(caught), *_judge(embedder, directory)]
+    return facts, [*_warnings(caught), *_judge(embedder, num_vectors, folders)]
 
 
 def _files(directory: Path) -> dict[str, str]:
@@ -81,6 +88,19 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
     }
 
 
+def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
+    table, settings, limit = embedder.model.table, embedder.model.settings, embedder.max_seq_length
+    return {
+        "family": f"a static table, by the rules of {settings.rules}",
+        "dimension": embedder.dimension,
+        "dtype": table.dtype,
+        "normalized": settings.normalized,
+        "prompts": {name: prompt for name, prompt in settings.prompts.items() if prompt},
+        "vocabulary": f"tokenizer {embedder.tokenizer.vocab_size}, table {table.num_ids}",
+        "truncation": "none" if limit is None else f"at {limit} tokens",
+    }
+
+
 def _describe_engine(embedder: Embedder) -> str:
     """Name the engine, with the reason why it is not the compiled one."""
     from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
@@ -93,7 +113,7 @@ def _describe_engine(embedder: Embedder) -> str:
     return described if reason is None else f"{described}; the compiled one: {reason}"
 
 
-def _first_vector(embedder: Embedder) -> str:
+def _first_vector(embedder: Embedder | StaticEmbedder) -> str:
     vector = embedder.encode(_PROBE, prompt="")
     norm = float((vector.astype("float64") ** 2).sum() ** 0.5)
     return f"{len(vector)} features, length {norm:.6f}"
@@ -106,14 +126,16 @@ def _warnings(caught: Sequence[warnings.WarningMessage]) -> list[Finding]:
     ]
 
 
-def _judge(embedder: Embedder, directory: Path) -> list[Finding]:
+def _judge(
+    embedder: Embedder | StaticEmbedder, num_vectors: int, folders: Sequence[Path]
+) -> list[Finding]:
     found = []
-    known, table = embedder.tokenizer.vocab_size, embedder.engine.spec.embedding.vocab_size
-    if known < 0.9 * table:
+    known = embedder.tokenizer.vocab_size
+    if known < 0.9 * num_vectors:
         found.append(
             Finding(
                 level="advice",
-                what=f"the tokenizer knows {known} tokens, the model has vectors for {table}",
+                what=f"the tokenizer knows {known} tokens, the model has vectors for {num_vectors}",
                 mend="make sure that the tokenizer files are this model's",
             )
         )
@@ -126,11 +148,11 @@ def _judge(embedder: Embedder, directory: Path) -> list[Finding]:
                 mend="the vocabulary is not this model's, or damaged; fetch it again",
             )
         )
-    if not any(map(recorded_checksums, (directory, embedder.recipe.encoder_directory))):
+    if not any(map(recorded_checksums, folders)):
         found.append(
             Finding(
                 level="note",
-                what=f"{directory} records no checksums, so silent damage would go unseen",
+                what=f"{folders[0]} records no checksums, so silent damage would go unseen",
                 mend="when you trust its files: sha256sum *.safetensors *.json *.txt > SHA256SUMS",
             )
         )
