@@ -146,4 +146,4 @@ def _show_warning(
 ) -> None:
     del filename, lineno, file, line
     name = "" if issubclass(category, EncoderEngineWarning) else f"{category.__name__}: "
-    click.echo(f"warning: {name}{message}", err=True)
+    click.echo(f"warning: {name}{' '.join(str(message).split())}", err=True)

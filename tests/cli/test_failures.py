@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from encoder_engine.errors import EncoderEngineWarning
 from tests.embedding.tiny_model import write_json, write_sentence_directory
 
 if TYPE_CHECKING:
@@ -202,6 +204,20 @@ def test_warnings_are_one_line_on_standard_error(run: Run, tmp_path: Path) -> No
     assert result.errors.startswith("warning: ")
     assert "pooling=" in result.errors
     assert json.loads(result.output)["rows"] == 1
+
+
+def test_a_warning_of_several_lines_is_one_line_too(
+    run: Run, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second line had no mark of a warning."""
+
+    def warn(*_arguments: object, **_options: object) -> list[Any]:
+        warnings.warn(EncoderEngineWarning("a\n  warning"), stacklevel=1)
+        return []
+
+    monkeypatch.setattr("encoder_engine.inputs.readers.open_inputs", warn)
+    result = run("tokenize", folder / "a.txt", "-m", model)
+    assert (result.code, result.errors) == (0, "warning: a warning\n")
 
 
 def test_a_parquet_output_without_pyarrow_names_the_extra(
