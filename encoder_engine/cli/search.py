@@ -58,6 +58,8 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     """
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
+    if options["quantized"] is not None and options["index"] is not None:
+        raise click.UsageError("name --index or --quantized, not both")
     stored = StoredVectors(store)
     embedder = load_for(stored, options)
     settings = {} if stored.manifest is None else stored.manifest["plan"]["options"]
@@ -68,8 +70,6 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         normalize_embeddings=settings.get("normalized"),
         truncate_dim=settings.get("dimension"),
     )
-    if options["quantized"] is not None and options["index"] is not None:
-        raise click.UsageError("name --index or --quantized, not both")
     found = search_stored(stored, vectors, options["top"], options)
     warn_of_lengths(stored, embedder.stated_similarity)
     for query, hits in zip(queries, found, strict=True):

@@ -46,7 +46,10 @@ def test_a_copy_is_searched_and_rescored(
         assert main(command) == 0
         exact = json.loads(capsys.readouterr().out)
         assert [hit["row"] for hit in found["hits"]] == [hit["row"] for hit in exact["hits"]]
-    assert main([*command, "--quantized", out, "--index", out]) == 2
+    both = ["--quantized", out, "--index", out]
+    assert main([*command, *both]) == 2
+    # Wrong whatever the store is.
+    assert main(["search", str(tmp_path / "none"), "text", *both]) == 2
     assert main(["quantize", str(store), "-o", out]) == 1
     assert "exists" in capsys.readouterr().err
 
