@@ -78,7 +78,7 @@ def read_columns(
 ) -> Iterator[dict[str, Any]]:
     """Yield the values of each row by column, of a ``"parquet"`` or an ``"arrow"`` file.
 
-    Raises :class:`ReadError` for a damaged file.
+    Raises :class:`ReadError` for a damaged file, and for two columns of one name.
     """
     pyarrow = import_pyarrow(f"reading {path}")
     if kind == "parquet":
@@ -86,6 +86,7 @@ def read_columns(
             _damage(pyarrow, path, "parquet file"),
             pyarrow.parquet.ParquetFile(stream or path, page_checksum_verification=True) as file,
         ):
+            _check_names(file.schema_arrow.names, path)
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 yield from batch.to_pylist()
         return
@@ -93,11 +94,19 @@ def read_columns(
 
     opened = pyarrow.OSFile(str(path)) if stream is None else pyarrow.PythonFile(stream, "r")
     with _damage(pyarrow, path, "Arrow IPC file"), opened as source:
-        _, batches = _open_arrow(pyarrow, ipc, source)
+        file, batches = _open_arrow(pyarrow, ipc, source)
+        _check_names(file.schema.names, path)
         for batch in batches:
             for column in batch.columns:
                 _validate(pyarrow, column)
             yield from batch.to_pylist()
+
+
+def _check_names(names: list[str], path: Path | str) -> None:
+    """Raise :class:`ReadError` for two columns of one name: a row by column would lose one."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ReadError(f"{path} has {names.count(twice)} columns {twice!r}; rename or drop one")
 
 
 def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:

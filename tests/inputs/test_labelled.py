@@ -11,6 +11,7 @@ import pytest
 from encoder_engine.errors import MendedRowsWarning, ReadError, RowError
 from encoder_engine.inputs.conll import read_conll, read_conllu
 from encoder_engine.inputs.squad import read_squad
+from encoder_engine.inputs.tables import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,24 @@ def test_conllu_reads_syntactic_words(tmp_path: Path) -> None:
         list(read_conllu(write(tmp_path, "1\ta\tb\n3\tc\td\n")))
     with pytest.raises(RowError, match="line 2: 2 columns, the line before has 3"):
         list(read_conllu(write(tmp_path, "1\ta\tb\n2\tc\n")))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, kind: str) -> None:
+    """The first of them was lost, as it is not in a .csv file."""
+    pyarrow = pytest.importorskip("pyarrow")
+    for part in ("ipc", "parquet"):
+        pytest.importorskip(f"pyarrow.{part}")
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"]), pyarrow.array(["c"])]
+    table = pyarrow.table(columns, names=["text", "label", "text"])
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_file(str(path), table.schema) as file:
+            file.write_table(table)
+    with pytest.raises(ReadError, match=rf"a.{kind} has 2 columns 'text'; rename or drop one"):
+        list(read_table(path))
 
 
 def squad(**changes: Any) -> dict[str, Any]:
