@@ -51,7 +51,7 @@ def _parse(path: str | os.PathLike[str], name: str) -> ElementTree.Element:
         raise ReadError(f"{name} declares entities, which are not read; replace them in the file")
     try:
         return ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError) as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise ReadError(f"{name} is not XML: {error}") from error
 
 

@@ -62,6 +62,7 @@ def test_the_unified_format_finds_its_keys_beside_it(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         ("<corpus>", "is not XML"),
+        ('<?xml version="1.0" encoding="klingon"?><corpus/>', "is not XML: unknown encoding"),
         ("<corpus/>", "neither a lexelt nor a sentence"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><corpus/>", "entities"),
     ],
