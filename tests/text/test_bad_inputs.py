@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from encoder_engine.errors import InputError, TextError, TokenIdError
@@ -173,6 +174,12 @@ def test_ids_outside_the_vocabulary(tokenizer: Tokenizer, ids: list[int]) -> Non
 @pytest.mark.parametrize("ids", [[1.5], ["1"], [[1]], [None]])
 def test_ids_that_are_no_integers(tokenizer: Tokenizer, ids: Any) -> None:
     with pytest.raises(TokenIdError, match="at position 0 is not an id"):
+        tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("ids", [5, None, np.int32(5), np.array(5)])
+def test_an_id_alone_is_no_row(tokenizer: Tokenizer, ids: Any) -> None:
+    with pytest.raises(TokenIdError, match="expected the integers of one row"):
         tokenizer.decode(ids)
 
 

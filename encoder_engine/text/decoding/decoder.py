@@ -77,7 +77,14 @@ class Decoder:
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
         """Join the tokens of ``ids``."""
         tokens: list[str] = []
-        for position, item in enumerate(ids):
+        try:
+            numbered = enumerate(ids)
+        except TypeError:
+            raise TokenIdError(
+                f"ids is {type(ids).__name__} {ids!r}, expected the integers of one row; put one "
+                "id into a list"
+            ) from None
+        for position, item in numbered:
             try:
                 number = operator.index(item)
             except TypeError:
