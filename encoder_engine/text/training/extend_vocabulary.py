@@ -19,7 +19,8 @@ def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """Return a tokenizer that encodes each of these words as one token; existing ids stay.
 
     Words of the vocabulary are skipped. Raises :class:`ConfigError` for a tokenizer that is not
-    WordPiece, and for a word that normalization or punctuation would still split.
+    WordPiece or has an added token beyond its vocabulary, whose id a tokenizer.json could no longer
+    state, and for a word that normalization or punctuation would still split.
     """
     spec = tokenizer.spec
     if not isinstance(spec.model, WordPieceSpec):
@@ -27,6 +28,12 @@ def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
             "only a WordPiece vocabulary can be given words; this tokenizer is another"
         )
     vocab = dict(spec.model.vocab.items())
+    beyond = next((token for token in spec.added_tokens if token.content not in vocab), None)
+    if beyond is not None:
+        raise ConfigError(
+            f"the added token {beyond.content!r} (id {beyond.id}) is not in the vocabulary, which "
+            "can therefore not grow; give the token its line in vocab.txt, and save the tokenizer"
+        )
     for number, word in enumerate(w for w in dict.fromkeys(words) if w not in spec.model.vocab):
         vocab[word] = tokenizer.vocab_size + number
     grown = Tokenizer(replace(spec, model=replace(spec.model, vocab=vocab)))
