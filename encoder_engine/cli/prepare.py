@@ -227,11 +227,13 @@ def _tokenizer(
 
 def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
     """Append the words of --add-tokens to a tokenizer's vocabulary."""
+    from encoder_engine.errors import ReadError
+    from encoder_engine.files import read_text
     from encoder_engine.text.training.extend_vocabulary import with_tokens
 
     if options["add_tokens"] is None:
         return tokenizer
-    return with_tokens(tokenizer, Path(options["add_tokens"]).read_text("utf-8").split())
+    return with_tokens(tokenizer, read_text(Path(options["add_tokens"]), ReadError).split())
 
 
 class _Texts:

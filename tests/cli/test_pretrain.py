@@ -94,6 +94,17 @@ def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["here"]
 
 
+def test_words_that_are_not_utf_8_are_refused_by_their_file(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A UnicodeDecodeError named neither the file nor a mend."""
+    words = tmp_path / "words.txt"
+    words.write_bytes(b"caf\xe9\n")
+    begin = ["prepare", str(texts), "-o", str(tmp_path / "out"), "-q", "--vocab-size", "120"]
+    assert main([*begin, "--add-tokens", str(words)]) == 1
+    assert f"error: {words} is not UTF-8: byte 3 is wrong" in capsys.readouterr().err
+
+
 def test_a_vocabulary_grows_and_a_model_goes_on(
     corpus: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
