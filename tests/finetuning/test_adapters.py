@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import encoder_engine as ee
 from encoder_engine.cli import main
-from encoder_engine.errors import ChecksumError, TensorNamesError, TensorShapeError
+from encoder_engine.errors import (
+    ChecksumError,
+    NonFiniteWeightsError,
+    TensorNamesError,
+    TensorShapeError,
+)
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
 from encoder_engine.inputs.tables import read_table
@@ -132,6 +137,18 @@ def test_the_verbs_and_classes_read_adapters(
         path.write_text(json.dumps(values | {"task": values["task"] | {name: value}}))
         with pytest.raises(error, match=r"task\.json was changed"):
             ee.SpanTagger.from_pretrained(adapter, "cpu")
+
+
+def test_a_head_of_nan_beside_adapters_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    """Encoders are refused for it; the head's weights were read as they were."""
+    adapter = tune(checkpoint, tmp_path, "sequence-classification").directory / "adapter"
+    path = adapter / "adapter_model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    tensors["base_model.model.classifier.weight"][0, 0] = float("nan")
+    save_file(tensors, path)
+    (adapter / "SHA256SUMS").unlink()
+    with pytest.raises(NonFiniteWeightsError, match=r"classifier\.weight holds NaN or infinity"):
+        ee.Classifier.from_pretrained(adapter, "cpu")
 
 
 def test_adapters_are_refused_over_other_weights(checkpoint: Path, tmp_path: Path) -> None:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from encoder_engine.errors import CheckpointFileError, TensorNamesError, TensorShapeError
+from encoder_engine.errors import (
+    CheckpointFileError,
+    NonFiniteWeightsError,
+    TensorNamesError,
+    TensorShapeError,
+)
 from encoder_engine.families.checkpoints.adapters import ADAPTER_WEIGHTS, PEFT_PREFIX
 from encoder_engine.families.checkpoints.files import open_tensor_file
 from encoder_engine.models.checkpoints.stacking import stack_tensors, to_tensor
@@ -37,8 +42,8 @@ def load_modules_to_save(
     The encoder, its pooler included, is read by :meth:`Encoder.from_pretrained`.
 
     Raises :class:`CheckpointFileError` for a directory without ``adapter_model.safetensors``,
-    :class:`TensorNamesError` for a weight that the file lacks, and :class:`TensorShapeError` for
-    one of another shape.
+    :class:`TensorNamesError` for a weight that the file lacks, :class:`TensorShapeError` for one of
+    another shape, and :class:`NonFiniteWeightsError` for NaN or infinity.
     """
     path = Path(directory) / ADAPTER_WEIGHTS[0]
     if not path.is_file():
@@ -63,5 +68,10 @@ def load_modules_to_save(
                     f"{path}: {name} is {list(found)}, the task's settings expect "
                     f"{list(expected)}; it is of another model, or task.json was changed",
                     mismatched=[(name, found, expected)],
+                )
+            if not torch.isfinite(whole).all():
+                raise NonFiniteWeightsError(
+                    f"{path}: {', '.join(origin.names)} holds NaN or infinity; the file is "
+                    "damaged, or its training diverged"
                 )
             weight.copy_(whole)
