@@ -127,7 +127,13 @@ def train_with_tokenizers(
         special_tokens=[FIRST[3]],
         unk_token=FIRST[3],
     )
-    tokenizer.train_from_iterator(lines, trainer)
+    try:
+        tokenizer.train_from_iterator(lines, trainer)
+    except Exception as error:
+        # The library's own errors have no other class; those of the lines pass.
+        if type(error) is not Exception:
+            raise
+        raise InputError(f"tokenizers could not train: {error}; raise vocab_size") from error
     model = json.loads(tokenizer.to_str())["model"]
     return _lay_out(
         [(piece, score) for piece, score in model["vocab"] if piece != FIRST[3]],

@@ -212,6 +212,10 @@ def test_summary_says_what_was_left_out(tmp_path: Path) -> None:
         ({"vocab_size": 20}, "alphabet alone"),
         ({"model": "unigram", "vocab_size": 20}, "sentencepiece could not train"),
         ({"model": "unigram", "vocab_size": 50_000}, "sentencepiece could not train"),
+        (
+            {"model": "unigram", "trainer": "tokenizers", "vocab_size": 20},
+            "tokenizers could not train: The vocabulary is not large enough",
+        ),
     ],
 )
 def test_wishes_that_cannot_be_met_are_named(
