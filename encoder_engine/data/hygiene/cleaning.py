@@ -15,7 +15,7 @@ import numpy as np
 from encoder_engine.data.hygiene.minhash import NearDuplicates
 from encoder_engine.data.hygiene.personal import mask_personal
 from encoder_engine.data.hygiene.semantic import SemanticDuplicates
-from encoder_engine.data.hygiene.shingles import normal_digest
+from encoder_engine.data.hygiene.shingles import DIGEST_BYTES, normal_digest
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ class Cleaner:
 
     def added(self) -> Added:
         """Return what the last call of :meth:`clean` has remembered, for :meth:`restore`."""
-        digests = np.frombuffer(b"".join(self._new), np.uint8).reshape(len(self._new), -1)
+        joined = b"".join(self._new)
+        digests = np.frombuffer(joined, np.uint8).reshape(len(self._new), DIGEST_BYTES)
         rows = np.array(list(self._new.values()), np.int64)
         return {"exact digests": digests, "exact rows": rows, **self._added}
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     Hashes = npt.NDArray[np.uint64]
 
-__all__ = ["Shingles", "jaccard", "normal_digest", "normal_form"]
+__all__ = ["DIGEST_BYTES", "Shingles", "jaccard", "normal_digest", "normal_form"]
 
 # Han, Kana and Thai are written without spaces: each character is a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+DIGEST_BYTES = 16
 # Of different words that keep their hash: memory stays bounded.
 _MOST_WORDS = 1 << 20
 
@@ -39,7 +40,7 @@ def normal_form(text: str) -> str:
 def normal_digest(text: str) -> bytes:
     """Return 16 bytes that equal normal forms share."""
     encoded = normal_form(text).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(encoded, digest_size=16).digest()
+    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
 
 
 class Shingles:

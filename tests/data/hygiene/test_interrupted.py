@@ -187,6 +187,28 @@ def test_other_rows_than_those_that_were_read_are_refused(tmp_path: Path) -> Non
     assert clean(tmp_path, records=more).read == len(more)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_window_of_which_no_row_is_kept_ends_no_run(
+    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A window that added no digest could not be remembered: no run with --keep-exact ended.
+    monkeypatch.setattr(cleaning_run, "WINDOW_ROWS", 2)
+    monkeypatch.setattr(cleaning_run, "RECORD_SECONDS", 0.0)
+    texts = ["a cat sat on the mat", "the dog ran", "a cat sat on the mat", "the dog ran", "a rug"]
+    records = [Record({"text": text}, row=row) for row, text in enumerate(texts)]
+    settings = CleanSettings(exact=exact, near=0.8)
+    with pytest.raises(KeyboardInterrupt):
+        clean_rows(
+            *(records, Cleaner(settings), job(tmp_path)),
+            finish=lambda _: None,
+            watch=interrupt_at(4),
+        )
+    cleaner = Cleaner(settings)
+    clean_rows(records, cleaner, job(tmp_path), finish=lambda _: None)
+    reason = "exact duplicate" if exact else "near duplicate"
+    assert (cleaner.counts.kept, cleaner.counts.dropped) == (3, {reason: 2})
+
+
 def test_a_bad_row_leaves_nothing_to_go_on_with(tmp_path: Path) -> None:
     records = [Record({"text": "a text"}), Record({"text": 3}, file="rows.jsonl", number=2)]
     with pytest.raises(RowError, match="line 2: text must be a text"):
