@@ -81,7 +81,13 @@ COSINE = 0.95
     help="Of a text.",
 )
 @click.option("--dropped", metavar="FILE", help="Write a .jsonl of dropped rows' numbers.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the hash functions.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the hash functions.",
+)
 @click.option("--device", default="auto", show_default=True, help="Of --semantic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
 @debug_option

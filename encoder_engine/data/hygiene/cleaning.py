@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CLEANING", "CleanCounts", "CleanSettings", "Cleaned", "Cleaner"]
 
+Personal = Literal["mask", "drop", "keep"]
+
 # Raised where the same texts are cleaned otherwise: an interrupted run goes on in its own version.
 CLEANING = 2
 
@@ -49,16 +51,27 @@ class CleanSettings:
     languages: texts of others are dropped; none: all stay.
     least_characters: shorter texts are dropped.
     seed: of the hash functions.
+
+    Raises :class:`InputError` for values out of range.
     """
 
     exact: bool = True
     near: float | None = 0.8
     shingle_size: int = 5
     semantic: float | None = None
-    personal: Literal["mask", "drop", "keep"] = "mask"
+    personal: Personal = "mask"
     languages: tuple[str, ...] = ()
     least_characters: int = 1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.personal not in get_args(Personal):
+            raise InputError(
+                f"personal must be one of {', '.join(get_args(Personal))}, got {self.personal!r}"
+            )
+        for name, least in (("shingle_size", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(kw_only=True)

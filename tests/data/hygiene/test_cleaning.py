@@ -111,6 +111,21 @@ def test_meaning_is_compared_after_words() -> None:
         Cleaner(CleanSettings(languages=("en",)))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        # All texts had the one shingle of no word: every second one was a near duplicate.
+        ({"shingle_size": 0}, "shingle_size must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        # Another word masked.
+        ({"personal": "remove"}, "personal must be one of mask, drop, keep, got 'remove'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CleanSettings(**settings)
+
+
 def drawn_vectors(texts: list[str]) -> Any:
     """Draw a direction for each text, by its characters, float64 [n, 3]."""
     return np.array([np.random.default_rng(list(text.encode())).normal(size=3) for text in texts])
