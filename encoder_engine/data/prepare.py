@@ -50,7 +50,7 @@ __all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "word_starts"]
 
 PROGRESS = "progress.json"
 # Raised where the same texts become other tokens: shards of two versions do not mix.
-_VERSION = 2
+_VERSION = 3
 # Raised where find_salient finds other spans.
 _SALIENT_VERSION = 2
 SHARD_TOKENS = 2**26

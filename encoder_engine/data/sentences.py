@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SentenceTokens", "encode_sentences", "find_sentences", "split_sentences"]
 
-# Closing quotes and brackets: they belong to the sentence before.
-_CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*"
-# Marks that end a sentence before white space, or anywhere; and the end of a line.
+# Closing quotes and brackets: they all belong to the sentence before.
+_CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*+"
+# Marks that end a sentence anywhere, the last of several; other marks do before white space.
+_WIDE = "\u3002\uff01\uff1f\uff61"
+# The ends of sentences and of lines.
 _ENDS = re.compile(
-    rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[\u3002\uff01\uff1f\uff61])({_CLOSING})\s*(?=\S)|()\s*\n\s*"
+    rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[{_WIDE}])({_CLOSING})\s*(?=[^\s{_WIDE}])"
+    r"|()\s*\n\s*"
 )
 
 

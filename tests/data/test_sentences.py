@@ -37,6 +37,10 @@ TEXTS = [
         ("a line\nanother one\r\n\r\nthird", ["a line", "another one", "third"]),
         ("これは一。これは二。はい", ["これは一。", "これは二。", "はい"]),
         ("「はい。」と言った。", ["「はい。」", "と言った。"]),
+        # The quote was a sentence of its own at the end of a text, and so were further marks.
+        ("「はい。」", ["「はい。」"]),
+        ("彼は「はい。」 \n「え。。」『何。』", ["彼は「はい。」", "「え。。」", "『何。』"]),
+        ("え\uff01\uff1fそう。。。はい", ["え\uff01\uff1f", "そう。。。", "はい"]),
         ("Wait... what?  (Nothing.) Ok", ["Wait...", "what?", "(Nothing.)", "Ok"]),
     ],
 )
