@@ -21,10 +21,10 @@ __all__ = ["SentenceTokens", "encode_sentences", "find_sentences", "split_senten
 _CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*+"
 # Marks that end a sentence anywhere, the last of several; other marks do before white space.
 _WIDE = "\u3002\uff01\uff1f\uff61"
-# The ends of sentences and of lines.
+# The ends of sentences and of lines. White space is tried from its first character alone.
 _ENDS = re.compile(
     rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[{_WIDE}])({_CLOSING})\s*(?=[^\s{_WIDE}])"
-    r"|()\s*\n\s*"
+    r"|(?<!\s)()\s*\n\s*"
 )
 
 

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.sentences import encode_sentences, find_sentences, split_sentences
+from encoder_engine.data.sentences import (
+    _ENDS,
+    encode_sentences,
+    find_sentences,
+    split_sentences,
+)
+from tests.data.hygiene.attempts import CountedSearch
 from tests.embedding.test_families import save_tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +52,14 @@ TEXTS = [
 )
 def test_sentences_end_where_they_do(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
+
+
+def test_white_space_is_tried_once() -> None:
+    # Every space of a run was tried as its first: work grew with the square of the run.
+    few = CountedSearch(_ENDS, " " * 64 + "x", most=200_000)
+    assert few.spans() == []
+    # Linear work doubles; quadratic work would become four times as much.
+    assert CountedSearch(_ENDS, " " * 128 + "x", most=3 * few.num_attempts).spans() == []
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class CountedSearch:
         elif kind is sre.MAX_REPEAT:
             least, most, repeated = value
             yield from self._repeat(least, most, list(repeated), place, groups)
+        elif kind is sre.POSSESSIVE_REPEAT:
+            least, most, repeated = value
+            yield from islice(self._repeat(least, most, list(repeated), place, groups), 1)
         elif kind in (sre.ASSERT, sre.ASSERT_NOT):
             direction, condition = value
             start = place - condition.getwidth()[0] if direction < 0 else place
