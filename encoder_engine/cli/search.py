@@ -169,8 +169,8 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
 
 def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder | StaticEmbedder) -> None:
     """Raise :class:`ConfigError` for a model other than the manifest's."""
-    from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
     from encoder_engine.errors import ConfigError
+    from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
     assert stored.manifest is not None
     plan = stored.manifest["plan"]

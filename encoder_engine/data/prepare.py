@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
@@ -39,6 +38,7 @@ from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
 from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,10 +101,8 @@ def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
             "of cls, sep, mask and pad: choose another tokenizer, or train one by --vocab-size"
         )
     ids = {name: value for name, value in found.items() if value is not None}
-    digest = hashlib.sha256(repr(tokenizer.spec).encode())
-    for number in range(tokenizer.vocab_size):
-        digest.update(f"{tokenizer.id_to_token(number)}\0".encode())
-    return Vocabulary(size=tokenizer.vocab_size, fingerprint=digest.hexdigest(), **ids)
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    return Vocabulary(size=tokenizer.vocab_size, fingerprint=fingerprint, **ids)
 
 
 def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,6 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
 from encoder_engine.errors import ResumeError
 from encoder_engine.families.config import read_config
 from encoder_engine.files import replacing_folder, write_atomically
@@ -25,6 +24,7 @@ from encoder_engine.records import describe_changes, differences, refuse_changes
 from encoder_engine.tasks.registry import task_values
 from encoder_engine.tasks.task import TaskModel
 from encoder_engine.tasks.task_folder import SavedTask, save_task
+from encoder_engine.text.fingerprint import tokenizer_fingerprint
 from encoder_engine.training.best import Best
 
 if TYPE_CHECKING:

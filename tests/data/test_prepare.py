@@ -203,6 +203,27 @@ def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: 
         prepare(texts, tokenizer, tmp_path / "b", source="x")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "part"), [("xlm-roberta", "vocab"), ("roberta", "merges")])
+def test_a_tokenizer_of_the_same_tokens_may_be_another(
+    name: str, part: str, tmp_path: Path
+) -> None:
+    # Scores and merges decide the tokens too: shards of two tokenizers were mixed.
+    save_tokenizer(name, tmp_path)
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if part == "vocab":
+        values["model"]["vocab"][-1][1] -= 9.0
+    else:
+        values["model"]["merges"].pop()
+    path.write_text(json.dumps(values), encoding="utf-8")
+    other = Tokenizer.from_pretrained(tmp_path)
+    prepare([Text("The text.")], tokenizer, tmp_path / "corpus", source="x")
+    with pytest.raises(CorpusError, match="the tokenizer is another"):
+        prepare([Text("The text.")], other, tmp_path / "corpus", source="x")
+
+
 def test_what_was_begun_before_a_shard_was_noted_goes_on_or_begins_anew(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.files import file_sha256
+from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.dataset.model import JobModel
-    from encoder_engine.text import Tokenizer
 
 
 def describe_embedding(model: JobModel, resolved: Any) -> dict[str, Any]:
@@ -77,13 +73,3 @@ def _versions(shard_format: str = "npy") -> dict[str, str]:
     if shard_format == "lance":
         versions["pylance"] = importlib.metadata.version("pylance")
     return versions
-
-
-def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
-    """Return the SHA-256 of the files that :meth:`Tokenizer.save` writes."""
-    digest = hashlib.sha256()
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(folder)
-        for path in sorted(Path(folder).iterdir()):
-            digest.update(f"{path.name} {file_sha256(path)}\n".encode())
-    return digest.hexdigest()
