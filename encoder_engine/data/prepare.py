@@ -116,13 +116,14 @@ def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     if prefix:
         found = np.array([not token.startswith(prefix) for token in tokens], np.bool_)
     else:
-        marks = tuple(mark for mark in WORD_MARKS if any(t.startswith(mark) for t in tokens))
-        if not marks:
+        # One mark alone: that of byte-level BPE is a letter of Maltese to SentencePiece.
+        mark = next((m for m in WORD_MARKS if any(t.startswith(m) for t in tokens)), None)
+        if mark is None:
             raise CorpusError(
                 f"no token begins with {' or '.join(map(repr, WORD_MARKS))}, so nothing says where "
                 "words begin"
             )
-        found = np.array([token.startswith(marks) for token in tokens], np.bool_)
+        found = np.array([token.startswith(mark) for token in tokens], np.bool_)
     for added in tokenizer.spec.added_tokens:
         found[added.id] = True
     return found

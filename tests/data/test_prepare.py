@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -281,6 +282,16 @@ def test_a_vocabulary_without_marks_or_special_tokens_is_refused(tmp_path: Path)
     assert word_starts(bare).all()
     with pytest.raises(CorpusError, match="the tokenizer has no mask token"):
         prepare([], bare, tmp_path / "c", source="x")
+
+
+def test_the_mark_of_another_kind_of_vocabulary_is_a_letter() -> None:
+    # A Maltese letter began a word within every word.
+    pieces = ["<s>", "\u2581\u0120or", "\u0120", "\u0121"]
+    spec = SimpleNamespace(model=None, added_tokens=[SimpleNamespace(id=0)])
+    tokenizer: Any = SimpleNamespace(
+        spec=spec, vocab_size=len(pieces), id_to_token=lambda number: pieces[number]
+    )
+    assert word_starts(tokenizer).tolist() == [True, True, False, False]
 
 
 def test_a_part_of_the_source_that_is_gone_is_a_change() -> None:
