@@ -33,6 +33,7 @@ from encoder_engine.files import (
     LOCK_NAME,
     sync_directory,
     write_atomically,
+    writing,
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
@@ -310,9 +311,10 @@ def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         made = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer()
-        made.save(partial)
-        partial.rename(folder)
-        sync_directory(folder.parent)
+        with writing(folder):
+            made.save(partial)
+            partial.rename(folder)
+            sync_directory(folder.parent)
     return tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_pretrained(folder)
 
 

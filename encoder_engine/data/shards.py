@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from encoder_engine.errors import CorpusError, TokenIdError
-from encoder_engine.files import PendingFile, file_sha256, write_atomically
+from encoder_engine.files import PendingFile, file_sha256, write_atomically, writing
 from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
@@ -178,11 +178,15 @@ def _write_array(path: Path, array: npt.NDArray[Any]) -> str:
     """Write an array, and return the SHA-256 of its file."""
     pending = PendingFile(path, overwrite=True)
     try:
-        np.save(pending.stream, array)
-        pending.stream.flush()
-        with pending.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        pending.publish()
+        with writing(path):
+            # As np.save does, whose last bytes a full disk may lose without an error.
+            header = np.lib.format.header_data_from_array_1_0(array)
+            np.lib.format.write_array_header_1_0(pending.stream, header)
+            pending.stream.write(np.ascontiguousarray(array).data)
+            pending.stream.flush()
+            with pending.path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            pending.publish()
     finally:
         pending.discard()
     return digest

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from encoder_engine.data.shards import Corpus, Document, Vocabulary, write_corpus, write_shard
-from encoder_engine.errors import CorpusError, TokenIdError
+from encoder_engine.errors import CorpusError, OutputError, TokenIdError
 from encoder_engine.files import file_sha256
 from encoder_engine.training.pretraining.model_builder import build_text
 from encoder_engine.training.recipe import DataRecipe
@@ -167,6 +168,17 @@ def test_a_manifest_of_other_types_is_refused(
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(CorpusError, match=told):
         Corpus.open(tmp_path)
+
+
+def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"00000\.tokens\.npy could not be written"):
+            write_shard(tmp_path, 0, draw_documents(40), VOCABULARY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
