@@ -39,6 +39,7 @@ from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
 from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.encoders.library_texts import check_text
 from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -154,9 +155,9 @@ def prepare(
     ``watch``: called after every batch.
 
     Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from
-    those of the shards in the directory, where the texts of these shards are others now, and where
-    there is no text; :class:`LockedError` where
-    another run is at work in the directory.
+    those of the shards in the directory, where the texts of these shards are others now, where
+    there is no text, and for a language without a name; :class:`TextError` for a value that is no
+    text; :class:`LockedError` where another run is at work in the directory.
     """
     settings = {
         "source": source,
@@ -172,7 +173,7 @@ def prepare(
         recorded = _begin(directory, settings)
         kept = _keep_tokenizer(directory / TOKENIZER, tokenizer)
         done, used = _resume(recorded, kept.vocab_size)
-        reading, read = iter(texts), RowsDigest()
+        reading, read = _checked(texts, len(languages)), RowsDigest()
         for batch in _batches(islice(reading, done.texts)):
             _digest(read, batch)
         # Of a corpus that was begun before digests were recorded, the source alone is compared.
@@ -205,7 +206,8 @@ def _prepare(
         pending += documents
         done.texts += len(batch)
         done.characters += sum(len(text.text) for text in batch)
-        done.sentences += sum(len(document.sentences) for document in documents)
+        # A sentence of characters that the tokenizer drops has no token, and is not written.
+        done.sentences += sum(len(ids) > 0 for document in documents for ids in document.sentences)
         if held >= shard_tokens:
             _write(directory, done, used, read, pending, vocabulary, settings)
             pending, held = [], 0
@@ -220,6 +222,19 @@ def _prepare(
     write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), settings["languages"])
     done.seconds = time.perf_counter() - started
     return done
+
+
+def _checked(texts: Iterable[Text], num_languages: int) -> Iterator[Text]:
+    """Yield the texts; refuse a value that is no text, and a language without a name."""
+    for number, text in enumerate(texts):
+        check_text(text.text, f"text {number}", number)
+        # Without names, all texts are of language 0.
+        if not 0 <= text.language < max(num_languages, 1):
+            raise CorpusError(
+                f"text {number} has language {text.language}, and languages has {num_languages} "
+                "names; name every language"
+            )
+        yield text
 
 
 def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:

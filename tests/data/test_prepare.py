@@ -26,7 +26,7 @@ from encoder_engine.data.prepare import (
 )
 from encoder_engine.data.sentences import split_sentences
 from encoder_engine.data.shards import Corpus, write_shard
-from encoder_engine.errors import CorpusError, LockedError
+from encoder_engine.errors import CorpusError, LockedError, TextError
 from encoder_engine.files import FolderLock
 from tests.embedding.test_families import save_tokenizer
 
@@ -41,7 +41,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.from_pretrained(path)
 
 
-def draw_texts(number: int) -> list[Text]:
+def draw_texts(number: int, num_languages: int = 1) -> list[Text]:
     generator = np.random.default_rng(0)
     words = ["the", "cat", "cats", "sat", "sitting", "dog", "mats", "ran"]
 
@@ -49,7 +49,7 @@ def draw_texts(number: int) -> list[Text]:
         return " ".join(generator.choice(words, generator.integers(1, 9))) + "."
 
     return [
-        Text(" ".join(sentence() for _ in range(generator.integers(0, 5))), number % 2)
+        Text(" ".join(sentence() for _ in range(generator.integers(0, 5))), number % num_languages)
         for number in range(number)
     ]
 
@@ -62,7 +62,7 @@ def files(directory: Path) -> dict[str, bytes]:
 def test_a_corpus_holds_what_the_tokenizer_makes_of_each_sentence(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    texts = draw_texts(1200)
+    texts = draw_texts(1200, num_languages=2)
     done = prepare(iter(texts), tokenizer, tmp_path, source="x", languages=("en", "de"))
     corpus = Corpus.open(tmp_path)
     found = []
@@ -111,9 +111,10 @@ def test_a_corpus_of_bytes_decodes_to_its_texts(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    texts = draw_texts(5000)
+    texts = draw_texts(5000, num_languages=2)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    prepare(texts, tokenizer, whole, source="x", shard_tokens=9000)
+    options: dict[str, Any] = {"source": "x", "languages": ("en", "de"), "shard_tokens": 9000}
+    prepare(texts, tokenizer, whole, **options)
     assert len(list(whole.glob("*.tokens.npy"))) > 4
 
     class StoppedError(Exception):
@@ -126,24 +127,24 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(
                 raise StoppedError
 
         with pytest.raises(StoppedError):
-            prepare(texts, tokenizer, broken, source="x", shard_tokens=9000, watch=watch)
+            prepare(texts, tokenizer, broken, **options, watch=watch)
         assert not (broken / "manifest.json").exists()
-    done = prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
+    done = prepare(texts, tokenizer, broken, **options)
     assert done.resumed_texts > 2600
     assert files(broken) == files(whole)
-    again = prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
+    again = prepare(texts, tokenizer, broken, **options)
     assert files(broken) == files(whole)
     assert again.tokens == done.tokens
     # An address or a pipe has no time of change, and its source stays the same.
     others = [Text(texts[0].text, 1), *texts[1:]], [*texts[:9], texts[0], *texts[10:]], texts[:99]
     for other in others:
         with pytest.raises(CorpusError, match="its first 5,000 texts are others now"):
-            prepare(other, tokenizer, broken, source="x", shard_tokens=9000)
+            prepare(other, tokenizer, broken, **options)
     progress = broken / "progress.json"
     recorded = json.loads(progress.read_text(encoding="utf-8"))
     del recorded["texts_sha256"]
     progress.write_text(json.dumps(recorded), encoding="utf-8")
-    prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
+    prepare(texts, tokenizer, broken, **options)
 
 
 KILLED = """
@@ -273,6 +274,30 @@ def test_texts_of_nothing_are_no_corpus(tmp_path: Path, tokenizer: Tokenizer) ->
         prepare([Text(""), Text(" "), Text("\n")], tokenizer, tmp_path, source="x")
     assert not (tmp_path / "manifest.json").exists()
     prepare(draw_texts(10), tokenizer, tmp_path, source="mended")
+
+
+def test_what_is_no_text_of_a_named_language_is_refused_by_its_number(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    texts = draw_texts(600)
+    for text, error, message in (
+        (Text("a \ud800 cat"), TextError, "text 600 has a lone surrogate U\\+D800 at character 2"),
+        (Text(None), TextError, "text 600 is NoneType, expected str"),  # type: ignore[arg-type]
+        # The corpus was written, and pretrain refused it.
+        (Text("a cat", 1), CorpusError, "text 600 has language 1, and languages has 0 names"),
+        (Text("a cat", -1), CorpusError, "text 600 has language -1"),
+    ):
+        with pytest.raises(error, match=message):
+            prepare([*texts, text], tokenizer, tmp_path, source="x")
+    done = prepare(texts, tokenizer, tmp_path, source="x")
+    assert done.tokens == Corpus.open(tmp_path).num_tokens
+
+
+def test_sentences_without_a_token_are_not_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    texts = [Text("the cat sat.\n\u200b\nthe dog ran.")]
+    assert len(split_sentences(texts[0].text)) == 3
+    done = prepare(texts, tokenizer, tmp_path, source="x")
+    assert done.sentences == Corpus.open(tmp_path).num_sentences == 2
 
 
 def test_a_vocabulary_without_marks_or_special_tokens_is_refused(tmp_path: Path) -> None:
