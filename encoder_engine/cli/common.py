@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from encoder_engine.errors import OutputError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -45,6 +46,15 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 def debug_wanted() -> bool:
     """Return whether ``--debug`` was given on the command line."""
     return _debug
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say of an interrupted command that the same one goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("stopped; the same command goes on") from error
 
 
 def engine_version() -> str:

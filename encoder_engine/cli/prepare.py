@@ -17,6 +17,7 @@ from encoder_engine.cli.common import (
     line_due,
     print_facts,
     print_json,
+    resumable,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     corpora = _corpora(inputs, options)
     _check_books(corpora, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
-    with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
+    shown = not (options["quiet"] or options["as_json"])
+    with resumable(), _progress(total, shown=shown) as watch:
         done = tokenize(
             _texts(corpora, options),
             _tokenizer(corpora, options),

@@ -15,6 +15,7 @@ from encoder_engine.cli.common import (
     line_due,
     print_facts,
     print_json,
+    resumable,
 )
 from encoder_engine.cli.sweeping import run_and_print, sweep_options
 
@@ -69,13 +70,14 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     if options["sweep"] or options["seeds"] is not None:
-        _sweep(read, output, options)
+        with resumable():
+            _sweep(read, output, options)
         return
     chosen = read([])
     trainer = Trainer(chosen, Path(output))
     try:
         shown = not (options["quiet"] or options["as_json"]) and trainer.world.is_first
-        with _progress(chosen, shown=shown) as watch:
+        with resumable(), _progress(chosen, shown=shown) as watch:
             scores = trainer.run(watch)
     finally:
         trainer.world.leave()

@@ -153,3 +153,26 @@ def test_what_makes_no_sense_is_refused(
     known = {"CORPUS": str(corpus), "TEXTS": str(texts), "OUT": str(tmp_path / "out")}
     assert main([known.get(part, part) for part in arguments]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sweep", [[], ["--seeds", "2"]])
+def test_an_interrupted_command_says_that_it_goes_on(
+    sweep: list[str],
+    corpus: Path,
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It said that no partial output was left, beside its shards and checkpoints."""
+
+    def stop(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("encoder_engine.data.prepare.write_shard", stop)
+    monkeypatch.setattr("encoder_engine.training.Trainer.run", stop)
+    prepare = ["prepare", str(texts), "--vocab-size", "120", "-o", str(tmp_path / "corpus")]
+    pretrain = ["pretrain", "tiny", "-c", str(corpus), "-o", str(tmp_path / "run"), *sweep]
+    for command in (prepare, pretrain):
+        assert main([*command, "-q"]) == 1
+        assert "stopped; the same command goes on" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from encoder_engine.cli.common import (
     line_due,
     print_facts,
     print_json,
+    resumable,
 )
 from encoder_engine.files import check_apart, write_atomically
 
@@ -141,10 +142,8 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         write_atomically(target.with_name(f"{target.name}.manifest.json"), encoded.encode())
 
     records = chain.from_iterable(map(read_table, inputs))
-    try:
+    with resumable():
         clean_rows(records, cleaner, job, finish=finish, watch=watch)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("stopped; the same command goes on") from error
     counts = cleaner.counts
     if options["as_json"]:
         print_json(counts.values())
