@@ -310,14 +310,15 @@ def _padding_saved(corpus: Corpus, length: int = 128) -> float:
 
 
 def _print_summary(output: str, summary: dict[str, Any]) -> None:
-    rate = summary["tokens"] / max(summary["seconds"], 1e-9)
+    # The seconds are those of this run alone.
+    resumed, rate = summary["resumed_texts"], summary["tokens"] / max(summary["seconds"], 1e-9)
     facts = {
         "corpus": f"{count(summary['tokens'])} tokens in {summary['shards']} shards of {output}",
         "texts": f"{count(summary['texts'])}, {count(summary['sentences'])} sentences",
         "vocabulary": f"{count(summary['used_tokens'])} of {count(summary['vocab_size'])} used",
         "packing": f"saves {summary['padding_saved']:.0%} of rows padded to 128 tokens",
-        "seconds": f"{summary['seconds']:.2f}, {count(rate)} tokens/s",
+        "seconds": f"{summary['seconds']:.2f}" + ("" if resumed else f", {count(rate)} tokens/s"),
     }
-    if summary["resumed_texts"]:
-        facts["resumed"] = f"{count(summary['resumed_texts'])} texts were there"
+    if resumed:
+        facts["resumed"] = f"{count(resumed)} texts were there"
     print_facts("Done", facts)

@@ -65,6 +65,11 @@ def test_a_corpus_is_made_once_and_summed_up(
     assert summary["texts"] == summary["resumed_texts"] == 400
     assert summary["tokens"] > 3600
     assert 0.0 < summary["padding_saved"] < 1.0
+    assert main(again[:-1]) == 0
+    told = capsys.readouterr().out
+    assert "400 texts were there" in told
+    # All tokens were divided by the seconds of this run.
+    assert "tokens/s" not in told
 
 
 def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
