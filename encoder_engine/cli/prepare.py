@@ -93,6 +93,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         raise click.UsageError("name one of --tokenizer, and --vocab-size to train one")
     corpora = _corpora(inputs, options)
     _check_books(corpora, options)
+    _check_pipes(corpora, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     shown = not (options["quiet"] or options["as_json"])
     with resumable(), _progress(total, shown=shown) as watch:
@@ -169,6 +170,20 @@ def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
     others = [name for rows in corpora.values() for name, kind in rows.sources if kind != "txt"]
     if others:
         raise click.UsageError(f"--books reads .txt files, but {others[0]} is not one")
+
+
+def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
+    """Refuse to train a vocabulary on what can be read once, as the texts are read again."""
+    from encoder_engine.inputs.sources import shown_name
+
+    if options["vocab_size"] is None:
+        return
+    for name in (name for rows in corpora.values() for name, _ in rows.sources):
+        if name == "-" or (Path(name).exists() and not Path(name).is_file()):
+            raise click.UsageError(
+                f"--vocab-size reads the inputs twice, and {shown_name(name)} can be read once; "
+                "write it to a file, or train the vocabulary first, by train-tokenizer"
+            )
 
 
 def _records(rows: Inputs) -> Iterator[Record]:

@@ -144,6 +144,26 @@ def test_a_vocabulary_grows_and_a_model_goes_on(
         (["pretrain", "tiny", "-c", "CORPUS", "-o", "OUT", "--set", "run.step=3"], 1, "'steps'"),
         (["prepare", "TEXTS", "-o", "OUT"], 2, "--vocab-size"),
         (["prepare", "-o", "OUT", "--vocab-size", "200"], 2, "name inputs"),
+        # The vocabulary was trained, and then there were no texts.
+        (
+            ["prepare", "-", "-o", "OUT", "--vocab-size", "200"],
+            2,
+            "standard input can be read once",
+        ),
+        (
+            [
+                "prepare",
+                "TEXTS",
+                "-o",
+                "OUT",
+                "--tokenizer",
+                "CORPUS/tokenizer",
+                "--add-tokens",
+                "LATIN",
+            ],
+            1,
+            "latin.txt is not UTF-8: byte 3 is wrong",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -155,7 +175,12 @@ def test_what_makes_no_sense_is_refused(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "latin.txt").write_bytes("caf\u00e9\n".encode("latin-1"))
     known = {"CORPUS": str(corpus), "TEXTS": str(texts), "OUT": str(tmp_path / "out")}
+    known |= {
+        "CORPUS/tokenizer": str(corpus / "tokenizer"),
+        "LATIN": str(tmp_path / "latin.txt"),
+    }
     assert main([known.get(part, part) for part in arguments]) == code
     assert message in capsys.readouterr().err
 
