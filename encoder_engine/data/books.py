@@ -6,9 +6,8 @@ For corpora such as BookCorpus (Zhu et al. 2015), whose documents are long and i
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from encoder_engine.inputs.readers import open_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,10 +84,11 @@ def chapters_of(paragraphs: Iterable[str]) -> Iterator[list[str]]:
 def read_books(inputs: Inputs, *, chapters: bool = False) -> Iterator[str]:
     """Yield the text of each file, or of each chapter, one paragraph a line.
 
-    The files are .txt, compressed or not; files without text are left out.
+    The files are .txt, compressed or not; files without text are left out. An empty file that was
+    named, not found in a folder, raises :class:`RowError`.
     """
-    for name, kind in inputs.sources:
-        lines = (row.text for row in open_inputs([name], format=kind))
+    for source in inputs.sources:
+        lines = (row.text for row in replace(inputs, sources=(source,)))
         paragraphs = list(paragraphs_of(without_licence(lines)))
         for part in chapters_of(paragraphs) if chapters else [paragraphs]:
             if part:

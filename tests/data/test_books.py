@@ -75,6 +75,8 @@ def test_a_corpus_of_books_has_a_document_for_each(
     (folder / "a.txt").write_text(before + TEXT + after, "utf-8")
     (folder / "b.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     (folder / "c.txt").write_text(f"{before}\n{after}", "utf-8")
+    # An empty file of a folder ended the run.
+    (folder / "d.txt").touch()
     out = tmp_path / "corpus"
     command = ["prepare", str(folder), "--books", books, "--vocab-size", "120"]
     assert main([*command, "-o", str(out), "-q"]) == 0
