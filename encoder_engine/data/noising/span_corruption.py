@@ -123,7 +123,8 @@ def random_parts(
 def restore_spans(noised: Noised[Token], sentinels: Sequence[Token]) -> list[Token]:
     """Put the spans of the target back into the input: the inverse of :class:`SpanCorruption`.
 
-    Raises :class:`BatchError` unless input and target have the same sentinels in the same order.
+    Raises :class:`BatchError` unless input and target have the same sentinels in the same order,
+    each once, and the target begins with one.
     """
     marks = set(sentinels)
     spans: dict[Token, list[Token]] = {}
@@ -133,11 +134,16 @@ def restore_spans(noised: Noised[Token], sentinels: Sequence[Token]) -> list[Tok
             last = spans[token] = []
         else:
             last.append(token)
-    used = [token for token in noised.inputs if token in marks]
-    if list(spans)[:-1] != used or last:
+    used, given = (
+        [token for token in tokens if token in marks] for tokens in (noised.inputs, noised.targets)
+    )
+    # Tokens before the first sentinel, or after one that is given again, would be lost.
+    complete = noised.targets[:1] == given[:1] and len(spans) == len(given)
+    if given[:-1] != used or last or not complete:
         raise BatchError(
-            f"the input has the sentinels {used}, the target {list(spans)}; expected the same ones "
-            "in the same order, and one more at the end of the target"
+            f"the input has the sentinels {used}, the target {given}; expected the same ones in "
+            "the same order, each once, the first at the beginning of the target, and one more at "
+            "its end"
         )
     restored: list[Token] = []
     for token in noised.inputs:

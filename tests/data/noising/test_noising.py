@@ -114,6 +114,14 @@ def test_a_row_beyond_the_sentinels_and_a_sentinel_in_a_text_are_refused() -> No
         corrupt(["a", "<extra_id_0>"], seed=0)
     with pytest.raises(BatchError, match="same order"):
         restore_spans(Noised(inputs=SENTINELS[:1], targets=SENTINELS[1:3]), SENTINELS)
+    one, two = SENTINELS[:2]
+    for inputs, targets in (
+        # Tokens of the target were lost.
+        ([one], ["lost", one, "a", two]),
+        ([one, one], [one, "lost", one, "a", two]),
+    ):
+        with pytest.raises(BatchError, match="each once, the first at the beginning"):
+            restore_spans(Noised(inputs=inputs, targets=targets), SENTINELS)
     for bad in ({"share": 1.0}, {"mean_length": 0.5}, {"sentinels": ["a", "a"]}):
         with pytest.raises(ConfigError):
             SpanCorruption(**{"sentinels": SENTINELS, **bad})  # type: ignore[arg-type]
