@@ -87,7 +87,8 @@ class Masking:
                 f"mask_probability must lie between 0 and 1, got {self.mask_probability}"
             )
         shares = (self.mask_share, self.random_share)
-        if min(shares) < 0.0 or sum(shares) > 1.0 + 1e-9:
+        # Every comparison with NaN is false.
+        if not (min(shares) >= 0.0 and sum(shares) <= 1.0 + 1e-9):
             raise ConfigError(
                 f"mask_share and random_share must be at least 0 and at most 1 together, got "
                 f"{self.mask_share} and {self.random_share}"

@@ -256,6 +256,9 @@ def test_sequences_of_nothing_and_of_one_token(unit: Any) -> None:
         ({"unit": "page"}, "unit must be one of 'token', .*, got 'page'"),
         ({"mask_share": 0.8, "random_share": 0.3}, "at most 1 together, got 0.8 and 0.3"),
         ({"mask_share": -0.1}, "at least 0"),
+        # No token was replaced, and the model saw what it had to predict.
+        ({"mask_share": np.nan}, "at least 0"),
+        ({"random_share": np.nan}, "at least 0"),
         ({"mask_id": VOCAB}, f"mask_id is {VOCAB}, the vocabulary has {VOCAB} tokens"),
         ({"success": 0.0}, "success must be above 0"),
         ({"longest": 0}, "longest at least 1"),
