@@ -68,9 +68,10 @@ class CleanBatch:
                     f"{list(array.shape)}; cu_seqlens has {num_sequences} sequences of "
                     f"{num_tokens} tokens"
                 )
-        starts = offsets[:-1][np.diff(offsets) > 0]
-        if not bool(self.word_starts[starts].all()):
-            row = int(np.flatnonzero(~self.word_starts[starts])[0])
+        filled = np.flatnonzero(np.diff(offsets))
+        begun = self.word_starts[offsets[filled]]
+        if not bool(begun.all()):
+            row = int(filled[~begun][0])
             raise BatchError(f"sequence {row} begins within a word; mark its first token", row=row)
 
     @property

@@ -287,3 +287,9 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     within[good["cu_seqlens"][1]] = False
     with pytest.raises(BatchError, match="sequence 1 begins within a word"):
         CleanBatch(**{**good, "word_starts": within})
+    # Empty sequences were not counted.
+    offsets = np.concatenate([np.zeros(1, np.int32), good["cu_seqlens"]])
+    changes = {"cu_seqlens": offsets, "numbers": np.arange(len(offsets) - 1)}
+    with pytest.raises(BatchError, match="sequence 2 begins within a word") as caught:
+        CleanBatch(**{**good, **changes, "word_starts": within})
+    assert caught.value.row == 2
