@@ -147,6 +147,7 @@ BAD_ROWS: list[tuple[Any, int]] = [
     ([[1], [2.5]], 1),
     ([[[1]], [2]], 0),
     ([[1], [None]], 1),
+    ([[1], [2, [3]]], 1),
 ]
 
 
@@ -160,6 +161,9 @@ def test_rows_that_are_not_token_ids_are_named(rows: Any, row: int) -> None:
 def test_token_types_must_match_their_row() -> None:
     with pytest.raises(BatchError, match="row 1 has 2 ids but 1 token type ids"):
         pack([[1], [2, 3]], token_type_ids=[[0], [0]])
+    types: Any = [[0], 0]
+    with pytest.raises(BatchError, match="token_type_ids row 1 must be a flat sequence"):
+        pack([[1], [2, 3]], token_type_ids=types)
 
 
 @pytest.mark.parametrize(

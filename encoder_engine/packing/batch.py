@@ -242,12 +242,12 @@ def pack(
     if token_type_ids is not None:
         if len(token_type_ids) != len(lengths):
             raise BatchError(f"{len(lengths)} rows of ids, {len(token_type_ids)} of token type ids")
+        columns.append(_column("token_type_ids", token_type_ids))
         for row, (types, length) in enumerate(zip(token_type_ids, lengths, strict=True)):
             if len(types) != length:
                 raise BatchError(
                     f"row {row} has {length} ids but {len(types)} token type ids", row=row
                 )
-        columns.append(_column("token_type_ids", token_type_ids))
     batch = PackedBatch(
         input_ids=columns[0],
         sequences=Sequences.from_lengths(lengths),
@@ -262,7 +262,12 @@ def _column(name: str, rows: Sequence[Sequence[int]]) -> Tensor:
     for row, values in enumerate(rows):
         if isinstance(values, (str, bytes)):
             raise BatchError(f"{name} row {row} is text, not token ids; tokenize it first", row=row)
-        part = np.asarray(values)
+        try:
+            part = np.asarray(values)
+        except ValueError as error:
+            raise BatchError(
+                f"{name} row {row} must be a flat sequence of integers: {error}", row=row
+            ) from error
         if part.ndim != 1 or (part.size and not np.issubdtype(part.dtype, np.integer)):
             raise BatchError(
                 f"{name} row {row} must be a flat sequence of integers, got {part.dtype} "
