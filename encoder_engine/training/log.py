@@ -7,7 +7,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
-from encoder_engine.errors import ConfigError, MissingDependencyError
+from encoder_engine.errors import ConfigError, MissingDependencyError, ResumeError
 from encoder_engine.files import read_text, write_atomically, writing
 
 if TYPE_CHECKING:
@@ -25,11 +25,19 @@ class Log:
     ``log.jsonl`` holds values that are a function of the recipe: step, tokens, learning rate
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
+
+    Raises :class:`ResumeError` where ``log.jsonl`` is shorter than that.
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:
         self._path, self._speed_path = directory / LOG, directory / SPEED
         with writing(self._path), self._path.open("ab") as file:
+            if file.tell() < num_bytes:
+                # Truncating would lengthen it, by zeros.
+                raise ResumeError(
+                    f"{self._path} has {file.tell()} bytes, and had {num_bytes} at the checkpoint: "
+                    "it was cut or removed; put it back from a copy, or name another folder"
+                )
             file.truncate(num_bytes)
         with writing(self._path):
             self._file = self._path.open("ab")

@@ -115,6 +115,22 @@ def test_a_finished_run_says_again_what_came_of_it(corpus: Path, tmp_path: Path)
     assert Trainer(recipe, tmp_path / "run").run() == scores
 
 
+def test_a_log_that_was_cut_is_not_filled_with_zeros(corpus: Path, tmp_path: Path) -> None:
+    """Training went on to the end, where the log could not be read."""
+    run(corpus, tmp_path / "run", stop_at=5)
+    path = tmp_path / "run" / "log.jsonl"
+    log = path.read_bytes()
+    for cut in (b"", log[:10]):
+        path.write_bytes(cut)
+        with pytest.raises(ResumeError, match=rf"log\.jsonl has {len(cut)} bytes, and had \d+ at"):
+            run(corpus, tmp_path / "run")
+        assert path.read_bytes() == cut
+    path.write_bytes(log)
+    run(corpus, tmp_path / "run")
+    run(corpus, tmp_path / "whole")
+    assert path.read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
+
+
 def test_a_damaged_checkpoint_is_put_aside_and_takes_no_good_ones_place(
     corpus: Path, tmp_path: Path
 ) -> None:
