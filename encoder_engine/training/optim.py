@@ -133,7 +133,7 @@ class StableAdamW(_ScaledAdamW):
 def make_optimizers(
     model: nn.Module, recipe: OptimizerRecipe, rate_factors: Mapping[str, float] | None = None
 ) -> list[torch.optim.Optimizer]:
-    """Make the optimizers of a model: one, or Muon and AdamW.
+    """Make the optimizers of a model: one, or Muon and AdamW where both have parameters.
 
     ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
     """
@@ -145,15 +145,20 @@ def make_optimizers(
         "eps": recipe.epsilon,
     }
     if recipe.name == "muon":
-        by_muon = {name for name, p in named if ".blocks." in name and p.dim() == 2}
-        muon = torch.optim.Muon(
-            [p for name, p in named if name in by_muon],
-            lr=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            adjust_lr_fn="match_rms_adamw",
-        )
-        others = [(name, p) for name, p in named if name not in by_muon]
-        return [muon, torch.optim.AdamW(_groups(others, recipe, factors), fused=True, **common)]
+        by_muon = [(name, p) for name, p in named if ".blocks." in name and p.dim() == 2]
+        names = {name for name, _ in by_muon}
+        others = [(name, p) for name, p in named if name not in names]
+        # A run may train a head alone, or the matrices of adapters alone.
+        made: list[torch.optim.Optimizer] = []
+        if by_muon:
+            groups = [group for group in _groups(by_muon, recipe, factors) if group["params"]]
+            made.append(
+                torch.optim.Muon(groups, lr=recipe.learning_rate, adjust_lr_fn="match_rms_adamw")
+            )
+        if others:
+            groups = _groups(others, recipe, factors)
+            made.append(torch.optim.AdamW(groups, fused=True, **common))
+        return made
     groups = _groups(named, recipe, factors)
     if recipe.name == "adamw":
         return [torch.optim.AdamW(groups, fused=True, **common)]

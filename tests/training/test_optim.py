@@ -18,6 +18,7 @@ from encoder_engine.training.optim import (
     clear_tiny_moments,
     clip_gradient,
     make_optimizers,
+    set_learning_rate,
 )
 from encoder_engine.training.recipe import OptimizerRecipe
 
@@ -111,6 +112,35 @@ def test_matrices_decay_and_biases_do_not(name: Any) -> None:
     for optimizer in optimizers:
         optimizer.step()
     assert all(bool((p != b).any()) for p, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lamb", "muon"])
+def test_factors_on_the_learning_rate_reach_every_parameter(name: Any) -> None:
+    # Muon trained all blocks' matrices with one rate: layer_decay was ignored.
+    blocks = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    model = nn.ModuleDict({"encoder": nn.ModuleDict({"blocks": blocks}), "head": nn.Linear(4, 2)})
+    factors = {"encoder.blocks.0.weight": 0.25, "encoder.blocks.0.bias": 0.5, "head.weight": 4.0}
+    optimizers = make_optimizers(model, OptimizerRecipe(name=name), factors)
+    set_learning_rate(optimizers, 0.1)
+    rates = {
+        parameter: group["lr"]
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for parameter_name, parameter in model.named_parameters():
+        assert rates[parameter] == 0.1 * factors.get(parameter_name, 1.0), parameter_name
+
+
+def test_muon_goes_without_matrices_or_without_others() -> None:
+    for trained in ("weight", "bias"):
+        layer = nn.Linear(4, 4)
+        model = nn.ModuleDict({"encoder": nn.ModuleDict({"blocks": nn.ModuleList([layer])})})
+        for name, parameter in layer.named_parameters():
+            parameter.requires_grad_(name == trained)
+        [optimizer] = make_optimizers(model, OptimizerRecipe(name="muon"))
+        expected = torch.optim.Muon if trained == "weight" else torch.optim.AdamW
+        assert type(optimizer) is expected
 
 
 @pytest.mark.parametrize("most", [None, 0.5, 10.0])
