@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ def test_a_loss_far_above_guessing_is_warned_of(corpus: Path, tmp_path: Path) ->
     settings = ("optimizer.learning_rate=100", "optimizer.clip_norm=null")
     with pytest.warns(DivergedWarning, match="guessing has"):
         run(corpus, tmp_path / "run", *settings)
+    with pytest.warns(DivergedWarning, match="held-out text is nan, guessing has"):
+        warn_of_divergence({"mlm_loss": math.nan}, vocab_size=1000)
     warn_of_divergence({"mlm_loss": 7.0}, vocab_size=1000)
 
 

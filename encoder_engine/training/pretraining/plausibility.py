@@ -36,10 +36,11 @@ def warn_of_repetition(recipe: TrainingRecipe, text: Text) -> None:
 
 
 def warn_of_divergence(scores: dict[str, float], vocab_size: int) -> None:
-    """Warn where the loss is above 1.5 ln V, ln V being that of uniform guessing."""
+    """Warn where the loss is above 1.5 ln V or NaN, ln V being that of uniform guessing."""
     guessing = math.log(vocab_size)
     loss = scores.get("mlm_loss", 0.0)
-    if loss > _DIVERGED * guessing:
+    # The last step may leave weights of which NaN comes out, and a comparison with NaN is false.
+    if not loss <= _DIVERGED * guessing:
         warnings.warn(
             DivergedWarning(
                 f"the loss on held-out text is {loss:.3g}, guessing has {guessing:.3g}: training "
