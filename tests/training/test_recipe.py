@@ -140,6 +140,14 @@ def test_a_file_that_says_nothing_or_no_model_is_told_or_mended(tmp_path: Path) 
     assert (found.model.checkpoint, found.data.corpus, found.run.steps) == ("there", "here", 5)
 
 
+def test_a_setting_beside_a_checkpoint_or_a_corpus_counts() -> None:
+    """Both were replaced in silence, and all models of a sweep over them were the same."""
+    with pytest.raises(ConfigError, match="either a config or a checkpoint"):
+        find_recipe("tiny", ["model.config.hidden_size=64"], checkpoint="there")
+    assert find_recipe("tiny", ["data.corpus=other"], corpus="here").data.corpus == "other"
+    assert find_recipe("tiny", ["data.max_length=9"], corpus="here").data.corpus == "here"
+
+
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="no recipe 'bert-base'; did you mean 'bert_base'"):
         find_recipe("bert-base")

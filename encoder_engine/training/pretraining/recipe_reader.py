@@ -61,14 +61,15 @@ def find_recipe(
             f"there is no recipe {name!r}{nearest(name, RECIPES)}; recipes are "
             f"{', '.join(RECIPES)}, a .yaml file, and file.py:function"
         )
-    values = with_settings(_with_current_keys(values), settings)
+    values = _with_current_keys(values)
     data = values.get("data") or {}
     # A value that is not a mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
         values["data"] = {**data, "corpus": corpus}
     if checkpoint is not None:
         values["model"] = {"checkpoint": checkpoint}
-    return recipe_from_values(values)
+    # Last: a config that is set beside a checkpoint is refused, not replaced by it.
+    return recipe_from_values(with_settings(values, settings))
 
 
 def read_recipe(path: Path) -> TrainingRecipe:
