@@ -195,6 +195,23 @@ def test_every_way_to_train_lowers_the_loss(
     assert 0.0 <= evaluated["mlm_accuracy"] <= 1.0
 
 
+@pytest.mark.parametrize("form", ["full_sentences", "pairs", "swapped_pairs"])
+def test_runs_of_all_seeds_are_evaluated_on_the_same_batches(
+    form: str, corpus: Path, tmp_path: Path
+) -> None:
+    # Held-out pairs were drawn by the seed of the run.
+    found = []
+    for seed in (1, 2):
+        recipe = small_recipe(corpus, f"data.form={form}", f"run.seed={seed}")
+        evaluation: Any = Trainer(recipe, tmp_path / str(seed)).evaluation
+        found.append([inputs for inputs, _ in evaluation._inputs()])
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one.batch.input_ids, other.batch.input_ids)
+        assert one.targets.keys() == other.targets.keys()
+        assert all(torch.equal(one.targets[name], other.targets[name]) for name in one.targets)
+
+
 def test_an_evaluation_says_the_same_every_time(corpus: Path, tmp_path: Path) -> None:
     settings = ["model.config.model_type=electra", "model.config.embedding_size=12"]
     settings += ["objectives.generator.intermediate_size=8"]

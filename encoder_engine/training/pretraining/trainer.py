@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.data.loader import Loader
+from encoder_engine.data.pairs import Pairs
 from encoder_engine.training.loop import Loop, Progress
 from encoder_engine.training.pretraining.batch_stream import BatchStream
 from encoder_engine.training.pretraining.evaluation import Evaluation
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from encoder_engine.data.pairs import Pairs
     from encoder_engine.data.samples import Samples
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.objectives.objective import Objective
@@ -126,10 +127,13 @@ class Pretraining:
 
     def evaluation(self, names: Sequence[str], world: World) -> Evaluation | None:
         """Return the evaluation on held-out text, or None where nothing is held out."""
-        if not len(self.text.held_out):
+        held_out = self.text.held_out
+        if not len(held_out):
             return None
-        # Seed 0: the same batches and masks for every run of the corpus.
-        loader = self._loader(self.text.held_out, seed=0, alpha=None)
+        # Seed 0: the same batches, masks and pairs for every run of the corpus.
+        if isinstance(held_out, Pairs):
+            held_out = replace(held_out, seed=0)
+        loader = self._loader(held_out, seed=0, alpha=None)
         tokens = self._recipe.run.evaluation_tokens
         return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
 
