@@ -15,7 +15,8 @@ def learning_rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> flo
     """Return the factor on the peak learning rate at a step, from 0, of ``steps``."""
     rising = schedule.warmup * steps
     if schedule.from_zero:
-        rising = float(int(rising))
+        # Rounded up, as TrainingArguments.get_warmup_steps does.
+        rising = float(math.ceil(rising))
     if step < rising:
         return step / rising if schedule.from_zero else (step + 1) / (rising + 1)
     if schedule.name == "constant":

@@ -7,6 +7,7 @@ import math
 import shutil
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,12 +247,15 @@ def test_the_first_of_equal_scores_is_best_and_nan_never() -> None:
 
 
 def test_a_schedule_may_begin_as_that_of_transformers() -> None:
-    from transformers import get_linear_schedule_with_warmup
+    from transformers import TrainingArguments, get_linear_schedule_with_warmup
 
     from encoder_engine.training.recipe import ScheduleRecipe
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs: Any = get_linear_schedule_with_warmup(optimizer, 3, 37)  # type: ignore[no-untyped-call]
+    # 4 of 3.7: three were taken.
+    given: Any = SimpleNamespace(warmup_steps=0.1)
+    warmup = TrainingArguments.get_warmup_steps(given, 37)
+    theirs: Any = get_linear_schedule_with_warmup(optimizer, warmup, 37)  # type: ignore[no-untyped-call]
     schedule = ScheduleRecipe(warmup=0.1, from_zero=True)
     for step in range(37):
         ours = learning_rate_factor(schedule, step, 37)
