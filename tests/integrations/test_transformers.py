@@ -111,9 +111,11 @@ def test_a_pattern_of_one_text_alone_is_refused() -> None:
     """The first text's pattern was taken for all: chains attended to each other, and to padding."""
     import transformers
 
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-    config = transformers.EsmcConfig(**sizes, num_attention_heads=2)
-    model = with_ours(transformers.EsmcModel(config).eval())
+    config = transformers.EsmcConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    plain: Any = transformers.EsmcModel(config)
+    model = with_ours(plain.eval())
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8]])
     whole = torch.zeros_like(ids)
     chains = torch.tensor([[0, 0, 0, 0], [0, 0, 1, 1]])
