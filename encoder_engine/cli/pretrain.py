@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
 @debug_option
+@resumable()
 def pretrain(recipe: str, output: str, **options: Any) -> None:
     """Pretrain by RECIPE: a name, a .yaml file, or file.py:function.
 
@@ -70,14 +71,13 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     if options["sweep"] or options["seeds"] is not None:
-        with resumable():
-            _sweep(read, output, options)
+        _sweep(read, output, options)
         return
     chosen = read([])
     trainer = Trainer(chosen, Path(output))
     try:
         shown = not (options["quiet"] or options["as_json"]) and trainer.world.is_first
-        with resumable(), _progress(chosen, shown=shown) as watch:
+        with _progress(chosen, shown=shown) as watch:
             scores = trainer.run(watch)
     finally:
         trainer.world.leave()

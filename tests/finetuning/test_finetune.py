@@ -307,6 +307,25 @@ def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> N
     assert set(lines[0]) == {"text", "prediction", "probabilities"}
 
 
+def test_an_interrupted_verb_says_that_it_goes_on(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It said that no partial output was left, beside its checkpoints."""
+
+    def stop(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    recipe_of(checkpoint, tmp_path)
+    train, dev, run = (str(tmp_path / name) for name in ("train.jsonl", "dev.jsonl", "run"))
+    monkeypatch.setattr("encoder_engine.finetuning.run.FineTuner.finetune", stop)
+    common = ["--checkpoint", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
+    assert main(["finetune", "sequence-classification", *common, "--quiet"]) == 1
+    assert "stopped; the same command goes on" in capsys.readouterr().err
+
+
 def test_the_verbs_read_tables_as_training_did(checkpoint: Path, tmp_path: Path) -> None:
     table = tmp_path / "rows.tsv"
     # With quoting, the first two rows would be one.

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, line_due, print_facts, print_json
+from encoder_engine.cli.common import (
+    debug_option,
+    line_due,
+    print_facts,
+    print_json,
+    resumable,
+)
 from encoder_engine.cli.sweeping import run_and_print, sweep_options
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
 @debug_option
+@resumable()
 def finetune(task: str, output: str, **options: Any) -> None:
     """Fine-tune a checkpoint for TASK, or by RECIPE: a name or a .yaml file.
 
