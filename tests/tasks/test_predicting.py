@@ -13,6 +13,7 @@ from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.token_classification import TokenClassificationTask
+from tests.finetuning.tiny import write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 CLASSES = SequenceClassificationTask(labels=("no", "yes"))
 TAGS = TokenClassificationTask(labels=("O", "B-X", "I-X"), scheme="bio")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Save a small encoder with random weights and a vocabulary."""
+    return write_checkpoint(tmp_path / "checkpoint")
 
 
 def make(kind: type[Any], task: Task[Any, Any], checkpoint: Path, **windows: Any) -> Any:
