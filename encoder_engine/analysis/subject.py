@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from encoder_engine.errors import MissingPoolerWarning, UnusedWeightsWarning
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.batching import packed_batch
 from encoder_engine.tasks.task import Windows
-from encoder_engine.tasks.words.windows import encode_words, marks_spaces
+from encoder_engine.tasks.words.windows import encode_words
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -95,11 +94,6 @@ class Subject:
         spec = self.encoder.spec
         order = range(len(spec.blocks)) if spec.order is None else spec.order
         return tuple(spec.blocks[block].attention.num_heads for block in order)
-
-    @cached_property
-    def marks_spaces(self) -> bool:
-        """Whether a space before a word changes its tokens; see :func:`marks_spaces`."""
-        return marks_spaces(self.tokenizer)
 
     def word_batches(
         self,

@@ -76,6 +76,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
 @debug_option
+@resumable()
 def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
 
@@ -96,7 +97,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     _check_pipes(corpora, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     shown = not (options["quiet"] or options["as_json"])
-    with resumable(), _progress(total, shown=shown) as watch:
+    with _progress(total, shown=shown) as watch:
         done = tokenize(
             _texts(corpora, options),
             _tokenizer(corpora, options),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["all_families", "find_family", "names_code_of", "recognise_family"]
 
 # Families that config.json names as another, by that one: beside that one, these alone are imported
-# to recognise a model. All 43 take 25 ms.
+# to recognise a model. All 42 took 23 to 33 ms on an AMD EPYC with AVX2.
 WRITTEN_AS = {
     "bert": ("jina_bert_v2", "jina_bert_v2_qk"),
     "gte": ("gte_v1",),

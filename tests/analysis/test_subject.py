@@ -8,6 +8,7 @@ import pytest
 
 import encoder_engine as ee
 from encoder_engine.analysis.subject import Subject
+from encoder_engine.tasks.words.windows import marks_spaces
 from tests.analysis.conftest import subject_of
 from tests.text.formats.test_library import make_modernbert, make_roberta
 
@@ -48,7 +49,7 @@ def test_words_have_the_tokens_of_the_joined_text(
 @pytest.mark.parametrize("subwords", ["first", "all"])
 def test_words_of_wordpiece_are_encoded_alone(tiny: Path, subwords: str) -> None:
     subject = Subject.from_pretrained(tiny, "cpu")
-    assert not subject.marks_spaces
+    assert not marks_spaces(subject.tokenizer)
     sentence = ["the", "good", "film", "unheard"]
     (batch,) = subject.word_batches([sentence], "first" if subwords == "first" else "all")
     alone = subject.tokenizer.encode_batch([sentence], is_split_into_words=True)

@@ -92,6 +92,7 @@ COSINE = 0.95
 @click.option("--device", default="auto", show_default=True, help="Of --semantic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
 @debug_option
+@resumable()
 def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Drop duplicates of the texts of INPUT..., mask personal data, and count both.
 
@@ -142,8 +143,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         write_atomically(target.with_name(f"{target.name}.manifest.json"), encoded.encode())
 
     records = chain.from_iterable(map(read_table, inputs))
-    with resumable():
-        clean_rows(records, cleaner, job, finish=finish, watch=watch)
+    clean_rows(records, cleaner, job, finish=finish, watch=watch)
     counts = cleaner.counts
     if options["as_json"]:
         print_json(counts.values())
