@@ -226,7 +226,7 @@ def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the float64 vectors of a sample of them."""
     job, lengths = make_job(kind, options)
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
-    peers = embedding_candidates(job)
+    peers = embedding_candidates(job, options)
     if options.quick:
         peers = [_of_one_batch_size(peer) for peer in peers if not peer.name.endswith(" tuned")]
     return Case(

@@ -59,7 +59,7 @@ def make_case(group: str, precision: str, options: Options) -> Case:
     )
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     # A batch of one text has one size.
-    peers = [p for p in embedding_candidates(job) if not p.name.endswith(" tuned")]
+    peers = [p for p in embedding_candidates(job, options) if not p.name.endswith(" tuned")]
     candidates = [ours, *(replace(peer, tune=None) for peer in peers)]
     case = Case(
         name=f"{group}/minilm-{precision}",

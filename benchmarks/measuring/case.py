@@ -103,7 +103,7 @@ class Options:
 
     ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts or rounds where
     they take minutes, for a first answer. ``compiles``: peers that torch compiles take part;
-    each takes half a minute.
+    each takes half a minute to five.
     """
 
     device: str = "cpu"
@@ -117,7 +117,7 @@ class Options:
         """Return why a peer that torch compiles cannot take part, or None."""
         if self.smoke:
             return "a smoke run compiles nothing"
-        return None if self.compiles else "it was left out: torch compiles it for half a minute"
+        return None if self.compiles else "it was left out: torch compiles it, for minutes"
 
 
 @dataclass(frozen=True, kw_only=True)

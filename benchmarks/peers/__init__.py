@@ -22,6 +22,8 @@ from benchmarks.measuring.tuning import fastest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from benchmarks.measuring.case import Options
+
 
 # Texts, at least, that the best batch size is found on.
 NUM_TUNED = 128
@@ -33,7 +35,7 @@ class EmbeddingPeer:
 
     ``load(job)`` returns a function that embeds the texts of an :class:`EmbeddingJob` in batches
     of a given size. Tuning chooses the fastest of ``batch_sizes``. ``keep_slow``: see
-    :class:`~benchmarks.measuring.case.Candidate`.
+    :class:`~benchmarks.measuring.case.Candidate`. ``compiled``: torch compiles it, for minutes.
     """
 
     name: str
@@ -41,6 +43,7 @@ class EmbeddingPeer:
     batch_sizes: tuple[int, ...]
     precisions: frozenset[str] = frozenset({"float32"})
     keep_slow: bool = False
+    compiled: bool = False
 
     def build(self, job: EmbeddingJob, *, batch_size: int | None = None) -> Call:
         """Load the model; a call embeds all texts."""
@@ -131,7 +134,7 @@ def find_peers() -> list[Peer]:
     return [importlib.import_module(f"{__name__}.{name}").PEER for name in names]
 
 
-def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
+def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]:
     """Return every peer's ways to embed texts in the job's precision."""
     return [
         Candidate(
@@ -139,7 +142,7 @@ def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
             role="peer",
             build=partial(way.build, job),
             tune=partial(way.tune, job) if len(way.batch_sizes) > 1 else None,
-            unavailable=peer.available(),
+            unavailable=peer.available() or (options.why_uncompiled if way.compiled else None),
             libraries=() if peer.python() else tuple(peer.modules.values()),
             python=peer.python(),
             versions=peer.versions(),

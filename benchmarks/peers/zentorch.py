@@ -30,6 +30,7 @@ PEER = Peer(
             load=load,
             batch_sizes=BATCH_SIZES,
             precisions=frozenset({"float32", "bfloat16"}),
+            compiled=True,
         ),
     ),
     environment="embedding",

@@ -14,7 +14,7 @@ from benchmarks import peers, test_speed
 from benchmarks.__main__ import main
 from benchmarks.cases.growth import VALUES
 from benchmarks.commands import quick
-from benchmarks.measuring.case import CaseSpec, Options
+from benchmarks.measuring.case import CaseSpec, EmbeddingJob, Options
 from benchmarks.measuring.machine import ROOT
 from benchmarks.measuring.measure import measure
 from benchmarks.records import results as records
@@ -123,6 +123,20 @@ def test_a_peer_that_is_not_installed_is_named_with_what_to_do() -> None:
     assert reason is not None
     assert reason.startswith("no-such-thing not installed; pip install")
     assert {peer.name for peer in peers.find_peers()} >= {"sentence-transformers", "transformers"}
+
+
+def test_ways_to_embed_that_torch_compiles_are_left_out_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = {way.name: way for peer in peers.find_peers() for way in peer.embedding}
+    compiled = {name for name, way in ways.items() if way.compiled}
+    assert compiled == {"torch.compile", "torchao, compiled", "zentorch"}
+    installed = peers.Peer(name="here", modules={"json": "json"}, embedding=tuple(ways.values()))
+    monkeypatch.setattr(peers, "find_peers", lambda: [installed])
+    job = EmbeddingJob(directory="", texts=(), max_length=8, threads=1)
+    for compiles, left_out in ((True, set()), (False, compiled - {"torchao, compiled"})):
+        found = peers.embedding_candidates(job, Options(compiles=compiles))
+        assert {c.name for c in found if c.unavailable is not None} == left_out
 
 
 def count_words(texts: object) -> list[int]:
