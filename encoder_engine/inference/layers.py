@@ -22,10 +22,10 @@ from encoder_engine.families.checkpoints.arrays import (
     dtype_name,
     widen,
 )
-from encoder_engine.inference.memory import address, aligned_bytes
+from encoder_engine.inference.memory import WeightMemory, address, aligned_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import NormSpec
@@ -275,6 +275,7 @@ class LayerReader:
         self._epsilons = epsilons or {}
         self.dtype = dtype
         self._num_threads = _native.default_threads()
+        self._memory = WeightMemory()
         self._quantized = quantized
         self._saved = saved
         self.made: dict[str, Layer] = {}
@@ -309,7 +310,7 @@ class LayerReader:
     def dense(self, name: str) -> Dense:
         """Read a dense layer and pack it."""
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
-        self.made[name] = layer = pack(self._array(f"{name}.weight"), bias)
+        self.made[name] = layer = self._packed(self._array(f"{name}.weight"), bias)
         return layer
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
@@ -323,22 +324,34 @@ class LayerReader:
         """Read a convolution and pack it: the rows of a token's neighbours lie side by side."""
         weight_NDK = self._array(f"{name}.weight")
         weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
-        dense = pack(np.ascontiguousarray(weight_NK), self._vector(f"{name}.bias"))
+        weight_NK = np.ascontiguousarray(weight_NK)
+        dense = self._packed(weight_NK, self._vector(f"{name}.bias"))
         layer = Convolution(dense=dense, kernel_size=weight_NDK.shape[2])
         self.made[name] = layer
         return layer
 
     def vocabulary(self, tokens: Array) -> Dense:
         """Pack the output layer of a vocabulary, whose weight is the table of tokens."""
-        self.made[OUTPUT] = layer = pack(tokens, self._vector(f"{OUTPUT}.bias"))
+        self.made[OUTPUT] = layer = self._packed(tokens, self._vector(f"{OUTPUT}.bias"))
         return layer
 
+    def _packed(self, weight: Array, bias: Array | None) -> Dense:
+        return pack(weight, bias, self._memory.take, num_threads=self._num_threads)
+
     def _rounded(self, name: str) -> QuantizedDense:
+        """Round each row to 255 steps around 0, as :func:`encoder_engine.ops.quantize_weight`."""
         weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
         wide = None if bias is None else cast(bias, "float32")
-        return quantize(name, weight, wide, num_threads=self._num_threads)
+        width, depth = weight.shape
+        rounded = np.empty(weight.shape, dtype=np.int8)
+        scales = np.empty(width, dtype=np.float32)
+        _native.quantize_weight(
+            *(weight.dtype == BFLOAT16, address(weight), width, depth),
+            *(address(rounded), address(scales), self._num_threads),
+        )
+        return self._packed_int8(name, rounded, scales, wide)
 
     def _saved_int8(self, name: str) -> QuantizedDense:
         scales = self._float32(f"{name}.weight_scale")
@@ -349,7 +362,19 @@ class LayerReader:
             )
         bias = self._float32(f"{name}.bias") if self.has(f"{name}.bias") else None
         weight = np.ascontiguousarray(self._parameters.read_one(f"{name}.weight", mapped=True))
-        return _pack_int8(name, weight, scales, bias)
+        return self._packed_int8(name, weight, scales, bias)
+
+    def _packed_int8(
+        self, name: str, weight: Array, scales: Array, bias: Array | None
+    ) -> QuantizedDense:
+        width, depth = weight.shape
+        if not 1 <= depth <= MOST_TERMS:
+            raise UnsupportedFeatureError(
+                f"{name} has {depth} input features; a quantized layer has 1 to {MOST_TERMS}"
+            )
+        content = self._memory.take(_native.panels_bytes(width, depth))
+        _native.pack_weight(address(weight), width, depth, address(content), self._num_threads)
+        return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)
 
     def _float32(self, name: str) -> Array:
         """Return a float32 copy of a vector, so that no page of the file stays mapped for it."""
@@ -371,41 +396,21 @@ def arrays_of(layer: Layer) -> dict[str, Array]:
     return found if layer.bias is None else found | {"bias": layer.bias}
 
 
-def pack(weight: Array, bias: Array | None) -> Dense:
-    """Pack a weight [N, K] and a bias [N] or None, both float32 or both bfloat16."""
+def pack(
+    weight: Array,
+    bias: Array | None,
+    memory: Callable[[int], Array] = aligned_bytes,
+    num_threads: int | None = None,
+) -> Dense:
+    """Pack a weight [N, K] and a bias [N] or None, both float32 or both bfloat16.
+
+    ``memory`` returns memory of a number of bytes that begins at a cache line.
+    """
     width, depth = weight.shape
-    content = aligned_bytes(_native.panels_bytes(width, depth * weight.dtype.itemsize))
+    content = memory(_native.panels_bytes(width, depth * weight.dtype.itemsize))
     weight = np.ascontiguousarray(weight)
     _native.pack_linear(
         *(weight.dtype == BFLOAT16, address(weight), address(bias), width, depth),
-        *(address(content), _native.default_threads()),
+        *(address(content), num_threads or _native.default_threads()),
     )
     return Dense(content=content, bias=bias, dtype=weight.dtype, depth=depth, width=width)
-
-
-def quantize(name: str, weight: Array, bias: Array | None, *, num_threads: int) -> QuantizedDense:
-    """Round a weight [N, K] to 255 steps around zero for each of its N rows.
-
-    ``scale = largest magnitude / 127``, as :func:`encoder_engine.ops.quantize_weight`; ``bias``:
-    float32 [N] or None.
-    """
-    width, depth = weight.shape
-    rounded = np.empty(weight.shape, dtype=np.int8)
-    scales = np.empty(width, dtype=np.float32)
-    _native.quantize_weight(
-        *(weight.dtype == BFLOAT16, address(weight), width, depth),
-        *(address(rounded), address(scales), num_threads),
-    )
-    return _pack_int8(name, rounded, scales, bias)
-
-
-def _pack_int8(name: str, weight: Array, scales: Array, bias: Array | None) -> QuantizedDense:
-    width, depth = weight.shape
-    if not 1 <= depth <= MOST_TERMS:
-        raise UnsupportedFeatureError(
-            f"{name} has {depth} input features; a quantized layer has 1 to {MOST_TERMS}"
-        )
-    content = aligned_bytes(_native.panels_bytes(width, depth))
-    threads = _native.default_threads()
-    _native.pack_weight(address(weight), width, depth, address(content), threads)
-    return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)

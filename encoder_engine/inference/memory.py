@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["MappedFiles", "address", "aligned_bytes"]
+__all__ = ["MappedFiles", "WeightMemory", "address", "aligned_bytes"]
 
 # A cache line, and the widest vector of any instruction set.
 ALIGNMENT = 64
+# NumPy asks for huge pages from 4 MiB on. What is never written to takes no memory.
+BLOCK = 32 << 20
 
 
 def aligned_bytes(count: int) -> npt.NDArray[np.uint8]:
@@ -29,6 +31,25 @@ def aligned_bytes(count: int) -> npt.NDArray[np.uint8]:
     whole = np.empty(count + ALIGNMENT, dtype=np.uint8)
     first = -address(whole) % ALIGNMENT
     return whole[first : first + count]
+
+
+class WeightMemory:
+    """Memory of packed weights: one after the other in blocks of huge pages.
+
+    A weight of BERT-base or smaller would have pages of 4 KiB of its own, and a product of few rows
+    is through with one before a virtual machine has found the next.
+    """
+
+    def __init__(self) -> None:
+        self._rest = np.empty(0, dtype=np.uint8)
+
+    def take(self, count: int) -> npt.NDArray[np.uint8]:
+        """Return uninitialised memory of ``count`` bytes that begins at a cache line."""
+        whole_lines = -(-count // ALIGNMENT) * ALIGNMENT
+        if len(self._rest) < whole_lines:
+            self._rest = aligned_bytes(max(whole_lines, BLOCK))
+        taken, self._rest = self._rest[:count], self._rest[whole_lines:]
+        return taken
 
 
 def address(array: Array | None) -> int:
