@@ -11,6 +11,7 @@ from encoder_engine.embedding.engines.choosing import EngineRequest, load_encode
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import ConfigError, DefaultPoolingWarning, MissingPoolerWarning
+from encoder_engine.families.checkpoints.opening import verified
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
@@ -59,14 +60,16 @@ def load_parts(
     """Load a model directory; see :meth:`Embedder.from_pretrained`."""
     opened = open_embedder(path_or_hub_id)
     modes = None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
-    recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
-    if request.adapter in recipe.prompts:
-        # Prompts of models with an adapter for each task bear the names of the tasks.
-        recipe = replace(recipe, default_prompt_name=request.adapter)
-    with warnings.catch_warnings():
-        # Pooling reads the token vectors, never the pooler's.
-        warnings.simplefilter("ignore", MissingPoolerWarning)
-        encoder = load_encoder(recipe.encoder_directory, request)
+    # Begun before the tokenizer is read, the comparison ends with the loading of the weights.
+    with verified(opened.encoder_folder):
+        recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
+        if request.adapter in recipe.prompts:
+            # Prompts of models with an adapter for each task bear the names of the tasks.
+            recipe = replace(recipe, default_prompt_name=request.adapter)
+        with warnings.catch_warnings():
+            # Pooling reads the token vectors, never the pooler's.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            encoder = load_encoder(recipe.encoder_directory, request)
     _check_layers(recipe, encoder.spec.num_layers)
     if layers is not None:
         recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))

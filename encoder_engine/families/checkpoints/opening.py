@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +56,12 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.names import Rename
     from encoder_engine.families.facts.spec import EncoderSpec
 
-__all__ = ["Checkpoint", "open_checkpoint", "warn_of_unused"]
+__all__ = ["Checkpoint", "open_checkpoint", "verified", "warn_of_unused"]
 
 # What a layout's copies call the token embeddings.
 EMBEDDINGS = "embedding.tokens"
+# The directories whose comparison an outer context waits for.
+_BEING_VERIFIED: ContextVar[frozenset[Path]] = ContextVar("being_verified", default=frozenset())
 # Buffers that older versions of transformers saved; their content follows from the config.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -178,7 +181,7 @@ def open_checkpoint(
     refuse_compiled(named)
     directory = weights_directory(named)
     for folder in {directory, named}:
-        files.enter_context(_verified(folder))
+        files.enter_context(verified(folder))
     config = read_config(directory)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
@@ -206,12 +209,17 @@ def open_checkpoint(
 
 
 @contextmanager
-def _verified(directory: Path) -> Iterator[None]:
+def verified(directory: Path) -> Iterator[None]:
     """Compare files with their recorded checksums on a thread of its own, while others read them.
 
     The comparison reads every byte of the weights, as reading them does, and takes as long. Its
-    error is raised when the context ends, in place of what the damage caused before.
+    error is raised when the context ends, in place of what the damage caused before. A context
+    within one of the same directory leaves it to that one.
     """
+    outer = _BEING_VERIFIED.get()
+    if directory in outer:
+        yield
+        return
     failure: list[Exception] = []
 
     def compare() -> None:
@@ -223,9 +231,11 @@ def _verified(directory: Path) -> Iterator[None]:
 
     thread = threading.Thread(target=compare)
     thread.start()
+    token = _BEING_VERIFIED.set(outer | {directory})
     try:
         yield
     finally:
+        _BEING_VERIFIED.reset(token)
         thread.join()
         if failure:
             raise failure[0]
