@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_engine.files import recorded_checksums, verify_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # Settings and vocabularies: small files, quick to compare at every opening.
 _SETTINGS = (".json", ".txt")
@@ -28,13 +28,16 @@ def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
     """
     encoder_folder, *others = folders
     verify_settings(encoder_folder)
+    homes = {directory.resolve(), encoder_folder.resolve()}
     for folder in others:
+        place = folder.resolve()
         # Modules are read before the encoder, whose loading compares the rest of its record.
-        for home in {directory.resolve(), encoder_folder.resolve()} - {folder.resolve()}:
-            listed = recorded_checksums(home)
-            inside = [n for n in listed if (home / n).resolve().is_relative_to(folder.resolve())]
-            verify_checksums(home, only=inside)
-        if folder.resolve() not in (encoder_folder.resolve(), directory.resolve()):
+        for home in homes - {place}:
+            if place.is_relative_to(home):
+                inside = place.relative_to(home)
+                names = [n for n in recorded_checksums(home) if Path(n).is_relative_to(inside)]
+                verify_checksums(home, only=names)
+        if place not in homes:
             verify_checksums(folder)
     _verify_around(directory, encoder_folder)
 
