@@ -98,7 +98,8 @@ def pooled_module(
 ) -> Any:
     """Load the model by transformers, as a module from ids and mask to unit vectors.
 
-    traceable: the mask of a decoder is computed here; the ONNX exporter fails in transformers' own.
+    traceable: a decoder's mask and positions are computed here; the ONNX exporter fails in
+    transformers' own mask, and onnxruntime refuses its positions, one row for all texts.
     """
     import torch
     from transformers import AutoModel
@@ -116,12 +117,13 @@ def pooled_module(
             self.model = model
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            mask = attention_mask
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
             if causal:
                 places = torch.arange(input_ids.shape[1])
                 earlier_LL = places[:, None] >= places
-                mask = earlier_LL & (attention_mask[:, None, None, :] > 0)
-            hidden = self.model(input_ids=input_ids, attention_mask=mask)[0]
+                inputs["attention_mask"] = earlier_LL & (attention_mask[:, None, None, :] > 0)
+                inputs["position_ids"] = places.expand(input_ids.shape[0], -1)
+            hidden = self.model(**inputs)[0]
             weights = attention_mask[:, :, None].to(hidden.dtype)
             mean = (hidden * weights).sum(1) / weights.sum(1)
             return torch.nn.functional.normalize(mean, dim=-1)
