@@ -146,6 +146,7 @@ int main(int count, char** arguments) {
     encoder_engine::test_many_callers_share_a_pool();
     if (!only_threads) {
         encoder_engine::test_a_forked_child_has_threads_of_its_own();
+        encoder_engine::test_a_forked_child_runs_a_plan_of_threads();
         encoder_engine::test_quotas_of_control_groups();
         encoder_engine::test_trie_holds_exactly_its_keys();
         encoder_engine::test_truncation_shares_room();
