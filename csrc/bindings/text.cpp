@@ -200,6 +200,13 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
     const text_list first(texts, words, paired ? "first text" : "text");
     const std::unique_ptr<text_list> second =
         paired ? std::make_unique<text_list>(pairs, words, "second text") : nullptr;
+    // The iterator of a subclass of list may pass over items that its length counts.
+    if (paired && second->size() != first.size()) {
+        raise_error("InputError",
+                    "there are " + std::to_string(first.size()) + " texts but " +
+                        std::to_string(second->size()) + " pairs",
+                    -1);
+    }
     const batch_input input{first.batch(), paired ? second->batch() : text_batch{}, first.size()};
     batch_lease lease(self);
     status result;

@@ -80,6 +80,13 @@ double quota_on_path(const std::string& mount, std::string path) {
 
 }  // namespace
 
+int num_allowed_cpus() {
+    const std::vector<int> cpus = allowed_cpus();
+    const int count = cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency())
+                                   : static_cast<int>(cpus.size());
+    return std::clamp(count, 1, kMostThreads);
+}
+
 double cpu_quota(const std::string& root) {
     const std::string mount = root + "/sys/fs/cgroup";
     double least = 0.0;

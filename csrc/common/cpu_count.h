@@ -10,6 +10,9 @@ namespace encoder_engine {
 // once: matrix products leave no unit idle for a second one.
 int default_threads();
 
+// The CPUs that the process may run on, at least 1; reads no file.
+int num_allowed_cpus();
+
 // The CPUs' worth of time that control groups allow, 0 without a limit. `root`: of the file system.
 double cpu_quota(const std::string& root);
 

@@ -41,6 +41,7 @@ inline std::u32string random_text(std::mt19937& random) {
 }
 
 void test_a_forked_child_has_threads_of_its_own();
+void test_a_forked_child_runs_a_plan_of_threads();
 void test_attention_on_every_instruction_set();
 void test_attention_statistics_on_every_instruction_set();
 void test_many_callers_share_a_pool();

@@ -6,6 +6,10 @@
 #include <string>
 #include <thread>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include "common/cpu_features.h"
 #include "tests/checks.h"
 #include "tests/model_pieces.h"
@@ -106,6 +110,32 @@ void test_random_batches_encode_the_same_on_any_number_of_threads() {
     }
 }
 
+void test_a_batch_takes_no_more_threads_than_it_has_processors() {
+#if defined(__linux__)
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // of more than 1,024
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+        if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &one);
+    }
+    row_template single{{{piece_kind::first, {}}}, {}, {}};
+    const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(true)), single, single);
+    const std::string text(20000, 'a');
+    const std::vector<text_view> views(32, {text.data(), static_cast<int64_t>(text.size()), char_width::ascii});
+    const auto count_threads = [&] {
+        batch_output out;
+        CHECK(batch.encode({{views.data(), nullptr}, {}, 32}, encode_options{}, out).ok());
+        const int count = static_cast<int>(out.workers.size());
+        batch.recycle(out);
+        return count;
+    };
+    CHECK(count_threads() <= CPU_COUNT(&allowed));
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(count_threads() == 1);
+    CHECK(sched_setaffinity(0, sizeof allowed, &allowed) == 0);
+#endif
+}
+
 void test_callers_may_share_an_encoder() {
     row_template single{{{piece_kind::first, {}}}, {}, {}};
     const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(true)), single, single);
@@ -146,7 +176,9 @@ int main(int count, char** arguments) {
     encoder_engine::test_many_callers_share_a_pool();
     if (!only_threads) {
         encoder_engine::test_a_forked_child_has_threads_of_its_own();
+        encoder_engine::test_a_forked_child_runs_a_plan_of_threads();
         encoder_engine::test_quotas_of_control_groups();
+        encoder_engine::test_a_batch_takes_no_more_threads_than_it_has_processors();
         encoder_engine::test_trie_holds_exactly_its_keys();
         encoder_engine::test_truncation_shares_room();
         encoder_engine::test_unicode_lookups();

@@ -12,6 +12,7 @@ from encoder_engine.text import Tokenizer
 from encoder_engine.text.sampling import UnigramSampling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -124,6 +125,22 @@ def test_arguments_that_contradict(
 ) -> None:
     with pytest.raises(InputError, match=message):
         tokenizer.encode_batch(["a b"], **arguments)
+
+
+class Shorter(list[str]):
+    """A list whose iterator passes over the first item."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[1:])
+
+
+def test_pairs_are_counted_as_they_are_read(tokenizer: Tokenizer) -> None:
+    texts, fewer = ["a"] * 100, Shorter(["a"] * 100)
+    with pytest.raises(InputError, match="there are 100 texts but 99 pairs"):
+        tokenizer.encode_batch(texts, fewer)
+    with pytest.raises(InputError, match="there are 99 texts but 100 pairs"):
+        tokenizer.encode_batch(fewer, texts)
+    assert len(tokenizer.encode_batch(fewer, fewer)) == 99
 
 
 @pytest.mark.parametrize(

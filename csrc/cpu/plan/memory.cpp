@@ -16,8 +16,15 @@ constexpr size_t kMostKept = size_t{128} << 20;
 
 void plan::freed::operator()(void* memory) const { ::operator delete(memory, kAlignment); }
 
+// In a forked child the lock may never be free again: make do without.
+std::unique_lock<std::mutex> plan::lock() const {
+    if (fork_count() == owner_) return std::unique_lock<std::mutex>(mutex_);
+    return std::unique_lock<std::mutex>(mutex_, std::try_to_lock);
+}
+
 std::shared_ptr<const plan::placement> plan::placed_ranges() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto held = lock();
+    if (!held.owns_lock()) return place_ranges();
     if (placement_ == nullptr || placement_->num_steps != steps_.size()) placement_ = place_ranges();
     return placement_;
 }
@@ -64,8 +71,8 @@ std::shared_ptr<const plan::placement> plan::place_ranges() const {
 plan::memory plan::take(size_t bytes) const {
     memory taken;
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (!idle_.empty()) {
+        const auto held = lock();
+        if (held.owns_lock() && !idle_.empty()) {
             taken = std::move(idle_.back());
             idle_.pop_back();
         }
@@ -80,8 +87,8 @@ plan::memory plan::take(size_t bytes) const {
 
 void plan::give_back(memory&& taken) const {
     if (taken.bytes > kMostKept) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(std::move(taken));
+    const auto held = lock();
+    if (held.owns_lock()) idle_.push_back(std::move(taken));
 }
 
 }  // namespace encoder_engine

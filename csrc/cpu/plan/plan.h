@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/thread_pool.h"
 #include "cpu/attention.h"
 #include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
@@ -142,6 +143,7 @@ private:
     std::vector<step> steps_;
     std::vector<need> needs_;
     std::vector<live_range> ranges_;  // by their first step
+    const uint64_t owner_ = fork_count();
     mutable std::mutex mutex_;
     mutable std::shared_ptr<const placement> placement_;
     mutable std::vector<memory> idle_;
@@ -154,6 +156,7 @@ private:
     void begin_range(buffer number);
     std::shared_ptr<const placement> place_ranges() const;
     std::shared_ptr<const placement> placed_ranges() const;
+    std::unique_lock<std::mutex> lock() const;
     void need_rows_of(row_domain domain);
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;

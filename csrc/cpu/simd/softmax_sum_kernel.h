@@ -17,6 +17,17 @@ void add_softmax_sums(const softmax_sum_call& call, int64_t first_row, int64_t l
         for (int64_t lane = width - at; lane < kLanes; ++lane) lanes[lane] = -__builtin_inff();
         return load(lanes);
     };
+    const auto has_nan = [&](const Element* row) {
+        vint found = {};
+        for (int64_t at = 0; at < width; at += kLanes) {
+            const vfloat x = part(row, at);
+            found |= x != x;
+        }
+        int32_t lanes[kLanes], any = 0;
+        store(lanes, found);
+        for (const int32_t lane : lanes) any |= lane;
+        return any != 0;
+    };
     for (int64_t row = first_row; row < last_row; ++row) {
         const Element* const input = static_cast<const Element*>(call.input) + row * width;
         vfloat most = broadcast(-__builtin_inff());
@@ -25,8 +36,11 @@ void add_softmax_sums(const softmax_sum_call& call, int64_t first_row, int64_t l
         store(lanes, most);
         float largest = call.largest[row];
         for (int lane = 0; lane < kLanes; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
-        // A row without a finite number: its sum is NaN below, or stays 0.
-        if (!(largest > -__builtin_inff())) continue;
+        if (!(largest > -__builtin_inff())) {
+            // Logits of -infinity add nothing; the maximum does not tell them from NaN.
+            if (has_nan(input)) call.sum[row] = __builtin_nanf("");
+            continue;
+        }
         const float log2_e = 1.44269504f;
         vfloat sums[2] = {};
         int64_t number = 0;

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <limits>
 #include <new>
-#include <thread>
 
+#include "common/cpu_count.h"
 #include "text/batch/row_encoder.h"
 
 namespace encoder_engine {
@@ -35,8 +35,8 @@ int64_t count_characters(const batch_input& input, int64_t i) {
 
 int choose_threads(int requested, int64_t characters) {
     if (requested > 0) return requested;
-    const int64_t machine = std::max(1u, std::thread::hardware_concurrency());
-    return static_cast<int>(std::min(machine, 1 + characters / kCharactersPerThread));
+    const int64_t worth = 1 + characters / kCharactersPerThread;
+    return worth == 1 ? 1 : static_cast<int>(std::min<int64_t>(worth, num_allowed_cpus()));
 }
 
 // Cuts the batch into runs of texts of about equal size.

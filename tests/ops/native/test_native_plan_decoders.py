@@ -158,3 +158,28 @@ def test_softmax_sums_are_those_of_all_pieces(half: bool, width: int) -> None:
     truth = torch.logsumexp(logits.double(), 1)
     found = torch.from_numpy(largest + np.log(sums))
     assert_within_budget(found, torch.logsumexp(logits.float(), 1), truth, terms=3 * width)
+
+
+@unless(refused)
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [1, 17, 200])
+def test_softmax_sums_of_nan_are_nan_in_every_piece(half: bool, width: int) -> None:
+    from encoder_engine import _native
+
+    dtype = torch.bfloat16 if half else torch.float32
+    pieces = torch.randn(3, 7, width).to(dtype)
+    pieces[0, 0] = torch.nan
+    pieces[1, 1] = torch.nan
+    # In the last vector alone, and before -infinity.
+    pieces[0, 2, -16:] = torch.nan
+    pieces[0, 3, 1:] = -torch.inf
+    pieces[0, 3, 0] = torch.nan
+    pieces[0, 4] = -torch.inf
+    pieces[:, 5] = -torch.inf
+    largest, sums = np.full(7, -np.inf, np.float32), np.zeros(7, np.float32)
+    for piece in pieces:
+        _native.add_softmax_sums(
+            *(half, piece.data_ptr(), largest.ctypes.data, sums.ctypes.data, 7, width, 1)
+        )
+    assert np.isnan(sums).tolist() == [True, True, True, True, False, False, False]
+    assert sums[5] == 0.0
