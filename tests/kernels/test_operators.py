@@ -30,7 +30,9 @@ def attention_arguments(
     """Plain, with a seed, disentangled, or with few queries, global rows, a bias and more."""
     none = LAYOUT.cu_seqlens[:0]
     queries = SelectedRows(torch.tensor([0, 4, 7], device=DEVICE), LAYOUT)
-    layout = [queries.rows if few else none, queries.rows if few else none]
+    layout = [none] * 3
+    if few:
+        layout = [queries.rows, queries.within.cu_seqlens, queries.rows]
     if tiled:
         layout = [*(LAYOUT.tiles(size) for size in (64, 32, 32)), LAYOUT.cu_seqlens, *[none] * 4]
     if tiled and few:
