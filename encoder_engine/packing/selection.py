@@ -181,7 +181,10 @@ class SelectedRows:
         """Return the same rows on another device."""
         if torch.device(device) == self.rows.device:
             return self
-        return SelectedRows(self.rows.to(device), self.sequences.to(device))
+        parts = (self.sequences.to(device), self.within.to(device), moved(self.places, device))
+        selected = assemble_rows(moved(self.rows, device), *parts)
+        selected.__dict__["indices"] = self.indices
+        return selected
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
         """Make a tensor outside of inference mode: an inference tensor could not train."""
