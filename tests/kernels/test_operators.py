@@ -292,6 +292,30 @@ def test_attention_takes_any_scale(scale: float, window: int | None) -> None:
         torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
 
 
+def test_global_rows_among_few_queries_are_one_graph() -> None:
+    query, key, value = (draw(14, 2, 16).detach() * size for size in (1.0, 2.0, 3.0))
+    queries, everywhere = (
+        SelectedRows(torch.tensor(rows, device=DEVICE), LAYOUT) for rows in ([1, 4, 10], [0, 4])
+    )
+
+    def attend(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return ops.attention(
+            *(query, key, value, LAYOUT),
+            window=1,
+            query_rows=queries,
+            global_rows=everywhere,
+            implementation="triton",
+        )
+
+    results = []
+    for run in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        leaves = query[queries.rows].requires_grad_(), key.clone().requires_grad_()
+        output = run(*leaves)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("lengths", [[30, 64, 1], [65], [200]])
 def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> None:
     from encoder_engine.kernels.attention.config import Extras, Longest, choose_launches
