@@ -316,6 +316,26 @@ def test_global_rows_among_few_queries_are_one_graph() -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_a_row_that_sees_no_key_is_zero_and_has_no_part_in_a_gradient() -> None:
+    query, key, value = (draw(80, 2, 16).detach()[:60] * size for size in (1.0, 2.0, 3.0))
+    results = []
+    # Ten keys, of which the rows from 13 on see none.
+    for num_rows in (60, 13):
+        layout = Sequences.from_lengths([num_rows], device=DEVICE)
+        rows = SelectedRows.of_unattended(layout, [num_rows - 10])
+        leaves = [x[:num_rows].clone().requires_grad_() for x in (query, key, value)]
+        output = ops.attention(
+            *(leaves[0], leaves[1], leaves[2], rows.sequences),
+            window=3,
+            query_rows=rows,
+            implementation="triton",
+        )
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for many, few in zip(*results, strict=True):
+        torch.testing.assert_close(many[:13], few)
+    assert not results[0][0][13:].any()
+
+
 @pytest.mark.parametrize("lengths", [[30, 64, 1], [65], [200]])
 def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> None:
     from encoder_engine.kernels.attention.config import Extras, Longest, choose_launches

@@ -236,6 +236,31 @@ def refused_with(implementation: str, term: str, has_gradients: bool) -> str | N
     return refusal("attention", implementation, facts)
 
 
+def refused_a_bias(implementation: str, has_gradients: bool) -> str | None:
+    return refused_with(implementation, "relative_bias", has_gradients)
+
+
+@unless(refused_a_bias)
+@pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "inference"])
+def test_a_bias_of_minus_infinity_hides_whole_blocks_of_keys(
+    implementation: str, has_gradients: bool
+) -> None:
+    case, layout = AttentionCase(bias_reach=20), sequences([100, 7], "cpu")
+    attend = case.attend(layout, torch.float32, implementation)
+    # From row 43 on, the first 32 keys are more than 11 before.
+    hidden = torch.where(torch.arange(-20, 21) < -11, -torch.inf, 0.0).expand(2, -1)
+
+    def run(bias: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return attend(**others, bias=bias + hidden)
+
+    def eager(bias: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return case.eager(**others, bias=bias + hidden, layout=layout)
+
+    check = compare if has_gradients else compare_outputs
+    check(run, eager, eager, case.inputs(107, torch.float32, "cpu"), terms=100 * 107)
+
+
 def refused_a_window(implementation: str, has_gradients: bool) -> str | None:
     return refused_with(implementation, "window", has_gradients)
 
