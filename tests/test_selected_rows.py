@@ -68,6 +68,14 @@ def test_rows_that_two_lists_share_are_found() -> None:
     assert both.rows.tolist() == [2, 9]
 
 
+def test_rows_of_another_device_are_queries_of_the_same_keys() -> None:
+    selected = SelectedRows.of_unattended(LAYOUT, [1, 0, 0, 2, 0])
+    there = selected.to("meta")
+    assert there.rows.device == there.places.device == there.within.device == torch.device("meta")
+    assert there.within.lengths.tolist() == selected.within.lengths.tolist()
+    assert there.indices.tolist() == selected.indices.tolist()
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

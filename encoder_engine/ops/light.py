@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from encoder_engine.errors import ImplementationError
 
@@ -77,10 +78,18 @@ def _make_differentiable(definition: Any) -> Callable[..., Any]:
         call = redispatch if _is_traced(keyset) else compute
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             return Differentiated.apply(*arguments, call)  # type: ignore[no-untyped-call]
+        if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in arguments):
+            raise ImplementationError(f"{overload} has no forward mode, but an input has a tangent")
         with torch._C._AutoDispatchBelowAutograd():
             return call(*arguments)
 
     return dispatch
+
+
+def _has_tangent(x: Any) -> bool:
+    if not isinstance(x, torch.Tensor):
+        return False
+    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _is_traced(keyset: Any) -> bool:

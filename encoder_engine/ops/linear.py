@@ -40,10 +40,15 @@ def linear(
     gradients and outside of torch.compile, a row's result on a CPU in float32 does not depend on
     the other rows. Raises :class:`ShapeError`.
     """
-    if input_TK.dim() != 2 or weight_NK.dim() != 2 or input_TK.shape[1] != weight_NK.shape[1]:
+    if input_TK.dim() != 2 or weight_NK.dim() != 2:
         raise ShapeError(
-            f"input {list(input_TK.shape)} has {input_TK.shape[-1]} features, "
-            f"weight {list(weight_NK.shape)} expects {weight_NK.shape[-1]}"
+            f"input must be [T, K] and weight [N, K], got {list(input_TK.shape)} and "
+            f"{list(weight_NK.shape)}"
+        )
+    if input_TK.shape[1] != weight_NK.shape[1]:
+        raise ShapeError(
+            f"input {list(input_TK.shape)} has {input_TK.shape[1]} features, "
+            f"weight {list(weight_NK.shape)} expects {weight_NK.shape[1]}"
         )
     if bias_N is not None and bias_N.shape != weight_NK.shape[:1]:
         raise ShapeError(f"bias is {list(bias_N.shape)}, the weight has {len(weight_NK)} rows")

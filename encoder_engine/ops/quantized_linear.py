@@ -138,9 +138,11 @@ def requantized_linear(
 def _check(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, gelu: Approximation | None
 ) -> None:
-    if input_TK.dim() != 2 or input_TK.shape[1] != weight.shape[1]:
+    if input_TK.dim() != 2:
+        raise ShapeError(f"input must be uint8 [T, K], got {list(input_TK.shape)}")
+    if input_TK.shape[1] != weight.shape[1]:
         raise ShapeError(
-            f"input {list(input_TK.shape)} has {input_TK.shape[-1]} features, "
+            f"input {list(input_TK.shape)} has {input_TK.shape[1]} features, "
             f"the quantized weight {list(weight.shape)} expects {weight.shape[1]}"
         )
     if input_TK.dtype != torch.uint8 or scale_T.dtype != torch.float32:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from encoder_engine import kernels
 from encoder_engine.errors import ShapeError, UnknownNameError
@@ -97,10 +98,12 @@ class Operation:
             return _look_up(_choose_module(self.name, requested, facts), self.name)
         first = tensors[0]
         assert first is not None
-        key = (requested, first.device, first.dtype, _wants_grad(tensors), *others.values())
+        wants_grad = _wants_grad(tensors) or is_transformed()
+        key = (requested, first.device, first.dtype, wants_grad, *others.values())
         function = self._found.get(key)
         if function is None:
-            module = _choose_module(self.name, requested, tensor_facts(*tensors) | others)
+            facts = tensor_facts(*tensors) | {"requires_grad": wants_grad} | others
+            module = _choose_module(self.name, requested, facts)
             function = self._found[key] = _look_up(module, self.name)
         return function
 
@@ -158,6 +161,14 @@ def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
 
 def _wants_grad(tensors: tuple[Tensor | None, ...]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def is_transformed() -> bool:
+    """Return whether a transform of torch.func, or forward mode, is active.
+
+    Both need operations of PyTorch's own: others would drop the tangents.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

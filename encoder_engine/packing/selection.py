@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["SelectedRows"]
+__all__ = ["SelectedRows", "assemble_rows"]
 
 
 class SelectionGroup(NamedTuple):
@@ -93,13 +93,12 @@ class SelectedRows:
         lengths = np.asarray(sequences.lengths, dtype=np.int64)
         parts = np.stack([lengths - trailing, trailing], axis=1).reshape(-1)
         queries = np.stack([lengths, np.zeros_like(lengths)], axis=1).reshape(-1)
-        leaves = [
+        selected = assemble_rows(
             torch.arange(sequences.num_tokens, device=device),
             Sequences.from_lengths(parts.tolist(), device=device),
             Sequences.from_lengths(queries.tolist(), device=device),
             sequences.positions.to(torch.int32),
-        ]
-        selected = _assemble(leaves, None)
+        )
         selected.__dict__["indices"] = np.arange(sequences.num_tokens)
         return selected
 
@@ -113,7 +112,7 @@ class SelectedRows:
                 there.astype(np.int64).tolist(), device=sequences.device
             )
             places = torch.zeros(len(rows), dtype=torch.int32, device=sequences.device)
-        selected = _assemble([rows, sequences, within, places], None)
+        selected = assemble_rows(rows, sequences, within, places)
         selected.__dict__["indices"] = sequences.offsets[:-1][there]
         return selected
 
@@ -182,7 +181,10 @@ class SelectedRows:
         """Return the same rows on another device."""
         if torch.device(device) == self.rows.device:
             return self
-        return SelectedRows(self.rows.to(device), self.sequences.to(device))
+        parts = (self.sequences.to(device), self.within.to(device), moved(self.places, device))
+        selected = assemble_rows(moved(self.rows, device), *parts)
+        selected.__dict__["indices"] = self.indices
+        return selected
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
         """Make a tensor outside of inference mode: an inference tensor could not train."""
@@ -190,12 +192,20 @@ class SelectedRows:
             return moved(torch.from_numpy(values), self.rows.device)
 
 
-def _assemble(leaves: list[Any], _: object) -> SelectedRows:
-    rows = object.__new__(SelectedRows)
-    for name, leaf in zip(_LEAVES, leaves, strict=True):
-        object.__setattr__(rows, name, leaf)
-    return rows
+def assemble_rows(
+    rows: Tensor, sequences: Sequences, within: Sequences, places: Tensor
+) -> SelectedRows:
+    """Make a selection from valid parts, without checks."""
+    selected = object.__new__(SelectedRows)
+    for name, leaf in zip(_LEAVES, (rows, sequences, within, places), strict=True):
+        object.__setattr__(selected, name, leaf)
+    return selected
 
 
 _LEAVES = ("rows", "sequences", "within", "places")
-register_tree(SelectedRows, names=_LEAVES, constants=lambda _: None, assemble=_assemble)
+register_tree(
+    SelectedRows,
+    names=_LEAVES,
+    constants=lambda _: None,
+    assemble=lambda leaves, _: assemble_rows(*leaves),
+)

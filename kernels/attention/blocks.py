@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from .differentiable import Call
 
+WIDEST_WINDOW = 2**30
+
 
 class Blocks(NamedTuple):
     """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
@@ -52,7 +54,8 @@ class Blocks(NamedTuple):
             "GROUP": call.group,
             "HEAD_DIM": head_dim,
             "BLOCK_DIM": max(16, next_power_of_2(head_dim)),
-            "WINDOW": -1 if call.window is None else call.window,
+            # Places are 32 bits wide: a place and a window, added, must be as well.
+            "WINDOW": -1 if call.window is None else min(call.window, WIDEST_WINDOW),
             "CAUSAL": call.causal,
             "SUBSET": self.places.shape[0] > 0,
             "HAS_SLOPES": call.slopes_H is not None,

@@ -193,7 +193,11 @@ def _attention_forward_kernel(
     value_pointer += start * VALUE_STRIDE + (head // GROUP) * HEAD_DIM
     queries_at = row_pointer(query_pointer, at, QUERY_STRIDE, False)
     query = load_rows(queries_at, entries, columns, QUERY_STRIDE, count, HEAD_DIM, True, False)
-    m_i = tl.full([BLOCK_ROWS], float("-inf"), dtype=tl.float32)
+    # A row may see no key, and biases may be -inf, of a whole block too. A finite maximum makes
+    # such probabilities 0 here and, as lse, in backward: -inf + inf would be NaN.
+    finite: tl.constexpr = HAS_BIAS or (SUBSET and WINDOW >= 0)
+    lowest = -3.4028234663852886e38 if finite else float("-inf")
+    m_i = tl.full([BLOCK_ROWS], lowest, dtype=tl.float32)
     l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     strides = (KEY_STRIDE, VALUE_STRIDE)

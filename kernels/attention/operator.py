@@ -104,6 +104,12 @@ def attention(
     output_MHD = _attend(query_MHD, key_TKD, value_TKD, list(blocks), terms, longest)
     if terms.global_rows is None:
         return output_MHD
+    if terms.query_rows is not None and torch.compiler.is_compiling():
+        # Which queries are global is not known yet: all come again.
+        unlimited = terms._replace(window=None, global_rows=None)
+        seen_MHD = attention(query_MHD, key_TKD, value_TKD, sequences, unlimited)
+        is_global = torch.isin(terms.query_rows.rows, terms.global_rows.rows)
+        return torch.where(is_global[:, None, None], seen_MHD, output_MHD)
     # Every row has attended to the global rows; these attend to every row in a second call.
     rows, everywhere = terms.global_rows.rows, terms.global_rows
     if terms.query_rows is not None:

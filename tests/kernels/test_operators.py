@@ -30,7 +30,9 @@ def attention_arguments(
     """Plain, with a seed, disentangled, or with few queries, global rows, a bias and more."""
     none = LAYOUT.cu_seqlens[:0]
     queries = SelectedRows(torch.tensor([0, 4, 7], device=DEVICE), LAYOUT)
-    layout = [queries.rows if few else none, queries.rows if few else none]
+    layout = [none] * 3
+    if few:
+        layout = [queries.rows, queries.within.cu_seqlens, queries.rows]
     if tiled:
         layout = [*(LAYOUT.tiles(size) for size in (64, 32, 32)), LAYOUT.cu_seqlens, *[none] * 4]
     if tiled and few:
@@ -288,6 +290,50 @@ def test_attention_takes_any_scale(scale: float, window: int | None) -> None:
         results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+
+
+def test_global_rows_among_few_queries_are_one_graph() -> None:
+    query, key, value = (draw(14, 2, 16).detach() * size for size in (1.0, 2.0, 3.0))
+    queries, everywhere = (
+        SelectedRows(torch.tensor(rows, device=DEVICE), LAYOUT) for rows in ([1, 4, 10], [0, 4])
+    )
+
+    def attend(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return ops.attention(
+            *(query, key, value, LAYOUT),
+            window=1,
+            query_rows=queries,
+            global_rows=everywhere,
+            implementation="triton",
+        )
+
+    results = []
+    for run in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        leaves = query[queries.rows].requires_grad_(), key.clone().requires_grad_()
+        output = run(*leaves)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_row_that_sees_no_key_is_zero_and_has_no_part_in_a_gradient() -> None:
+    query, key, value = (draw(80, 2, 16).detach()[:60] * size for size in (1.0, 2.0, 3.0))
+    results = []
+    # Ten keys, of which the rows from 13 on see none.
+    for num_rows in (60, 13):
+        layout = Sequences.from_lengths([num_rows], device=DEVICE)
+        rows = SelectedRows.of_unattended(layout, [num_rows - 10])
+        leaves = [x[:num_rows].clone().requires_grad_() for x in (query, key, value)]
+        output = ops.attention(
+            *(leaves[0], leaves[1], leaves[2], rows.sequences),
+            window=3,
+            query_rows=rows,
+            implementation="triton",
+        )
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for many, few in zip(*results, strict=True):
+        torch.testing.assert_close(many[:13], few)
+    assert not results[0][0][13:].any()
 
 
 @pytest.mark.parametrize("lengths", [[30, 64, 1], [65], [200]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, refusal, rows
 from tests.ops.compare import compare
 from tests.selection import unless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def refused(implementation: str, dtype: torch.dtype, device: str) -> str | None:
@@ -58,6 +62,22 @@ def test_far_tails_are_exact_zeros_and_identities() -> None:
         output = ops.bias_gelu(x, None, implementation=implementation)
         assert output.tolist()[0][2:] == x.tolist()[0][2:]
         assert not output[0, :2].any()
+
+
+def refused_for_inference(implementation: str) -> str | None:
+    return refusal("bias_gelu", implementation, CallFacts(dtype="bfloat16"))
+
+
+@unless(refused_for_inference)
+@pytest.mark.parametrize("implementation", implementations("bias_gelu"))
+@pytest.mark.parametrize("operation", [ops.bias_gelu, ops.geglu, ops.swiglu])
+def test_under_autocast_the_result_has_the_inputs_dtype(
+    operation: Callable[..., torch.Tensor], implementation: str
+) -> None:
+    x, bias = rows(5, 8, seed=0, dtype=torch.bfloat16, device="cpu"), torch.linspace(-1.0, 1.0, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = operation(x, bias, implementation=implementation)
+    assert found.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

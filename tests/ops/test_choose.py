@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, UnknownNameError
 from encoder_engine.ops import choose
 from encoder_engine.ops.registry import IMPLEMENTATION_NAMES
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def refuses(_facts: object) -> str:
@@ -110,3 +117,40 @@ def test_explain_takes_torch_dtypes() -> None:
     assert ops.explain("attention", dtype=torch.float16) == ops.explain(
         "attention", dtype="float16"
     )
+
+
+LAYOUT, IDS = Sequences.from_lengths([3, 2]), torch.arange(5)
+OF_ROWS: dict[str, Callable[..., Tensor]] = {
+    "layer_norm": lambda x, by: ops.layer_norm(
+        x, torch.ones(8).to(x), None, epsilon=1e-5, implementation=by
+    ),
+    "rms_norm": lambda x, by: ops.rms_norm(x, torch.ones(8).to(x), epsilon=1e-5, implementation=by),
+    "embedding": lambda x, by: ops.embedding(
+        *(IDS, None, None),
+        token_weight_VE=x,
+        position_weight_PE=None,
+        segment_weight_SE=None,
+        norm_weight_E=torch.ones(8).to(x),
+        norm_bias_E=None,
+        epsilon=1e-5,
+        implementation=by,
+    ),
+    "bias_gelu": lambda x, by: ops.bias_gelu(x, None, implementation=by),
+    "swiglu": lambda x, by: ops.swiglu(x, implementation=by),
+    "pooling": lambda x, by: ops.pooling(x, LAYOUT, implementation=by),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_forward_mode_loses_no_tangent(name: str) -> None:
+    call, x = OF_ROWS[name], torch.linspace(-1.0, 2.0, 40).view(5, 8)
+    tangent = torch.cos(x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+        found = forward_ad.unpack_dual(call(dual, None)).tangent  # type: ignore[no-untyped-call]
+    assert found is not None
+    _, expected = torch.autograd.functional.jvp(  # type: ignore[no-untyped-call]
+        lambda x: call(x, "reference"), x.double(), tangent.double()
+    )
+    torch.testing.assert_close(found, expected.float())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encoder_engine import ops
@@ -44,6 +45,16 @@ def cubed() -> Callable[..., Tensor]:
     operator.register_autograd(differentiate, setup_context=keep)
     light.lighten()
     return operator
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_tangent_is_not_dropped(cubed: Callable[..., Tensor]) -> None:
+    x, layout, factor = inputs()
+    with forward_ad.dual_level():
+        assert cubed(x, layout, factor).tolist() == [2.0, 16.0, 54.0]
+        dual = forward_ad.make_dual(x.detach(), x.detach())  # type: ignore[no-untyped-call]
+        with pytest.raises(ImplementationError, match=r"test_cubed.* no forward mode"):
+            cubed(dual, layout, factor)
 
 
 def inputs() -> tuple[Tensor, list[Tensor], float]:

@@ -406,6 +406,24 @@ def test_one_graph_serves_every_number_of_rows(by: str, mode: ops.ProjectionMode
     assert set(graphs) == {5}, "another number of rows was compiled again"
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("by", implementations(OPERATION))
+def test_a_label_that_is_no_token_makes_the_loss_nan_in_a_graph(
+    by: str, mode: ops.ProjectionMode
+) -> None:
+    skip_if_not_here(by, torch.float32, "cpu")
+    hidden, weight = torch.randn(5, 8), torch.randn(20, 8, requires_grad=True)
+    labels = torch.tensor([3, 20, -100, -1, 2**40])
+
+    def head(labels: torch.Tensor) -> torch.Tensor:
+        return ops.masked_cross_entropy(
+            hidden, torch.arange(5), labels, weight, reduction="none", mode=mode, implementation=by
+        )
+
+    loss = torch.compile(head, fullgraph=True, backend="aot_eager")(labels)
+    assert loss.isnan().tolist() == [False, True, False, True, True]
+
+
 @pytest.mark.parametrize("by", implementations(OPERATION))
 def test_it_can_be_exported(by: str) -> None:
     skip_if_not_here(by, torch.float32, "cpu")

@@ -12,16 +12,21 @@ if TYPE_CHECKING:
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
     """Implement ``ops.bias_gelu``."""
-    return F.gelu(input_TF if bias_F is None else input_TF + bias_F, approximate=approximate)
+    return F.gelu(_shifted(input_TF, bias_F), approximate=approximate)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
     """Implement ``ops.geglu``."""
-    x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
+    x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return F.gelu(x, approximate=approximate) * gate
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
     """Implement ``ops.swiglu``."""
-    x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
+    x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return F.silu(x) * gate
+
+
+def _shifted(input_TF: Tensor, bias_F: Tensor | None) -> Tensor:
+    # Under autocast a bias may be wider: the sum would be as well.
+    return input_TF if bias_F is None else input_TF + bias_F.to(input_TF.dtype)

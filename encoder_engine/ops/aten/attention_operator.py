@@ -21,6 +21,7 @@ from encoder_engine.ops.aten.attention_groups import (
     taken,
 )
 from encoder_engine.packing import SelectedRows, Sequences
+from encoder_engine.packing.selection import assemble_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +48,12 @@ def attend_traced(
 ) -> Tensor:
     """Call the operator, with the layout of rows as tensors."""
     nothing = sequences.cu_seqlens[:0]
-    rows = (nothing if s is None else s.rows for s in (terms.query_rows, terms.global_rows))
-    layout = [sequences.cu_seqlens, *rows]
+    rows, cu_queries, everywhere = nothing, nothing, nothing
+    if terms.query_rows is not None:
+        rows, cu_queries = terms.query_rows.rows, terms.query_rows.within.cu_seqlens
+    if terms.global_rows is not None:
+        everywhere = terms.global_rows.rows
+    layout = [sequences.cu_seqlens, rows, cu_queries, everywhere]
     output: Tensor = _attend_traced(query_MHD, key_TKD, value_TKD, layout, terms)
     return output
 
@@ -97,11 +102,10 @@ _attend_traced = define_operator("attention_aten", _forward, _backward, keeps_ls
 
 def _read(call: Call) -> tuple[Sequences, Terms]:
     """Return the sequences and terms of a call, cached for all layers of a batch."""
-    cu_seqlens, query_rows, global_rows = call.layout
-    subset = len(query_rows) > 0 or len(call.query_MHD) != len(call.key_TKD)
+    cu_seqlens, query_rows, cu_queries, global_rows = call.layout
     sequences, queries, everywhere = _laid_out(
         _bytes(cu_seqlens),
-        _bytes(query_rows) if subset else None,
+        (_bytes(query_rows), _bytes(cu_queries)) if len(cu_queries) else None,
         _bytes(global_rows) if len(global_rows) else None,
         cu_seqlens.device,
     )
@@ -115,17 +119,31 @@ def _bytes(x: Tensor) -> bytes:
 
 @lru_cache(maxsize=8)
 def _laid_out(
-    cu_seqlens: bytes, query_rows: bytes | None, global_rows: bytes | None, device: torch.device
+    cu_seqlens: bytes,
+    query_rows: tuple[bytes, bytes] | None,
+    global_rows: bytes | None,
+    device: torch.device,
 ) -> tuple[Sequences, SelectedRows | None, SelectedRows | None]:
-    lengths = np.diff(np.frombuffer(cu_seqlens, dtype=np.int64))
-    sequences = Sequences.from_lengths(lengths.tolist(), device=device)
-    queries, everywhere = (
-        None
-        if x is None
-        else SelectedRows(torch.frombuffer(bytearray(x), dtype=torch.int64).to(device), sequences)
-        for x in (query_rows, global_rows)
-    )
+    sequences = _sequences_of(cu_seqlens, device)
+    queries, everywhere = None, None
+    if query_rows is not None:
+        # Queries may lie beyond the last key of their sequence, so that rows do not say whose.
+        rows, within = _rows_of(query_rows[0]), _sequences_of(query_rows[1], device)
+        starts = torch.from_numpy(np.repeat(sequences.offsets[:-1], within.lengths))
+        places = (rows - starts).to(torch.int32)
+        queries = assemble_rows(rows.to(device), sequences, within, places.to(device))
+    if global_rows is not None:
+        everywhere = SelectedRows(_rows_of(global_rows).to(device), sequences)
     return sequences, queries, everywhere
+
+
+def _sequences_of(cu_seqlens: bytes, device: torch.device) -> Sequences:
+    lengths = np.diff(np.frombuffer(cu_seqlens, dtype=np.int64))
+    return Sequences.from_lengths(lengths.tolist(), device=device)
+
+
+def _rows_of(rows: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(rows, dtype=np.int64).copy())
 
 
 def _parts(call: Call) -> Iterator[_Part]:

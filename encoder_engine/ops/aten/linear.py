@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch.autograd import forward_ad
 
 from encoder_engine.ops import cpu
+from encoder_engine.ops.registry import is_transformed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Implement ``ops.linear``."""
-    if not _by_onednn(input_TK) or _transformed():
+    if not _by_onednn(input_TK) or is_transformed():
         return F.linear(*_whole_blocks(input_TK, weight_NK), bias_N)
     # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single
     # row. tests/ops/linear/test_linear.py checks this.
@@ -86,11 +86,6 @@ def _by_onednn(input_TK: Tensor) -> bool:
         return False
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available
-
-
-def _transformed() -> bool:
-    """Return whether a transform of torch.func, or forward mode, needs PyTorch's own operation."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 class _Linear(torch.autograd.Function):

@@ -67,7 +67,8 @@ def _statistics(
     wide = wide_dtype(hidden_ME.dtype)
     zeros = hidden_ME.new_zeros(len(hidden_ME), dtype=wide)
     lse, best = torch.full_like(zeros, -torch.inf), torch.full_like(zeros, -torch.inf)
-    label_logit, logit_sum = zeros, zeros.clone()
+    # A label outside the vocabulary makes the loss NaN.
+    label_logit, logit_sum = torch.full_like(zeros, torch.nan), zeros
     predictions = torch.zeros_like(labels_M) if predict else labels_M.new_empty(0)
     shifts = []
     for start, logits_MC in _logits(given, kept_MV):

@@ -26,7 +26,7 @@ from tests.ops.cases import (
     sequences,
     too_slow,
 )
-from tests.ops.compare import compare
+from tests.ops.compare import compare, compare_outputs
 from tests.selection import unless
 
 # Every edge of the terms: nothing, an empty sequence, one token, several blocks, equal lengths.
@@ -229,6 +229,54 @@ def test_results_are_bit_equal_alone_and_in_a_batch(
             query, key, value = (x[start : start + length].clone() for x in packed)
             alone = attend(query, key, value, sequences([length], "cpu"))
             assert torch.equal(alone, together[start : start + length]), f"row {row}"
+
+
+def refused_with(implementation: str, term: str, has_gradients: bool) -> str | None:
+    facts = AttentionFacts(requires_grad=has_gradients, terms=(term,))
+    return refusal("attention", implementation, facts)
+
+
+def refused_a_bias(implementation: str, has_gradients: bool) -> str | None:
+    return refused_with(implementation, "relative_bias", has_gradients)
+
+
+@unless(refused_a_bias)
+@pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "inference"])
+def test_a_bias_of_minus_infinity_hides_whole_blocks_of_keys(
+    implementation: str, has_gradients: bool
+) -> None:
+    case, layout = AttentionCase(bias_reach=20), sequences([100, 7], "cpu")
+    attend = case.attend(layout, torch.float32, implementation)
+    # From row 43 on, the first 32 keys are more than 11 before.
+    hidden = torch.where(torch.arange(-20, 21) < -11, -torch.inf, 0.0).expand(2, -1)
+
+    def run(bias: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return attend(**others, bias=bias + hidden)
+
+    def eager(bias: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return case.eager(**others, bias=bias + hidden, layout=layout)
+
+    check = compare if has_gradients else compare_outputs
+    check(run, eager, eager, case.inputs(107, torch.float32, "cpu"), terms=100 * 107)
+
+
+def refused_a_window(implementation: str, has_gradients: bool) -> str | None:
+    return refused_with(implementation, "window", has_gradients)
+
+
+@unless(refused_a_window)
+@pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "inference"])
+@pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**63 - 1])
+def test_a_window_may_be_as_wide_as_integers_are(
+    implementation: str, has_gradients: bool, window: int
+) -> None:
+    case, layout = AttentionCase(window=window), sequences([40, 7], "cpu")
+    eager = partial(case.eager, layout=layout)
+    check = compare if has_gradients else compare_outputs
+    attend = case.attend(layout, torch.float32, implementation)
+    check(attend, eager, eager, case.inputs(47, torch.float32, "cpu"), terms=40)
 
 
 def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:

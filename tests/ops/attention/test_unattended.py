@@ -7,7 +7,9 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
+from encoder_engine import ops
 from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.packing import Sequences
 from tests.ops.attention.cases import AttentionCase
@@ -54,4 +56,34 @@ def test_trailing_rows_are_keys_of_none(
         partial(case.eager, layout=layout),
         case.inputs(num_rows, torch.float32, "cpu"),
         terms=max(lengths) * (num_rows if term not in ("plain", "causal", "slopes") else 1),
+    )
+
+
+def refused_with_gradients(implementation: str, term: str) -> str | None:
+    return refused(implementation, term, True)
+
+
+@unless(refused_with_gradients)
+@pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("term", ["plain", "causal"])
+def test_trailing_rows_are_keys_of_none_in_a_graph(term: str, implementation: str) -> None:
+    case = replace(TERMS[term], num_unattended=(4, 30, 0))
+    layout = Sequences.from_lengths([9, 40, 3], device="cpu")
+    rows = case.arguments(layout, torch.float32)["query_rows"]
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.attention(
+            *(query, key, value, rows.sequences),
+            query_rows=rows,
+            causal=case.causal,
+            implementation=implementation,
+        )
+
+    torch.compiler.reset()
+    compare(
+        torch.compile(attend, backend="aot_eager", fullgraph=True),
+        partial(case.eager, layout=layout),
+        partial(case.eager, layout=layout),
+        case.inputs(52, torch.float32, "cpu"),
+        terms=40,
     )

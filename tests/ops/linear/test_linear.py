@@ -184,3 +184,9 @@ def test_products_in_16_bits_have_whole_blocks(
 def test_features_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"has 767 features, weight .* expects 768"):
         ops.linear(torch.zeros(2, 767), torch.zeros(10, 768))
+
+
+@pytest.mark.parametrize("shape", [(), (768,), (2, 5, 768)])
+def test_an_input_of_other_dimensions_is_refused_by_them(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"input must be \[T, K\] and weight \[N, K\], got"):
+        ops.linear(torch.zeros(shape), torch.zeros(10, 768))

@@ -214,6 +214,9 @@ def test_input_that_does_not_fit_is_refused() -> None:
     x, scale = draw_rows(4, 2)
     with pytest.raises(ShapeError, match="has 5 features"):
         ops.quantized_linear(draw_rows(4, 5)[0], scale, weight)
+    for shape in ((), (2,), (1, 4, 2)):
+        with pytest.raises(ShapeError, match=r"input must be uint8 \[T, K\], got"):
+            ops.quantized_linear(x.new_zeros(shape), scale, weight)
     with pytest.raises(ShapeError, match=r"ops\.quantize_rows"):
         ops.quantized_linear(x.float(), scale, weight)
     with pytest.raises(ShapeError, match="has 4 rows"):
