@@ -16,13 +16,11 @@ from benchmarks.environments import environment
 from benchmarks.jobs.http_servers import ServingJob
 from benchmarks.jobs.http_servers import build as build_server
 from benchmarks.jobs.tokenizing import Form, Load, TokenizerJob, build
-from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Settings
+from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Options, Settings
 from benchmarks.measuring.tuning import fastest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from benchmarks.measuring.case import Options
 
 
 # Texts, at least, that the best batch size is found on.

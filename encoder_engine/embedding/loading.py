@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from encoder_engine.embedding.directory.opening import open_embedder
-from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
+from encoder_engine.embedding.engines.choosing import EngineRequest, is_compiled, load_encoder
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import ConfigError, DefaultPoolingWarning, MissingPoolerWarning
@@ -60,8 +61,10 @@ def load_parts(
     """Load a model directory; see :meth:`Embedder.from_pretrained`."""
     opened = open_embedder(path_or_hub_id)
     modes = None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
-    # Begun before the tokenizer is read, the comparison ends with the loading of the weights.
-    with verified(opened.encoder_folder):
+    # Begun before the tokenizer is read, the comparison ends with the loading of the weights. A
+    # compiled file is mapped instead of read, and has checksums of its own.
+    folder = opened.encoder_folder
+    with nullcontext() if is_compiled(folder) else verified(folder):
         recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
         if request.adapter in recipe.prompts:
             # Prompts of models with an adapter for each task bear the names of the tasks.

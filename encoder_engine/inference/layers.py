@@ -324,7 +324,6 @@ class LayerReader:
         """Read a convolution and pack it: the rows of a token's neighbours lie side by side."""
         weight_NDK = self._array(f"{name}.weight")
         weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
-        weight_NK = np.ascontiguousarray(weight_NK)
         dense = self._packed(weight_NK, self._vector(f"{name}.bias"))
         layer = Convolution(dense=dense, kernel_size=weight_NDK.shape[2])
         self.made[name] = layer

@@ -1,4 +1,4 @@
-"""Memory of packed weights: disjoint, aligned, and none but the system's own beyond its blocks."""
+"""Memory of packed weights: disjoint, aligned, and one weight after the other."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineRequest",
+    "is_compiled",
     "load_causal",
     "load_encoder",
     "load_masked_lm",
@@ -256,7 +257,7 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
         reason: str | None = "engine='torch' was requested"
     else:
         reason = refuse_compiled(directory, request)
-    if reason is not None and _is_compiled(directory):
+    if reason is not None and is_compiled(directory):
         raise ConfigError(
             f"{directory} holds a compiled encoder, which has one engine: {reason}; load the "
             "directory that it was compiled from"
@@ -269,7 +270,7 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
     if reason is None:
         # int8 and compiled files are for CPUs.
         is_free = request.device == "auto" and request.quantization is None
-        is_free = is_free and request.engine == "auto" and not _is_compiled(directory)
+        is_free = is_free and request.engine == "auto" and not is_compiled(directory)
         if not is_free or not _gpu_is_available():
             return None
         reason = "there is a GPU"
@@ -289,7 +290,7 @@ def _refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
         )
 
 
-def _is_compiled(directory: Path) -> bool:
+def is_compiled(directory: Path) -> bool:
     """Return whether a directory holds a compiled encoder instead of a checkpoint."""
     return (directory / COMPILED).is_file()
 

@@ -10,6 +10,7 @@ import pytest
 
 from encoder_engine import files
 from encoder_engine.embedding import Embedder, encoder_directory
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import ChecksumError
 from tests.embedding.tiny_model import write_json, write_sentence_directory
 
@@ -96,22 +97,36 @@ def test_a_tokenizer_alone_is_held_to_the_record(tmp_path: Path) -> None:
         encoder_directory(tmp_path)
 
 
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often a file of each name is hashed."""
+    counts: Counter[str] = Counter()
+    digest = files.file_sha256
+
+    def counted(path: Path) -> str:
+        counts[path.name] += 1
+        return digest(path)
+
+    monkeypatch.setattr(files, "file_sha256", counted)
+    return counts
+
+
+def test_a_compiled_file_is_mapped_and_not_hashed(tmp_path: Path, hashed: Counter[str]) -> None:
+    compile_directory(write_flat(tmp_path / "plain"), tmp_path / "compiled")
+    record(tmp_path / "compiled")
+    hashed.clear()
+    Embedder.from_pretrained(tmp_path / "compiled")
+    assert hashed["vocab.txt"] >= 1
+    assert hashed["compiled.safetensors"] == 0
+
+
 @pytest.mark.parametrize("write", [write_flat, write_nested])
-def test_weights_are_hashed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
-) -> None:
+def test_weights_are_hashed_once(tmp_path: Path, hashed: Counter[str], write: Any) -> None:
     write(tmp_path)
     for folder in {path.parent for path in tmp_path.rglob("config.json")}:
         record(folder)
     record(tmp_path)
-    hashed: Counter[str] = Counter()
-    digest = files.file_sha256
-
-    def counted(path: Path) -> str:
-        hashed[path.name] += 1
-        return digest(path)
-
-    monkeypatch.setattr(files, "file_sha256", counted)
+    hashed.clear()
     Embedder.from_pretrained(tmp_path)
     assert hashed["model.safetensors"] == 1
     assert hashed["vocab.txt"] >= 1
