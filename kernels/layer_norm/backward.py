@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..common.dropout import keep_scale
 from ..common.launch import cdiv, num_programs, on_device, row_tile
+from .forward import FUSES
 
 
 @triton.jit
@@ -123,6 +124,7 @@ def layer_norm_backward(
         HAS_BIAS=has_bias,
         CENTRED=centred,
         num_warps=tile.num_warps,
+        enable_fp_fusion=FUSES,
     )
     grad_weight, grad_bias = sums.sum(dim=0), bias_sums.sum(dim=0)
     if dropped:
