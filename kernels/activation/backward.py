@@ -11,6 +11,9 @@ from ..common.launch import cdiv, num_programs, on_device
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
 
+# Programs of a multiprocessor, and blocks of rows that one reads ahead.
+PROGRAMS, NUM_STAGES = 4, 2
+
 
 @triton.jit
 def _activation_backward_kernel(
@@ -26,14 +29,23 @@ def _activation_backward_kernel(
     HAS_BIAS: tl.constexpr,
     GATED: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     columns = tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     in_row = columns < WIDTH
-    grad_bias = tl.zeros([BLOCK_COLUMNS], dtype=tl.float32)
-    grad_gate_bias = tl.zeros([BLOCK_COLUMNS], dtype=tl.float32)
+    bias = tl.zeros([BLOCK_COLUMNS], dtype=tl.float32)
+    gate_bias = tl.zeros([BLOCK_COLUMNS], dtype=tl.float32)
+    if HAS_BIAS:
+        bias = tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
+        if GATED:
+            shift = tl.load(bias_pointer + columns + WIDTH, mask=in_row, other=0.0)
+            gate_bias = shift.to(tl.float32)
+    # Rows are added at the end: a sum over them in the loop would wait for other warps.
+    grad_bias = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], dtype=tl.float32)
+    grad_gate_bias = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], dtype=tl.float32)
     step = tl.num_programs(0).to(tl.int64) * BLOCK_ROWS
     first = tl.program_id(0).to(tl.int64) * BLOCK_ROWS
-    for start in range(first, num_rows, step):
+    for start in tl.range(first, num_rows, step, num_stages=NUM_STAGES):
         rows = start + tl.arange(0, BLOCK_ROWS)
         inside = (rows[:, None] < num_rows) & in_row[None, :]
         here = rows[:, None] * WIDTH + columns[None, :]
@@ -41,28 +53,26 @@ def _activation_backward_kernel(
         kind = grad_input_pointer.dtype.element_ty
         dy = tl.load(grad_output_pointer + here, mask=inside, other=0.0).to(tl.float32)
         x = tl.load(input_pointer + places, mask=inside, other=0.0).to(tl.float32)
-        if HAS_BIAS:
-            x += tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)[None, :]
+        x += bias[None, :]
         factor = multiplier(x, ACTIVATION)
         if GATED:
             gate = tl.load(input_pointer + places + WIDTH, mask=inside, other=0.0).to(tl.float32)
-            if HAS_BIAS:
-                shift = tl.load(bias_pointer + columns + WIDTH, mask=in_row, other=0.0)
-                gate += shift.to(tl.float32)[None, :]
+            gate += gate_bias[None, :]
             dgate = dy * (x * factor)
             dy *= gate
             tl.store(grad_input_pointer + places + WIDTH, dgate.to(kind), mask=inside)
             if HAS_BIAS:
-                grad_gate_bias += tl.sum(dgate, axis=0)
+                grad_gate_bias += dgate
         dx = dy * derivative(x, factor, ACTIVATION)
         tl.store(grad_input_pointer + places, dx.to(kind), mask=inside)
         if HAS_BIAS:
-            grad_bias += tl.sum(dx, axis=0)
+            grad_bias += dx
     if HAS_BIAS:
         partial = tl.program_id(0) * (2 * WIDTH if GATED else WIDTH) + columns
-        tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
+        tl.store(grad_bias_pointer + partial, tl.sum(grad_bias, axis=0), mask=in_row)
         if GATED:
-            tl.store(grad_bias_pointer + partial + WIDTH, grad_gate_bias, mask=in_row)
+            total = tl.sum(grad_gate_bias, axis=0)
+            tl.store(grad_bias_pointer + partial + WIDTH, total, mask=in_row)
 
 
 def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
@@ -87,7 +97,7 @@ def activation_backward(
     grad_input = torch.empty_like(input_TG)
     block_rows, block_columns = backward_block_shape(width, gated=gated)
     num_blocks = cdiv(width, block_columns)
-    most = num_programs(input_TG) // max(num_blocks, 1)
+    most = num_programs(input_TG, PROGRAMS) // max(num_blocks, 1)
     programs = max(1, min(most, cdiv(num_rows, block_rows)))
     shape = (programs, input_TG.shape[1]) if bias_G is not None else (0, 0)
     partials = torch.zeros(shape, dtype=torch.float32, device=input_TG.device)
@@ -105,6 +115,7 @@ def activation_backward(
             HAS_BIAS=bias_G is not None,
             GATED=gated,
             ACTIVATION=activation,
+            NUM_STAGES=NUM_STAGES,
             num_warps=NUM_WARPS,
         )
     return grad_input, partials.sum(dim=0)

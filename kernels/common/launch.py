@@ -66,12 +66,13 @@ def num_processors(x: Tensor) -> int:
     return _processors(x.device.index) if x.is_cuda else 132
 
 
-def num_programs(x: Tensor) -> int:
+def num_programs(x: Tensor, per_processor: int = 2) -> int:
     """Return the programs of a kernel whose programs keep partial sums over many rows.
 
-    Two per multiprocessor: the partial sums, in registers, are then added in a fixed order.
+    The partial sums, in registers, are then added in a fixed order. More programs on a
+    multiprocessor hide more of the memory's latency, and write more partial sums.
     """
-    return 2 * num_processors(x)
+    return per_processor * num_processors(x)
 
 
 def cdiv(numerator: int, denominator: int) -> int:

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from ..common.dropout import keep_scale
 from ..common.launch import cdiv, num_programs, on_device, row_tile
-from .forward import FUSES
+from .forward import fuses
+
+# Programs of a multiprocessor, and rows that one reads ahead.
+PROGRAMS, NUM_STAGES = 4, 2
 
 
 @triton.jit
@@ -34,6 +37,7 @@ def _layer_norm_backward_kernel(
     HAS_JOINING: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     CENTRED: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     columns = tl.arange(0, BLOCK_WIDTH)
     in_row = columns < WIDTH
@@ -42,7 +46,7 @@ def _layer_norm_backward_kernel(
     grad_bias = tl.zeros([BLOCK_WIDTH], dtype=tl.float32)
     step = tl.num_programs(0).to(tl.int64) * BLOCK_ROWS
     first = tl.program_id(0).to(tl.int64) * BLOCK_ROWS
-    for start in range(first, num_rows, step):
+    for start in tl.range(first, num_rows, step, num_stages=NUM_STAGES):
         rows = start + tl.arange(0, BLOCK_ROWS)
         inside = (rows[:, None] < num_rows) & in_row[None, :]
         places = rows[:, None] * WIDTH + columns[None, :]
@@ -99,7 +103,7 @@ def layer_norm_backward(
     dropped = seed is not None
     grad_input = torch.empty_like(summed_TD) if dropped else summed_TD.new_empty(0)
     tile = row_tile(width)
-    programs = max(1, min(num_programs(summed_TD), cdiv(num_rows, tile.rows)))
+    programs = max(1, min(num_programs(summed_TD, PROGRAMS), cdiv(num_rows, tile.rows)))
     sums = torch.empty(programs, width, dtype=torch.float32, device=summed_TD.device)
     bias_sums = torch.empty_like(sums) if has_bias else sums.new_empty(0, 0)
     _layer_norm_backward_kernel[(programs,)](
@@ -123,8 +127,9 @@ def layer_norm_backward(
         HAS_JOINING=joining_TD is not None,
         HAS_BIAS=has_bias,
         CENTRED=centred,
+        NUM_STAGES=NUM_STAGES,
         num_warps=tile.num_warps,
-        enable_fp_fusion=FUSES,
+        enable_fp_fusion=fuses(width),
     )
     grad_weight, grad_bias = sums.sum(dim=0), bias_sums.sum(dim=0)
     if dropped:

@@ -10,10 +10,6 @@ from torch import Tensor
 from ..common.dropout import keep_scale
 from ..common.launch import cdiv, on_device, row_tile
 
-# No product is fused with the subtraction of a mean, which was taken of products as rounded: the
-# difference, which may be 0, is multiplied by up to 1 / sqrt(epsilon), a million for BERT's 1e-12.
-FUSES = False
-
 
 @triton.jit
 def _layer_norm_forward_kernel(
@@ -69,6 +65,15 @@ def _layer_norm_forward_kernel(
     tl.store(rstd_pointer + rows, rstd, mask=rows < num_rows)
 
 
+def fuses(width: int) -> bool:
+    """Return whether products may be fused with the subtraction of their mean.
+
+    The mean of one feature is the feature as rounded: a fused difference, which should be 0, would
+    be half an ulp, times up to 1 / sqrt(epsilon). Means of more features are rounded as coarsely.
+    """
+    return width > 1
+
+
 @on_device
 def layer_norm_forward(
     input_TD: Tensor,
@@ -119,6 +124,6 @@ def layer_norm_forward(
         KEEPS_SUM=kept,
         CENTRED=centred,
         num_warps=tile.num_warps,
-        enable_fp_fusion=FUSES,
+        enable_fp_fusion=fuses(width),
     )
     return output, summed, mean, rstd

@@ -91,7 +91,6 @@ def variants(target: int = 90) -> list[Variant]:
 
 def _layer_norm() -> list[Variant]:
     from encoder_engine.kernels.common.launch import row_tile
-    from encoder_engine.kernels.layer_norm.forward import FUSES
 
     found = []
     for width, centred in product((384, 768, 1024, 4096), (True, False)):
@@ -109,7 +108,6 @@ def _layer_norm() -> list[Variant]:
                     name=f"{'layer_norm' if centred else 'rms_norm'} {half} {width}",
                     constants=shared | more,
                     num_warps=tile.num_warps,
-                    fuses=FUSES,
                 )
             )
     return found
@@ -296,11 +294,7 @@ def build(variant: Variant, target: int, **more: int) -> Any:
         if kind.startswith("*") or name.endswith("_stride")
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=variant.constants, attrs=aligned)
-    options = {
-        "num_warps": variant.num_warps,
-        "num_stages": variant.num_stages,
-        "enable_fp_fusion": variant.fuses,
-    }
+    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
     if variant.max_registers is not None:
         options["maxnreg"] = variant.max_registers
     return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options | more)

@@ -17,6 +17,5 @@ class Variant:
     num_warps: int
     num_stages: int = 3
     max_registers: int | None = None
-    fuses: bool = True  # products with sums
     descriptors: dict[str, str] = field(default_factory=dict)
     element: str = field(default="*bf16")
