@@ -40,6 +40,7 @@ class Blocks(NamedTuple):
             bias=call.bias_HR is not None or call.entries_R is not None,
             listed=self.places.shape[0] > 0 or self.global_places.shape[0] > 0,
             positions=call.entries_R is not None,
+            masked=call.window is not None or call.causal,
         )
 
     def constants(self, call: Call) -> dict[str, Any]:

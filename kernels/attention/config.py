@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from ..common.pinned import pinned
+from .descriptors import can_describe_width
 
 
 class Launch(NamedTuple):
@@ -70,6 +71,7 @@ class Extras(NamedTuple):
     bias: bool = False  # what is read for each score: a relative bias, or positions
     listed: bool = False  # queries or global keys
     positions: bool = False  # disentangled attention
+    masked: bool = False  # a window or a causal border: every block of keys is masked
 
 
 class Longest(NamedTuple):
@@ -129,21 +131,21 @@ def _short(
     return None
 
 
-# Keys from which a block of 128, read by TMA, is worth a multiprocessor of its own: shorter texts
-# have few blocks each, and two programs that share one hide each other's beginnings and ends.
+# Keys from which heads of 128 gain by longer blocks of keys.
 LONG_KEYS = 1024
 
 
 def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
-    dropout, bias, listed, positions = extras
+    dropout, bias, listed, positions, masked = extras
     narrow = dropout or bias
     if head_dim <= 64:
         # Small heads with positions or lists: ptxas serialises products of larger blocks (C7515).
         small = (positions or listed) and head_dim <= 32
         forward = Launch(128, 32 if small else 64, 8, 3, None if bias or listed else 128)
-        if not (narrow or listed or 0 < longest.keys < LONG_KEYS):
-            forward = Launch(128, 128, 8, 3, described=True)
-        query = Launch(128, 64, 8, 2, None if listed else 128)
+        if not (narrow or listed):
+            by_tma = can_describe_width(head_dim) and not masked
+            forward = Launch(64, 128, 4, 2, None, True) if by_tma else Launch(64, 64, 4, 3, 128)
+        query = Launch(128, 64, 8, 2, None) if listed else Launch(128, 64, 8, 3, 128)
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,
@@ -152,8 +154,12 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
             ),
         )
     elif head_dim <= 128:
+        forward = Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias)
+        if not (narrow or listed):
+            short = 0 < longest.keys < LONG_KEYS and not masked
+            forward = Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, True)
         launches = Launches(
-            forward=Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias),
+            forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
             key=Launch(16 if narrow else 32, 64 if bias and listed else 128, 8, 2),
         )

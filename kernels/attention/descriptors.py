@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..common.launch import next_power_of_2
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -32,15 +30,19 @@ def descriptors(
     return _describe(key, launch.block_keys), _describe(value, launch.block_keys)
 
 
+def can_describe_width(head_dim: int) -> bool:
+    """Return whether a head is as wide as a block, which is a power of two."""
+    return head_dim >= 16 and head_dim & (head_dim - 1) == 0
+
+
 def can_describe(x_TKD: Tensor) -> bool:
     """Return whether TMA reads blocks of a tensor's heads."""
     head_dim = x_TKD.shape[2]
-    # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
-    whole = head_dim >= 16 and head_dim == next_power_of_2(head_dim)
     offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
     # Rows of an expanded tensor are the same one, which is not a stride for TMA.
     apart = x_TKD.stride(0) >= x_TKD.shape[1] * head_dim
-    return whole and apart and len(x_TKD) > 0 and all(offset % ALIGNMENT == 0 for offset in offsets)
+    aligned = all(offset % ALIGNMENT == 0 for offset in offsets)
+    return can_describe_width(head_dim) and apart and aligned and len(x_TKD) > 0
 
 
 def _describe(x_TKD: Tensor, block_rows: int) -> TensorDescriptor:

@@ -98,6 +98,7 @@ def attention(
         bias=terms.bias_HR is not None or terms.disentangled is not None,
         listed=any(x is not None and len(x) for x in (terms.query_rows, terms.global_rows)),
         positions=terms.disentangled is not None,
+        masked=terms.window is not None or terms.causal,
     )
     longest = _longest(sequences, terms)
     blocks = _blocks(_launches(query_MHD, extras, longest), sequences, terms)

@@ -346,7 +346,7 @@ def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> No
     launches = choose_launches(
         16, itemsize=2, extras=Extras(), longest=Longest(longest, longest), hopper=True
     )
-    assert launches.forward.block_rows == (64 if longest <= 64 else 128)
+    assert launches.query.block_rows == (64 if longest <= 64 else 128)
     output, expected = (
         ops.attention(query, key, value, layout, implementation=by).float()
         for by in ("triton", "reference")
