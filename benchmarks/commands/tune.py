@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import torch
 from encoder_engine.kernels.attention.config import Launch as AttentionLaunch
+from encoder_engine.kernels.attention.forward_specialized import MOST_STAGES
 from encoder_engine.kernels.common.pinned import pin
 from encoder_engine.kernels.masked_projection.config import Launch as ProjectionLaunch
 
@@ -55,6 +56,7 @@ _FORWARD = (
     *(
         AttentionLaunch(128, keys, 4 if specialized else 8, stages, None, True, specialized)
         for keys, stages, specialized in product((64, 128), (2, 3, 4), (False, True))
+        if not specialized or stages <= MOST_STAGES
     ),
     *(AttentionLaunch(128, 64, 8, stages, 128) for stages in (2, 3, 4)),
 )

@@ -12,7 +12,7 @@ from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
 
 # Programs of a multiprocessor, and blocks of rows that one reads ahead.
-PROGRAMS, NUM_STAGES = 4, 2
+PROGRAMS, NUM_STAGES = 4, 3
 
 
 @triton.jit

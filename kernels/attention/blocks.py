@@ -41,6 +41,7 @@ class Blocks(NamedTuple):
             listed=self.places.shape[0] > 0 or self.global_places.shape[0] > 0,
             positions=call.entries_R is not None,
             masked=call.window is not None or call.causal,
+            slopes=call.slopes_H is not None,
         )
 
     def constants(self, call: Call) -> dict[str, Any]:

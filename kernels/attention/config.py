@@ -1,6 +1,7 @@
 """Launch shapes of the attention kernels, by GPU, head size, element size, terms and lengths.
 
-Chosen from disassembly (tests/golden/kernel_resources.json), not yet timed: nothing spills, on
+Forward shapes without dropout, biases and lists were timed on an NVIDIA H200 (benchmarks/LOG.md),
+the others are chosen from disassembly (tests/golden/kernel_resources.json): nothing spills, on
 Hopper every product is an asynchronous wgmma, and where registers allow two or more programs share
 a multiprocessor, so that one's exponentials overlap the other's products. wgmma takes 64 rows: the
 left operand's block, queries or in the gradient of key and value keys, has as many at least.
@@ -28,7 +29,7 @@ class Launch(NamedTuple):
     max_registers: int | None = None
     # Keys and values are read by TMA where their layout allows it.
     described: bool = False
-    # Forward without terms by specialised warps: opt-in, as it has not run on a GPU.
+    # Forward without terms by specialised warps: opt-in, see forward_specialized.
     specialized: bool = False
 
     @property
@@ -72,6 +73,7 @@ class Extras(NamedTuple):
     listed: bool = False  # queries or global keys
     positions: bool = False  # disentangled attention
     masked: bool = False  # a window or a causal border: every block of keys is masked
+    slopes: bool = False
 
 
 class Longest(NamedTuple):
@@ -136,16 +138,18 @@ LONG_KEYS = 1024
 
 
 def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
-    dropout, bias, listed, positions, masked = extras
+    dropout, bias, listed, positions, masked, slopes = extras
     narrow = dropout or bias
     if head_dim <= 64:
         # Small heads with positions or lists: ptxas serialises products of larger blocks (C7515).
         small = (positions or listed) and head_dim <= 32
         forward = Launch(128, 32 if small else 64, 8, 3, None if bias or listed else 128)
         if not (narrow or listed):
-            by_tma = can_describe_width(head_dim) and not masked
+            # Heads of 32 have too little to load for TMA's blocks of 128 keys to gain.
+            by_tma = head_dim > 32 and can_describe_width(head_dim) and not masked
             forward = Launch(64, 128, 4, 2, None, True) if by_tma else Launch(64, 64, 4, 3, 128)
-        query = Launch(128, 64, 8, 2, None) if listed else Launch(128, 64, 8, 3, 128)
+        # With slopes and three stages Triton 3.9's ptxas serialises its products.
+        query = Launch(128, 64, 8, 2 if listed or slopes else 3, None if listed else 128)
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,

@@ -6,8 +6,10 @@ exponentials of one overlap the products of the other (FlashAttention-3, Shah et
 descriptors are made in the kernel, as this needs, and end with the sequence: rows beyond it are
 zeros, not the next sequence's. Every block is masked: at 64 rows a group exponentials take longer.
 
-Not run on a GPU yet: barriers that could deadlock are not visible to Triton's interpreter. A launch
-shape with ``specialized`` selects it, see ``pin``.
+On an NVIDIA H200 with Triton 3.6 heads of 128 took 0.570 ms where the plain kernel took 0.639 (16
+texts of 2,048 tokens), heads of 64 more time than the plain kernel. A launch shape with
+``specialized`` and two stages selects it, see ``pin``: it is not the default, because with three
+stages or more the results were NaN, which points to a race.
 """
 
 from __future__ import annotations
@@ -93,12 +95,17 @@ def _attention_specialized_kernel(
     tl.store(lse_pointer + head.to(tl.int64) * num_queries + own, lse, mask=rows < length)
 
 
-def can_specialize(call: Call, blocks: Blocks) -> bool:
+# Stages of the pipeline at most: with three, Triton 3.6's results were NaN.
+MOST_STAGES = 2
+
+
+def can_specialize(call: Call, blocks: Blocks, launch: Launch) -> bool:
     """Return whether the kernel takes a call: no terms, and a layout that TMA reads."""
     terms = (call.bias_HR, call.slopes_H, call.seed, call.window, call.entries_R)
     plain = all(x is None for x in terms) and not call.causal
     every_row = len(blocks.places) == 0 and len(blocks.global_places) == 0
-    return plain and every_row and all(can_describe(x) for x in call[:3])
+    piped = launch.num_stages <= MOST_STAGES
+    return piped and plain and every_row and all(can_describe(x) for x in call[:3])
 
 
 @on_device

@@ -99,6 +99,7 @@ def attention(
         listed=any(x is not None and len(x) for x in (terms.query_rows, terms.global_rows)),
         positions=terms.disentangled is not None,
         masked=terms.window is not None or terms.causal,
+        slopes=terms.slopes_H is not None,
     )
     longest = _longest(sequences, terms)
     blocks = _blocks(_launches(query_MHD, extras, longest), sequences, terms)

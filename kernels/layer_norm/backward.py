@@ -12,7 +12,7 @@ from ..common.launch import cdiv, num_programs, on_device, row_tile
 from .forward import fuses
 
 # Programs of a multiprocessor, and rows that one reads ahead.
-PROGRAMS, NUM_STAGES = 4, 2
+PROGRAMS, NUM_STAGES = 4, 3
 
 
 @triton.jit

@@ -91,6 +91,7 @@ def variants(target: int = 90) -> list[Variant]:
 
 def _layer_norm() -> list[Variant]:
     from encoder_engine.kernels.common.launch import row_tile
+    from encoder_engine.kernels.layer_norm.backward import NUM_STAGES
 
     found = []
     for width, centred in product((384, 768, 1024, 4096), (True, False)):
@@ -99,7 +100,7 @@ def _layer_norm() -> list[Variant]:
         shared |= {"HAS_DROPOUT": True, "HAS_BIAS": centred, "CENTRED": centred}
         for half, more in (
             ("forward", {"HAS_RESIDUAL": True, "KEEPS_SUM": True}),
-            ("backward", {"HAS_JOINING": True}),
+            ("backward", {"HAS_JOINING": True, "NUM_STAGES": NUM_STAGES}),
         ):
             found.append(
                 Variant(
@@ -114,7 +115,7 @@ def _layer_norm() -> list[Variant]:
 
 
 def _activation() -> list[Variant]:
-    from encoder_engine.kernels.activation.backward import backward_block_shape
+    from encoder_engine.kernels.activation.backward import NUM_STAGES, backward_block_shape
     from encoder_engine.kernels.activation.forward import NUM_WARPS, block_shape
 
     found = []
@@ -126,6 +127,8 @@ def _activation() -> list[Variant]:
         for half, (rows, columns) in shapes.items():
             constants = {"WIDTH": width, "BLOCK_ROWS": rows, "BLOCK_COLUMNS": columns}
             constants |= {"HAS_BIAS": True, "GATED": gated, "ACTIVATION": activation}
+            if half == "backward":
+                constants["NUM_STAGES"] = NUM_STAGES
             found.append(
                 Variant(
                     module=f"activation.{half}",

@@ -131,6 +131,8 @@ def _absent_pointers(half: str, constants: dict[str, Any]) -> dict[str, None]:
 
 
 def _specialized() -> list[Variant]:
+    from encoder_engine.kernels.attention.forward_specialized import MOST_STAGES
+
     return [
         Variant(
             module="attention.forward_specialized",
@@ -147,9 +149,9 @@ def _specialized() -> list[Variant]:
                 "BLOCK_KEYS": 128,
             },
             num_warps=4,
-            num_stages=num_stages,
+            num_stages=MOST_STAGES,
         )
-        for head_dim, num_stages in ((64, 3), (128, 2))
+        for head_dim in (64, 128)
     ]
 
 
