@@ -78,13 +78,14 @@ def measured(run: Run, role: str | None = None) -> list[Result]:
 
 
 def facing(run: Run) -> list[Facing]:
-    """Compare each of the engine's candidates with the best peer; of an operation, the fastest.
+    """Compare each of the engine's candidates with the best peer; of an operation, the default.
 
-    Peer and ratio are recorded in the result: the ratio allows for calls of different size.
+    That is the first: calls take it unless they ask for another, which may be PyTorch's own. Peer
+    and ratio are recorded in the result: the ratio allows for calls of different size.
     """
     ours = [r for r in run if r.role == "ours" and r.p50_ms and not r.candidate.endswith(ALONE)]
     if is_operation(run):
-        ours = sorted(ours, key=lambda r: r.p50_ms or 0.0)[:1]
+        ours = ours[:1]
     peers = {r.candidate: r for r in run if r.role == "peer" and r.status != "skipped"}
     return [
         Facing(ours=r, peer=peers[r.best_peer], ratio=r.ratio_to_best_peer, num_others=len(peers))

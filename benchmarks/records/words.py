@@ -65,6 +65,15 @@ PRETRAINING = {
     "base": "a step of pretraining, BERT-base",
     "loader": "masked batches for a tiny BERT",
 }
+ATTENTION = {
+    "attention": "attention",
+    "attention_2k": "attention at 2,048 tokens",
+    "attention_8k": "attention at 8,192 tokens",
+    "attention_8k_window": "attention at 8,192 tokens with a window",
+    "attention_d128": "attention, heads of 128",
+    "attention_dropout": "attention with dropout",
+    "attention_half": "attention, half of it padding",
+}
 
 
 def case_words(case: str) -> str:
@@ -76,6 +85,9 @@ def case_words(case: str) -> str:
         vocabulary, _, kind = name.partition("-")
         if vocabulary in VOCABULARIES and kind in TOKENIZER_KINDS:
             return f"{VOCABULARIES[vocabulary]}: {TOKENIZER_KINDS[kind]}"
+    if group in ATTENTION:
+        kind, _, equal = name.partition("-")
+        return f"{ATTENTION[group]}: {kind}{', equal lengths' if equal else ''}"
     if group == "drop_in" and name in DROP_IN:
         return DROP_IN[name]
     if group == "finetuning" and name in FINETUNING:

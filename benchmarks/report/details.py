@@ -47,7 +47,7 @@ def tokenizer_section(runs: Sequence[Run]) -> Section:
 
 
 def operation_section(runs: Sequence[Run]) -> Section:
-    """Return one line per operation: the engine's fastest implementation against the best peer."""
+    """Return one line per operation: the engine's default implementation against the best peer."""
     runs = [run for run in runs if is_operation(run) and measured(run)]
     title = "Single operations and forward passes"
     if not runs:
