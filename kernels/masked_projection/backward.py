@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ..common.launch import cdiv, on_device
-from .config import PART_COLUMNS, gradient_launch
+from .config import PART_COLUMNS, gradient_launch, whole_vectors
 from .tile import logits_gradient, logits_tile
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple
         part = buffer[:, : min(PART_COLUMNS, vocab_size - start)]
         if num_rows > 0:
             _write_gradient(part, given, lse_M, terms, start)
-        yield start, part
+        for columns in whole_vectors(part.shape[1]):
+            yield start + columns.start, part[:, columns]
 
 
 @on_device

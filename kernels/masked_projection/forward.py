@@ -19,7 +19,14 @@ import triton
 import triton.language as tl
 
 from ..common.launch import cdiv, next_power_of_2, num_processors, on_device
-from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
+from .config import (
+    BLOCK_LOGITS,
+    LOGITS_WARPS,
+    padded,
+    statistics_launch,
+    tiles_of_a_split,
+    whole_vectors,
+)
 from .label_logits import label_logits
 from .terms import Found, Statistics
 from .tile import exponentials, logits_gradient, logits_tile
@@ -257,7 +264,8 @@ def stored_statistics(
     label_logit, logit_sum = torch.empty_like(lse), torch.empty_like(lse)
     predictions = labels_M.new_empty(num_rows if predict else 0)
     if num_rows > 0:
-        torch.mm(hidden_ME, weight_VE.T, out=logits[:, :vocab_size])
+        for columns in whole_vectors(vocab_size):
+            torch.mm(hidden_ME, weight_VE[columns].T, out=logits[:, columns])
         _stored_logits_kernel[(num_rows,)](
             logits,
             bias_V,

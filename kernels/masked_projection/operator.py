@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .backward import tiled_gradients
-from .config import padded
+from .config import padded, whole_vectors
 from .differentiable import define_operator
 from .forward import stored_statistics, tiled_statistics
 from .gemm import gradients
@@ -38,7 +38,8 @@ def _backward(
     if tiled:
         parts = tiled_gradients(given, lse_M, terms)
     else:
-        parts = iter([(0, grad_logits_MV[:, : len(given.weight_VE)])])
+        columns = whole_vectors(len(given.weight_VE))
+        parts = ((c.start, grad_logits_MV[:, c]) for c in columns)
     return gradients(parts, scale_M, given, weight_gradient_VE, wanted)
 
 
