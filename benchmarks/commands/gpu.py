@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.records import results as records
+from benchmarks.records.runs import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -288,11 +289,10 @@ def _last_lines(log: Path, number: int = 12) -> list[str]:
 
 def summary(run: Sequence[Result]) -> str:
     """Format a case as one line: the engine's default candidate and the best peer."""
-    ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]
-    if not ours:
+    best = next((r for r in run if is_ours(r)), None)
+    if best is None or best.p50_ms is None:
         reasons = [f"{r.candidate}: {r.reason}" for r in run if r.role == "ours" and r.reason]
         return f"{run[0].case:<34} nothing of ours was measured; {'; '.join(reasons)}"
-    best = ours[0]
     line = f"{best.case:<34} {best.candidate:<24} {best.p50_ms:>9.4g} ms"
     if best.fraction_of_limit is not None:
         line += f" {best.fraction_of_limit:>4.0%} of the limit"

@@ -59,6 +59,7 @@ _FORWARD = (
         if not specialized or stages <= MOST_STAGES
     ),
     *(AttentionLaunch(128, 64, 8, stages, 128) for stages in (2, 3, 4)),
+    *(AttentionLaunch(64, *x, None, True) for x in product((32, 64, 128), (4,), (2, 3))),
 )
 _SMALL_ATTENTION = (AttentionLaunch(16, 16, 4, 1), AttentionLaunch(32, 16, 4, 1))
 _PROJECTION = tuple(

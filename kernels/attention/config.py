@@ -1,7 +1,8 @@
 """Launch shapes of the attention kernels, by GPU, head size, element size, terms and lengths.
 
-Forward shapes without dropout, biases and lists were timed on an NVIDIA H200 (benchmarks/LOG.md),
-the others are chosen from disassembly (tests/golden/kernel_resources.json): nothing spills, on
+Forward without dropout, biases and lists was timed on an NVIDIA H200 for heads of 32, 64 and 128
+(benchmarks/LOG.md), and so were the queries' gradients of heads of 64. The others are chosen from
+disassembly (tests/golden/kernel_resources.json): next to nothing spills, on
 Hopper every product is an asynchronous wgmma, and where registers allow two or more programs share
 a multiprocessor, so that one's exponentials overlap the other's products. wgmma takes 64 rows: the
 left operand's block, queries or in the gradient of key and value keys, has as many at least.
@@ -73,7 +74,7 @@ class Extras(NamedTuple):
     listed: bool = False  # queries or global keys
     positions: bool = False  # disentangled attention
     masked: bool = False  # a window or a causal border: every block of keys is masked
-    slopes: bool = False
+    slopes: bool = False  # ALiBi's
 
 
 class Longest(NamedTuple):
@@ -160,7 +161,7 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
     elif head_dim <= 128:
         forward = Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias)
         if not (narrow or listed):
-            short = 0 < longest.keys < LONG_KEYS and not masked
+            short = 64 < longest.keys < LONG_KEYS and not masked
             forward = Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, True)
         launches = Launches(
             forward=forward,

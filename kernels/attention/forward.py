@@ -263,7 +263,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
     num_tiles = blocks.forward_tiles.shape[0]
     if num_tiles == 0:
         return output, lse
-    if launch.specialized and can_specialize(call, blocks, launch):
+    if launch.specialized and can_specialize(call, blocks):
         attention_forward_specialized(call, blocks, launch, output, lse)
         return output, lse
     _attention_forward_kernel[(num_tiles * num_heads,)](

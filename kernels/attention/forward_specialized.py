@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .config import Launch
     from .differentiable import Call
 
+# Stages of the pipeline at most: with three, Triton 3.6's results were NaN.
+MOST_STAGES = 2
+
 
 @triton.jit
 def _attention_specialized_kernel(
@@ -95,24 +98,24 @@ def _attention_specialized_kernel(
     tl.store(lse_pointer + head.to(tl.int64) * num_queries + own, lse, mask=rows < length)
 
 
-# Stages of the pipeline at most: with three, Triton 3.6's results were NaN.
-MOST_STAGES = 2
-
-
-def can_specialize(call: Call, blocks: Blocks, launch: Launch) -> bool:
+def can_specialize(call: Call, blocks: Blocks) -> bool:
     """Return whether the kernel takes a call: no terms, and a layout that TMA reads."""
     terms = (call.bias_HR, call.slopes_H, call.seed, call.window, call.entries_R)
     plain = all(x is None for x in terms) and not call.causal
     every_row = len(blocks.places) == 0 and len(blocks.global_places) == 0
-    piped = launch.num_stages <= MOST_STAGES
-    return piped and plain and every_row and all(can_describe(x) for x in call[:3])
+    return plain and every_row and all(can_describe(x) for x in call[:3])
 
 
 @on_device
 def attention_forward_specialized(
     call: Call, blocks: Blocks, launch: Launch, output_THD: Tensor, lse_HT: Tensor
 ) -> None:
-    """Launch the kernel; writes the output and the log2-sum-exp2 of each row."""
+    """Launch the kernel; writes the output and the log2-sum-exp2 of each row.
+
+    Raises ``ValueError`` for a launch shape of more than ``MOST_STAGES`` stages.
+    """
+    if launch.num_stages > MOST_STAGES:
+        raise ValueError(f"specialised warps take {MOST_STAGES} stages at most: {launch}")
     query, key, value = call[:3]
     num_rows, num_heads, head_dim = query.shape
     triton.set_allocator(_allocate)

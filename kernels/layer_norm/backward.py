@@ -8,11 +8,13 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import cdiv, num_programs, on_device, row_tile
+from ..common.launch import RowTile, cdiv, num_programs, on_device, row_tile
 from .forward import fuses
 
-# Programs of a multiprocessor, and rows that one reads ahead.
+# Programs of a multiprocessor, and stages of the pipeline: two blocks of rows are read ahead.
 PROGRAMS, NUM_STAGES = 4, 3
+# Bytes of a tensor's block up to which two, of three tensors, fit into any GPU's shared memory.
+MOST_BYTES_AHEAD = 8192
 
 
 @triton.jit
@@ -79,6 +81,11 @@ def _layer_norm_backward_kernel(
         tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
 
 
+def num_stages(tile: RowTile, itemsize: int) -> int:
+    """Return the stages of the pipeline: one, which reads nothing ahead, for wide rows."""
+    return NUM_STAGES if tile.rows * tile.width * itemsize <= MOST_BYTES_AHEAD else 1
+
+
 @on_device
 def layer_norm_backward(
     grad_output_TD: Tensor,
@@ -127,7 +134,7 @@ def layer_norm_backward(
         HAS_JOINING=joining_TD is not None,
         HAS_BIAS=has_bias,
         CENTRED=centred,
-        NUM_STAGES=NUM_STAGES,
+        NUM_STAGES=num_stages(tile, summed_TD.element_size()),
         num_warps=tile.num_warps,
         enable_fp_fusion=fuses(width),
     )

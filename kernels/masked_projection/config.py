@@ -1,6 +1,6 @@
 """Launch shapes of the masked projection's kernels.
 
-Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json); not yet timed.
+Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json). Others were not timed.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def variants(target: int = 90) -> list[Variant]:
 
 def _layer_norm() -> list[Variant]:
     from encoder_engine.kernels.common.launch import row_tile
-    from encoder_engine.kernels.layer_norm.backward import NUM_STAGES
+    from encoder_engine.kernels.layer_norm.backward import num_stages
 
     found = []
     for width, centred in product((384, 768, 1024, 4096), (True, False)):
@@ -100,7 +100,7 @@ def _layer_norm() -> list[Variant]:
         shared |= {"HAS_DROPOUT": True, "HAS_BIAS": centred, "CENTRED": centred}
         for half, more in (
             ("forward", {"HAS_RESIDUAL": True, "KEEPS_SUM": True}),
-            ("backward", {"HAS_JOINING": True, "NUM_STAGES": NUM_STAGES}),
+            ("backward", {"HAS_JOINING": True, "NUM_STAGES": num_stages(tile, 2)}),
         ):
             found.append(
                 Variant(

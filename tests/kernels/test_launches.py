@@ -24,6 +24,8 @@ interpreted = pytest.mark.skipif(
     DEVICE == "cpu" and not gpu.interpreted(), reason="neither a GPU nor TRITON_INTERPRET=1"
 )
 SOURCES = sorted((ROOT / "kernels").rglob("*.py"))
+# Shared memory that a program may have on sm_89.
+LEAST_SHARED_BYTES = 101_376
 # What copies values of a tensor to the host.
 READS = ("item", "tolist", "cpu", "numpy", "nonzero")
 
@@ -182,3 +184,18 @@ def test_a_strided_parameter_is_read_as_its_copy_is(name: str) -> None:
         used = torch.autograd.grad(output.float().square().sum(), leaves, allow_unused=True)
         results.append([output, *(x for x in used if x is not None)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("width", [384, 1024, 4096, 5120, 16384])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_layer_norm_reads_no_more_ahead_than_any_gpu_has_room_for(
+    width: int, itemsize: int
+) -> None:
+    from encoder_engine.kernels.common.launch import row_tile
+    from encoder_engine.kernels.layer_norm.backward import num_stages
+
+    tile = row_tile(width)
+    ahead = num_stages(tile, itemsize) - 1
+    # Of the gradients of both outputs and of the sum; consumer GPUs have the least shared memory.
+    assert 3 * ahead * tile.rows * tile.width * itemsize <= LEAST_SHARED_BYTES
+    assert ahead == 0 or width <= 4096

@@ -7,7 +7,7 @@ offsets in one copy of int32. Positions, owners of rows and lists of tiles are c
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
 were at capture: changes in place are seen, and other storage makes the graphs anew.
 
-On a CPU the same layout is computed without a graph. No GPU has run this class yet.
+On a CPU the same layout is computed without a graph.
 
 Dimensions: T packed tokens, B sequences, D width.
 """
