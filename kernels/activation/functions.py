@@ -23,7 +23,14 @@ def sigmoid_derivative(x):
 @triton.jit
 def normal_decay(x):
     """Return exp(-x^2 / 2)."""
-    return tl.exp2(-0.7213475204444817 * x * x)
+    size = bounded_size(x)
+    return tl.exp2(-0.7213475204444817 * size * size)
+
+
+@triton.jit
+def bounded_size(x):
+    """Return |x|, or 1e18 for more: its square is finite."""
+    return tl.minimum(tl.abs(x), 1e18)
 
 
 @triton.jit
@@ -33,7 +40,7 @@ def normal_tail(x):
     The form is that of Abramowitz and Stegun's 7.1.26, with a t that takes no division. Its error,
     times x, is 1.8e-7 at most, that of ``0.5 * (1 + erf)`` in float32 2.4e-7.
     """
-    size = tl.abs(x)
+    size = bounded_size(x)
     t = tl.rsqrt(1.0 + size * (0.6253 + 0.1108 * size))
     p = 0.0362627655 + 0.184666812 * t
     p = 0.149460584 + p * t

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 
 from ..common.pinned import pinned
-from .descriptors import can_describe_width
 
 
 class Launch(NamedTuple):
@@ -132,6 +131,11 @@ def _short(
     if longest.keys <= 128 and head_dim <= 64:
         return Launch(128, 128, 8, 1)
     return None
+
+
+def can_describe_width(head_dim: int) -> bool:
+    """Return whether TMA reads heads: they are as wide as a block, which is a power of two."""
+    return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 
 # Keys from which heads of 128 gain by longer blocks of keys.

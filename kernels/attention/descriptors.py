@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .config import can_describe_width
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -28,11 +30,6 @@ def descriptors(
     if not (launch.described and can_describe(key) and can_describe(value)):
         return None, None
     return _describe(key, launch.block_keys), _describe(value, launch.block_keys)
-
-
-def can_describe_width(head_dim: int) -> bool:
-    """Return whether a head is as wide as a block, which is a power of two."""
-    return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 
 def can_describe(x_TKD: Tensor) -> bool:
