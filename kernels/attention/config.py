@@ -134,7 +134,7 @@ def _short(
 
 
 def can_describe_width(head_dim: int) -> bool:
-    """Return whether TMA reads heads: they are as wide as a block, which is a power of two."""
+    """Return whether TMA reads heads: a block's width is a power of two, and ends with the head."""
     return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 
