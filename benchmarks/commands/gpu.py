@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.records import results as records
-from benchmarks.records.runs import is_ours
+from benchmarks.records.runs import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -289,15 +289,15 @@ def _last_lines(log: Path, number: int = 12) -> list[str]:
 
 def summary(run: Sequence[Result]) -> str:
     """Format a case as one line: the engine's default candidate and the best peer."""
-    best = next((r for r in run if is_ours(r)), None)
-    if best is None or best.p50_ms is None:
+    ours = default(run)
+    if ours is None or ours.p50_ms is None:
         reasons = [f"{r.candidate}: {r.reason}" for r in run if r.role == "ours" and r.reason]
-        return f"{run[0].case:<34} nothing of ours was measured; {'; '.join(reasons)}"
-    line = f"{best.case:<34} {best.candidate:<24} {best.p50_ms:>9.4g} ms"
-    if best.fraction_of_limit is not None:
-        line += f" {best.fraction_of_limit:>4.0%} of the limit"
-    if best.ratio_to_best_peer is not None:
-        line += f" {best.ratio_to_best_peer:>6.2f} x {best.best_peer}"
+        return f"{run[0].case:<34} the default was not measured; {'; '.join(reasons)}"
+    line = f"{ours.case:<34} {ours.candidate:<24} {ours.p50_ms:>9.4g} ms"
+    if ours.fraction_of_limit is not None:
+        line += f" {ours.fraction_of_limit:>4.0%} of the limit"
+    if ours.ratio_to_best_peer is not None:
+        line += f" {ours.ratio_to_best_peer:>6.2f} x {ours.best_peer}"
     return line
 
 

@@ -77,20 +77,24 @@ def measured(run: Run, role: str | None = None) -> list[Result]:
     return sorted(found, key=lambda r: r.p50_ms or 0.0)
 
 
-def is_ours(result: Result) -> bool:
-    """Return whether it is a candidate of the engine that can run on the machine."""
-    return result.role == "ours" and result.status != "skipped"
+def default(run: Run) -> Result | None:
+    """Return the candidate that calls take unless they ask for another; it may have failed.
+
+    The one named after the engine, else the engine's first that the machine can run.
+    """
+    ours = [r for r in run if r.role == "ours" and r.status != "skipped"]
+    return next((r for r in ours if r.candidate == OURS), next(iter(ours), None))
 
 
 def facing(run: Run) -> list[Facing]:
     """Compare each of the engine's candidates with the best peer; of an operation, the default.
 
-    That is the first: calls take it unless they ask for another, which may be PyTorch's own. Peer
-    and ratio are recorded in the result: the ratio allows for calls of different size.
+    Other candidates of an operation may be PyTorch's own. Peer and ratio are recorded in the
+    result: the ratio allows for calls of different size.
     """
-    ours = [r for r in run if is_ours(r) and not r.candidate.endswith(ALONE)]
+    ours = [r for r in run if r.role == "ours" and not r.candidate.endswith(ALONE)]
     if is_operation(run):
-        ours = ours[:1]
+        ours = [r for r in ours if r is default(run)]
     peers = {r.candidate: r for r in run if r.role == "peer" and r.status != "skipped"}
     return [
         Facing(ours=r, peer=peers[r.best_peer], ratio=r.ratio_to_best_peer, num_others=len(peers))

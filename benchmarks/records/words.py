@@ -86,8 +86,8 @@ def case_words(case: str) -> str:
         if vocabulary in VOCABULARIES and kind in TOKENIZER_KINDS:
             return f"{VOCABULARIES[vocabulary]}: {TOKENIZER_KINDS[kind]}"
     if group in ATTENTION:
-        kind, _, equal = name.partition("-")
-        return f"{ATTENTION[group]}: {kind}{', equal lengths' if equal else ''}"
+        kind = name.removesuffix("-equal")
+        return f"{ATTENTION[group]}: {kind}{', equal lengths' if kind != name else ''}"
     if group == "drop_in" and name in DROP_IN:
         return DROP_IN[name]
     if group == "finetuning" and name in FINETUNING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.records.runs import is_ours, measured
+from benchmarks.records.runs import default, measured
 from benchmarks.records.words import amount, number, times
 
 if TYPE_CHECKING:
@@ -195,10 +195,8 @@ def _ours(run: Run, candidate: str | None = None) -> Result | None:
     """Return the named candidate; else the engine or, for an operation, what calls take."""
     if candidate is not None:
         return _named(run, candidate)
-    ours = [r for r in run if is_ours(r)]
-    first = next((r for r in ours if r.candidate == "encoder-engine"), None)
-    chosen = first or next(iter(ours), None)
-    return None if chosen is None or chosen.p50_ms is None else chosen
+    ours = default(run)
+    return None if ours is None or ours.p50_ms is None else ours
 
 
 def _named(run: Run, name: str | None) -> Result | None:

@@ -114,7 +114,7 @@ def test_a_case_is_one_line() -> None:
     assert told.startswith("fake/case ")
     assert told.endswith(" x torch sdpa")
     broken = [replace(r, p50_ms=None, reason="an illegal access") for r in lines]
-    assert "nothing of ours was measured; encoder-engine triton: an illegal" in gpu.summary(broken)
+    assert "the default was not measured; encoder-engine triton: an illegal" in gpu.summary(broken)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -15,7 +15,7 @@ from benchmarks.records.front_doors import read_front_doors
 from benchmarks.records.predicted import read_predictions
 from benchmarks.records.profiles import read_profiles
 from benchmarks.records.resident import read_residents
-from benchmarks.records.runs import facing
+from benchmarks.records.runs import default, facing
 from benchmarks.records.withdrawn import WITHDRAWN
 from benchmarks.report.build import make_page
 from benchmarks.report.details import method_section, missing_section
@@ -171,6 +171,24 @@ def test_steps_beside_their_loader_are_no_loss_of_it() -> None:
     run = [ours, steps, *others]
     assert [pair.ours for pair in facing(run)] == [ours]
     assert kinds_of([ours, steps, others[0]]) == ["ours", "ours", "peer"]
+
+
+def test_an_operation_is_shown_with_the_implementation_that_calls_take() -> None:
+    first, *others = lines("layer_norm/forward", 2.0, 1.0)
+    triton = dataclasses.replace(first, candidate="encoder-engine triton")
+    quicker = dataclasses.replace(triton, candidate="encoder-engine aten", p50_ms=0.5)
+    shown = [pair.ours for pair in facing([triton, quicker, *others])]
+    assert shown == [triton]
+    # The machine cannot run it: calls take the next.
+    absent = dataclasses.replace(triton, p50_ms=None, status="skipped")
+    assert [pair.ours for pair in facing([absent, quicker, *others])] == [quicker]
+    # It failed: another one does not stand in for it.
+    failed = dataclasses.replace(triton, p50_ms=None, status="failed")
+    assert not facing([failed, quicker, *others])
+    # A variant that users ask for comes first in its case.
+    captured = dataclasses.replace(first, case="encoder_short/1-text", candidate="captured")
+    plain = dataclasses.replace(first, case="encoder_short/1-text")
+    assert default([captured, plain, *others]) is plain
 
 
 def test_restricted_runs_stand_with_tokenizers_alone() -> None:
