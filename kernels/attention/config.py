@@ -165,8 +165,11 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
     elif head_dim <= 128:
         forward = Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias)
         if not (narrow or listed):
-            short = 64 < longest.keys < LONG_KEYS and not masked
-            forward = Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, True)
+            by_tma = can_describe_width(head_dim) and not masked
+            short = 64 < longest.keys < LONG_KEYS and by_tma
+            forward = (
+                Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, by_tma)
+            )
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),

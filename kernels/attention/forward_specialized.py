@@ -115,7 +115,10 @@ def attention_forward_specialized(
     Raises ``ValueError`` for a launch shape of more than ``MOST_STAGES`` stages.
     """
     if launch.num_stages > MOST_STAGES:
-        raise ValueError(f"specialised warps take {MOST_STAGES} stages at most: {launch}")
+        raise ValueError(
+            f"specialised warps take at most {MOST_STAGES} stages, more give NaN on Hopper: "
+            f"{launch}; pin num_stages={MOST_STAGES}"
+        )
     query, key, value = call[:3]
     num_rows, num_heads, head_dim = query.shape
     triton.set_allocator(_allocate)

@@ -70,7 +70,7 @@ def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple
         part = buffer[:, : min(PART_COLUMNS, vocab_size - start)]
         if num_rows > 0:
             _write_gradient(part, given, lse_M, terms, start)
-        for columns in whole_vectors(part.shape[1]):
+        for columns in whole_vectors(part.shape[1], part.element_size()):
             yield start + columns.start, part[:, columns]
 
 

@@ -264,7 +264,7 @@ def stored_statistics(
     label_logit, logit_sum = torch.empty_like(lse), torch.empty_like(lse)
     predictions = labels_M.new_empty(num_rows if predict else 0)
     if num_rows > 0:
-        for columns in whole_vectors(vocab_size):
+        for columns in whole_vectors(vocab_size, logits.element_size()):
             torch.mm(hidden_ME, weight_VE[columns].T, out=logits[:, columns])
         _stored_logits_kernel[(num_rows,)](
             logits,

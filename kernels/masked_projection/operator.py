@@ -38,7 +38,7 @@ def _backward(
     if tiled:
         parts = tiled_gradients(given, lse_M, terms)
     else:
-        columns = whole_vectors(len(given.weight_VE))
+        columns = whole_vectors(len(given.weight_VE), given.weight_VE.element_size())
         parts = ((c.start, grad_logits_MV[:, c]) for c in columns)
     return gradients(parts, scale_M, given, weight_gradient_VE, wanted)
 

@@ -186,6 +186,37 @@ def test_a_strided_parameter_is_read_as_its_copy_is(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("columns", "itemsize", "bounds"),
+    [
+        (30_522, 2, [(0, 30_520), (30_520, 30_522)]),
+        (30_522, 4, [(0, 30_520), (30_520, 30_522)]),
+        (30_524, 4, [(0, 30_524)]),
+        (30_528, 2, [(0, 30_528)]),
+        (5, 2, [(0, 5)]),
+    ],
+)
+def test_a_vocabulary_is_multiplied_in_whole_vectors(
+    columns: int, itemsize: int, bounds: list[tuple[int, int]]
+) -> None:
+    from encoder_engine.kernels.masked_projection.config import whole_vectors
+
+    assert [(x.start, x.stop) for x in whole_vectors(columns, itemsize)] == bounds
+
+
+@pytest.mark.parametrize("head_dim", [32, 48, 64, 96, 128])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_describes_only_what_it_reads_by_descriptors(head_dim: int, masked: bool) -> None:
+    from encoder_engine.kernels.attention.config import Extras, Longest, choose_launches
+
+    for keys in (0, 256, 2048):
+        launches = choose_launches(
+            head_dim, itemsize=2, extras=Extras(masked=masked), longest=Longest(keys, keys)
+        )
+        # Of a window or a causal border every block is masked, and read by pointers.
+        assert launches.forward.described is (head_dim in (64, 128) and not masked)
+
+
 @pytest.mark.parametrize("width", [384, 1024, 4096, 5120, 16384])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_layer_norm_reads_no_more_ahead_than_any_gpu_has_room_for(

@@ -377,6 +377,17 @@ def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
     torch.testing.assert_close(output[:-40], expected[:-40], rtol=2e-3, atol=2e-3)
 
 
+def test_specialised_warps_with_more_stages_are_refused() -> None:
+    from encoder_engine.kernels.attention.config import Launch
+    from encoder_engine.kernels.common.pinned import pin
+
+    layout = Sequences.from_lengths([64], device=DEVICE)
+    query = draw(64, 2, 16, grad=False).half()
+    shape = Launch(64, 32, 4, 3, described=True, specialized=True)
+    with pin(attention_forward=shape), pytest.raises(ValueError, match="pin num_stages=2"):
+        ops.attention(query, query, query, layout, implementation="triton")
+
+
 def test_attention_takes_one_row_that_stands_for_many() -> None:
     from encoder_engine.kernels.attention.config import Launch
     from encoder_engine.kernels.common.pinned import pin
