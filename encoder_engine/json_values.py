@@ -9,7 +9,7 @@ import json
 import types
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,6 +22,7 @@ from typing import (
     get_type_hints,
 )
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.files import read_text
 from encoder_engine.strings import find_surrogate
 

@@ -9,12 +9,12 @@ multilingual model minus that of a monolingual one: below 0, the multilingual mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, RowError
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.metrics.intervals import bootstrap, paired_randomisation

@@ -5,12 +5,12 @@ The cosine of the word's two vectors decides, against a threshold that is chosen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from encoder_engine.analysis.senses import SenseWord
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ means are over the queries that are not special tokens.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,13 @@ How it works: the mean cosine of all pairs of n different unit vectors follows f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from encoder_engine.analysis.zscore import ZScore
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.errors import InputError
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack

@@ -9,7 +9,6 @@ theirs, what a layer takes away counts as 0, so that the mean lies between the l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 
 from encoder_engine.analysis.edges import edge_states
 from encoder_engine.analysis.probe_fit import fit_probe
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.metrics.intervals import bootstrap

@@ -9,11 +9,11 @@ decided: it is counted, and not scored.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.vectors.similarity import unit_vectors
 

@@ -6,12 +6,12 @@ bag of words. Both come from word2vec's and GloVe's text files, or a static mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 
 if TYPE_CHECKING:

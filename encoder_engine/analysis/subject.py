@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import MissingPoolerWarning, UnusedWeightsWarning
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.batching import packed_batch

@@ -7,11 +7,11 @@ by it would make noise, or NaN, of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

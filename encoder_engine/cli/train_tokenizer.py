@@ -6,13 +6,13 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

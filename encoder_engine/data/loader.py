@@ -8,10 +8,10 @@ window, batch. Resuming shuffles the epoch again and packs one window; nothing b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_engine.data.order import epoch_order, pack_windows
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:

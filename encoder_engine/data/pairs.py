@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from encoder_engine.data.samples import Samples, after_special, cut_sentences
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
 from encoder_engine.packing.clean import CleanBatch
 

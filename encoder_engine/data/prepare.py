@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +27,7 @@ from encoder_engine.data.shards import (
     write_corpus,
     write_shard,
 )
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
 from encoder_engine.files import (
     FORMER_LOCK_NAME,
@@ -37,7 +38,12 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
-from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
+from encoder_engine.records import (
+    Difference,
+    describe_changes,
+    locked_folder,
+    refuse_changes,
+)
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.encoders.library_texts import check_text
 from encoder_engine.text.fingerprint import tokenizer_fingerprint

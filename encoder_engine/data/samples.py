@@ -6,11 +6,12 @@ of sentences and documents. Tokens are read, and framed by [CLS] and [SEP], batc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
 from encoder_engine.packing.clean import CleanBatch
 

@@ -20,12 +20,13 @@ import hashlib
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError, TokenIdError
 from encoder_engine.files import PendingFile, file_sha256, write_atomically, writing
 from encoder_engine.json_values import read_value

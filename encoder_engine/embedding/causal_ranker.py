@@ -7,13 +7,13 @@ multiplied by it. The words before the query are the same in all pairs: batches 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal

@@ -6,11 +6,11 @@ token attends to them, while they attend to the query's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:

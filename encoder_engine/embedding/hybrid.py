@@ -9,12 +9,12 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.options import EncodeCall

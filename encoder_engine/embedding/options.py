@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
 from encoder_engine.strings import find_surrogate

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory

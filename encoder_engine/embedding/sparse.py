@@ -6,12 +6,12 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import open_directory

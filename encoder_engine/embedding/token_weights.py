@@ -6,11 +6,11 @@ V: the vocabulary size.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.recipe import read_tokenizer, tokenizer_limit
 from encoder_engine.embedding.directory.router import read_token_weights
 from encoder_engine.embedding.options import check_on_truncation

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.finetuning.data import read_scored_rows
 from encoder_engine.finetuning.evaluation import score_intervals

@@ -6,10 +6,10 @@ import hashlib
 import json
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.modules import read_transformer_config
 from encoder_engine.embedding.directory.recipe import encoder_directory, read_tokenizer
 from encoder_engine.errors import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.metrics.intervals import bootstrap
 from encoder_engine.tasks.predicting import predict_batches
 

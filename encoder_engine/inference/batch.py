@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import (
     BatchError,
     SequenceLengthError,

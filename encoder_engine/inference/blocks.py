@@ -9,9 +9,10 @@ two dense layers; attention and the residuals are in the encoder's dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.families.checkpoints.parameters import TABLE
 from encoder_engine.inference.constants import TermWeights
 from encoder_engine.inference.layers import QuantizedDense

@@ -12,13 +12,14 @@ import hashlib
 import json
 import mmap
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from encoder_engine import _native
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, Array, dtype_name
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, head_shapes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from encoder_engine import _native
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import (
     CheckpointFileError,
     TensorNamesError,

@@ -6,12 +6,12 @@ Dimensions: V rows, N token ids, T packed tokens, B texts, D features.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from encoder_engine import _native
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CheckpointFileError, NonFiniteWeightsError, TensorShapeError
 from encoder_engine.families.checkpoints.arrays import dtype_name, largest_word, widen, words
 from encoder_engine.inference.memory import address

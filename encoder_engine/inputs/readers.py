@@ -7,10 +7,11 @@ import lzma
 import sys
 import zlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
 from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
 from encoder_engine.inputs.identifiers import UniqueIdentifiers

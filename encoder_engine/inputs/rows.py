@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ReadError, RowError
 from encoder_engine.strings import describe_surrogate, find_surrogate
 

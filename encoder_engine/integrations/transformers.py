@@ -9,9 +9,9 @@ Dimensions: B texts, L longest, T tokens without padding, H heads, K heads of ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.dependencies import require_torch
 
 require_torch("encoder_engine.integrations.transformers")

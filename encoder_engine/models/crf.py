@@ -10,13 +10,13 @@ Dimensions: M packed word rows, B sequences, K tags.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, ShapeError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ one row a text for a pooler. A final norm and the pooler follow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -18,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.families.facts.unattended import refuse_unattended
 from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias, Weights

@@ -6,12 +6,12 @@ Dimensions: T tokens, B sequences, M tokens to predict, S spans.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ConfigError
 from encoder_engine.packing.draws import sequence_keys, token_draws
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError
 from encoder_engine.models.heads import NextSentence
 from encoder_engine.models.training_model import LossSum

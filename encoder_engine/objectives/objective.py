@@ -8,13 +8,14 @@ divides by the terms of the whole step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.models import Encoder
 from encoder_engine.models.heads import HeadModel
 from encoder_engine.models.training_model import Inputs, LossSum, TrainingModel

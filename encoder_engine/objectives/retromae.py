@@ -13,7 +13,7 @@ Dimensions: T tokens, B sequences, P predicted tokens, D width, L longest sequen
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from encoder_engine import ops
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear

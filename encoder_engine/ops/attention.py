@@ -6,9 +6,9 @@ size, B sequences, L longest sequence, R entries of a relative bias.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Disentangled, Terms
 from encoder_engine.ops import cpu, gpu

@@ -7,9 +7,9 @@ transform, and only [M, E] is multiplied by the vocabulary [V, E]. ``stored`` ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops import gpu
 from encoder_engine.ops.activation import bias_gelu

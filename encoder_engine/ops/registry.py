@@ -15,13 +15,14 @@ import importlib
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
 
 from encoder_engine import kernels
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import choose, light
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.registry import CallFacts, check_device

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, SequenceLengthError, TokenIdError
 from encoder_engine.packing.sequences import Device, Sequences, assemble, moved
 from encoder_engine.packing.tree import register_tree

@@ -6,7 +6,7 @@ ones that ``cls`` pooling reads; global tokens, which see beyond a window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ShapeError
 from encoder_engine.packing.sequences import Sequences, moved
 from encoder_engine.packing.tree import register_tree

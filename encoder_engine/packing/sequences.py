@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ImplementationError
 from encoder_engine.packing.tree import register_tree
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 __all__ = ["ServingOptions"]

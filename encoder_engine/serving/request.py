@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.serving.scheduler import Waiting
 
 if TYPE_CHECKING:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
+
+from encoder_engine.dataclass import dataclass
 
 __all__ = ["Histogram", "Signals"]
 

@@ -6,12 +6,13 @@ first token, which stands for no answer. Answers are slices of the context's cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.inputs.conll import plain_suffix
 from encoder_engine.inputs.squad import read_squad

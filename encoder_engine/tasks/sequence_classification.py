@@ -6,13 +6,14 @@ cross-entropy, and a threshold for each label, fitted on dev rows by F1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.metrics.calibration import fit_temperature
 from encoder_engine.tasks.labels import (

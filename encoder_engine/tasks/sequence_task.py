@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 
 from encoder_engine import ops
+from encoder_engine.dataclass import dataclass
 from encoder_engine.models.heads import SequenceClassification
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.packing import Sequences

@@ -8,13 +8,14 @@ ones may contain one another, but do not cross.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, MissingPoolerWarning
 from encoder_engine.metrics.entities import entities
 from encoder_engine.models.encoder import Encoder

@@ -14,11 +14,11 @@ A task is a frozen dataclass. Its fields are its settings: they are read from re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.models.heads import HeadModel
 from encoder_engine.models.training_model import Inputs, TrainingModel
 

@@ -6,10 +6,11 @@ Reads the rows of files in the form that it states.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.files import recorded_checksums, write_atomically, write_checksums
 from encoder_engine.inputs.tables import read_table

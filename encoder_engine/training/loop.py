@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine.data.loader import Position
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
 from encoder_engine.models.training_model import CoupledModel

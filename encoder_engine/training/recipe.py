@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping  # noqa: TC003 - read when recipes are made of files
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.renamed import former_field, former_names
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, NonFiniteLossError
 from encoder_engine.files import write_atomically
 from encoder_engine.metrics.intervals import Interval, seed_interval

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.models.placement import resolve_device
 from encoder_engine.models.training_model import CoupledModel

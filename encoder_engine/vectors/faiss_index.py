@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import (
     EncoderEngineWarning,
     InputError,

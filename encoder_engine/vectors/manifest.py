@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import JsonSource, JsonValue, read_json
 

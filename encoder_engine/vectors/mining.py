@@ -10,11 +10,12 @@ Dimensions: Q queries, D features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.vectors.search import QUERIES, search_vectors
 

@@ -12,12 +12,12 @@ Dimensions: Q queries, N rows, D features, K candidates.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, ReadError, ShapeError
 from encoder_engine.files import check_target, file_sha256, write_atomically
 from encoder_engine.json_values import JsonValue, read_value

@@ -5,12 +5,12 @@ Dimensions: N rows over a vocabulary of V tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, ShapeError
 
 if TYPE_CHECKING:

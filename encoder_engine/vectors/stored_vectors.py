@@ -16,7 +16,6 @@ import importlib
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MissingDependencyError, ReadError
 from encoder_engine.files import check_apart, check_target, file_sha256
 from encoder_engine.inputs.columnar import import_pyarrow

@@ -5,11 +5,11 @@ Dimensions: T tokens of all texts, D features, Q queries, N documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from encoder_engine.cli.checks.machine import num_threads
+from encoder_engine.dataclass import dataclass
 
 # Extras for developing the engine, whose absence is not a finding.
 _DEVELOPERS = {"bench", "dev"}

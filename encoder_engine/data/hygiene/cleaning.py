@@ -7,7 +7,7 @@ stays. Counts say what was dropped and why; no text is logged.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from encoder_engine.data.hygiene.minhash import NearDuplicates
 from encoder_engine.data.hygiene.personal import mask_personal
 from encoder_engine.data.hygiene.semantic import SemanticDuplicates
 from encoder_engine.data.hygiene.shingles import DIGEST_BYTES, normal_digest
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

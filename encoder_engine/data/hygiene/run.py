@@ -18,7 +18,6 @@ import os
 import shutil
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from encoder_engine.data.hygiene.cleaning import CleanCounts
 from encoder_engine.data.row_files import json_line
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError, RowError
 from encoder_engine.files import (
     LOCK_NAME,
@@ -37,7 +37,12 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
-from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
+from encoder_engine.records import (
+    Difference,
+    describe_changes,
+    locked_folder,
+    refuse_changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -17,6 +16,7 @@ from encoder_engine.data.noising.bart import (
 )
 from encoder_engine.data.noising.kinds import NOISE_KINDS
 from encoder_engine.data.noising.span_corruption import Noised, SpanCorruption
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ConfigError
 from encoder_engine.packing.draws import row_generator
 

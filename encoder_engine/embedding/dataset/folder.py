@@ -15,9 +15,10 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Self
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.plan_changes import plan_changes

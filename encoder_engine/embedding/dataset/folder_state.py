@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.journal import Journal
 from encoder_engine.errors import OutputError
 from encoder_engine.files import FORMER_LOCK_NAME, LOCK_NAME

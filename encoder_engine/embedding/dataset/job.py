@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.inputs.readers import Inputs, open_inputs

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder import ShardFolder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.steps.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import signal
 import threading
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.pipeline import ahead
 from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.engines.choosing import torch_engine

@@ -13,11 +13,12 @@ Each is followed as sentence-transformers 6.2 does when it loads the directory.
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     LATE_INTERACTION_KEYS,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.directory.modules import (
     EMBEDDER_ORDER,

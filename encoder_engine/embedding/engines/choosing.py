@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.dependencies import require_torch
 from encoder_engine.embedding.engines.engine import EngineChoice
 from encoder_engine.errors import (

@@ -7,11 +7,12 @@ quantized vocabulary ``mapping`` and ``weights``. sentence-transformers' has mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import MODULES, STATIC_ORDER, read_modules

@@ -13,12 +13,12 @@ a check for NaN and infinity.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.batching import first_rows, windows
 from encoder_engine.embedding.steps.truncation import TruncationNotice

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 
 if TYPE_CHECKING:

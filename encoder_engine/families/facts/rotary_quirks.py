@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.facts.paths import fact, with_attention, with_fact
 from encoder_engine.families.facts.spec import RotarySpec

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.families.facts.spec import RotaryScaling, RotarySpec

@@ -9,13 +9,13 @@ right, or that a guide ranks above the positive (GIST, Solatorio 2024), leaves t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, UnknownNameError
 from encoder_engine.objectives.vectors.tiles import row_tiles, tiled_sum
 

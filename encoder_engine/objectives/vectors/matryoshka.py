@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ import hmac
 import ipaddress
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.serving.http.faults import RequestError
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.directory.recipe import encoder_directory

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.late_interaction import (
     LateInteraction,
     expansion_token,

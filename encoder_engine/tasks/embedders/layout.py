@@ -6,11 +6,12 @@ positives, N negatives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

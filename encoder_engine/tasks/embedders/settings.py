@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.objectives.vectors.pairs import Distance  # noqa: TC001 - a setting
 from encoder_engine.objectives.vectors.teachers import VectorMetric  # noqa: TC001 - a setting

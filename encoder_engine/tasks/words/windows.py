@@ -10,11 +10,11 @@ window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MendedRowsWarning
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.items import Items, Ragged

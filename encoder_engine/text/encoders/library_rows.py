@@ -11,11 +11,12 @@ csrc/text/batch/row_encoder.cpp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

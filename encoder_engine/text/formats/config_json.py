@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.json_values import JsonValue
 from encoder_engine.text.formats.companion_tokens import CompanionTokens, read_companion_tokens
 from encoder_engine.text.formats.json_reading import read_json, value_of

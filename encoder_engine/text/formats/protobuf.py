@@ -7,9 +7,9 @@ public; there is no schema here).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TokenizerFileError
 
 if TYPE_CHECKING:

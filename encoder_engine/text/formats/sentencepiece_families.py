@@ -6,9 +6,10 @@ The result is the tokenizer.json that transformers 5 would write, read as such a
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.formats.companion_tokens import FLAGS, LISTS
 from encoder_engine.text.formats.json_reading import read_json, value_of

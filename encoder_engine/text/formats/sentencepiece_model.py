@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.formats.charsmap import check_charsmap
 from encoder_engine.text.formats.json_reading import MAX_ID

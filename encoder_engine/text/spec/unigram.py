@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.vocabulary import NativePieces
 

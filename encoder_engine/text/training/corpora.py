@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.strings import describe_surrogate, find_surrogate
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError
 from encoder_engine.files import replacing_folder, write_atomically, write_checksums
 from encoder_engine.text.formats.vocab_txt import spec_from_vocab

@@ -11,9 +11,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
