@@ -22,24 +22,24 @@ if not TYPE_CHECKING:
     def dataclass(cls=None, /, **options):
         """Make a class a dataclass, as :func:`dataclasses.dataclass` does.
 
-        With ``frozen=True, kw_only=True``, and ``eq=False`` or not, its methods are those of this
-        module; any other class is left to the standard library.
+        With ``frozen=True``, and perhaps ``kw_only=True`` or ``eq=False``, its methods are those of
+        this module; any other class is left to the standard library.
         """
         if cls is None:
             return lambda cls: dataclass(cls, **options)
-        if {**options, "eq": True} != {"frozen": True, "kw_only": True, "eq": True}:
+        if not options.get("frozen") or not options.keys() <= {"frozen", "kw_only", "eq"}:
             return dataclasses.dataclass(cls, **options)
-        return _share_methods(cls, compares=options.get("eq", True))
+        return _share_methods(cls, options.get("kw_only", False), options.get("eq", True))
 
 
-def _share_methods(cls: type, *, compares: bool) -> type:
-    """Make a class a frozen dataclass of keywords."""
+def _share_methods(cls: type, kw_only: bool, eq: bool) -> type:
+    """Make a class a frozen dataclass."""
     own = set(vars(cls))
     if vars(cls).get("__hash__") is None:
         own.discard("__hash__")  # Python's, of a class that defines ``__eq__`` alone
-    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
+    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
     methods = {"__init__": _initializer(cls), "__repr__": _printer(cls)}
-    if compares:
+    if eq:
         methods["__eq__"], methods["__hash__"] = _comparison(cls)
     methods |= {"__setattr__": _refuse_setting, "__delattr__": _refuse_deleting}
     methods["__signature__"] = _Signature()
@@ -52,10 +52,19 @@ def _share_methods(cls: type, *, compares: bool) -> type:
 def _initializer(cls: Any) -> Any:
     fields = dataclasses.fields(cls)
     names = {x.name: None for x in fields if x.init}
+    places = [x.name for x in fields if x.init and not x.kw_only]
     factories = {x.name: x.default_factory for x in fields if x.default_factory is not _MISSING}
     defaults = {x.name: x.default for x in fields if x.default is not _MISSING}
 
-    def __init__(self: Any, /, **values: Any) -> None:  # noqa: N807 - becomes a method
+    def __init__(self: Any, /, *given: Any, **values: Any) -> None:  # noqa: N807 - becomes a method
+        if len(given) > len(places):
+            raise TypeError(
+                f"{cls.__qualname__}() takes {len(places)} positional arguments, got {len(given)}"
+            )
+        for name, value in zip(places, given, strict=False):
+            if name in values:
+                raise TypeError(f"{cls.__qualname__}() got several values for {name!r}")
+            values[name] = value
         for name in values:
             if name not in names:
                 raise TypeError(f"{cls.__qualname__}() got an unexpected keyword argument {name!r}")
@@ -65,7 +74,7 @@ def _initializer(cls: Any) -> Any:
             elif name in defaults:
                 object.__setattr__(self, name, defaults[name])
             elif name not in factories:
-                raise TypeError(f"{cls.__qualname__}() lacks the keyword argument {name!r}")
+                raise TypeError(f"{cls.__qualname__}() lacks the argument {name!r}")
         for name, factory in factories.items():
             if name not in values:
                 object.__setattr__(self, name, factory())
@@ -109,13 +118,13 @@ class _Signature:
     """A class's signature, made where :func:`inspect.signature` asks for it."""
 
     def __get__(self, instance: object, cls: Any) -> inspect.Signature:
-        fields = [
-            (
-                x.name,
-                x.type,
-                dataclasses.field(default=x.default, default_factory=x.default_factory),
-            )
-            for x in dataclasses.fields(cls)
-            if x.init
-        ]
-        return inspect.signature(dataclasses.make_dataclass(cls.__name__, fields, kw_only=True))
+        fields = []
+        for x in dataclasses.fields(cls):
+            if x.init:
+                default: dict[str, Any] = {
+                    "default": x.default,
+                    "default_factory": x.default_factory,
+                }
+                field = dataclasses.field(**default, kw_only=x.kw_only)
+                fields.append((x.name, x.type, field))
+        return inspect.signature(dataclasses.make_dataclass(cls.__name__, fields))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import csv
 import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -129,7 +127,7 @@ class PendingFile:
         check_target(target, overwrite=overwrite)
         self.target = target
         self.overwrite = overwrite
-        self.path = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
+        self.path = target.with_name(f"{target.name}.{os.urandom(4).hex()}.partial")
         try:
             self.stream: BinaryIO = self.path.open("xb")
         except OSError as error:
@@ -190,8 +188,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     exception it is unchanged. A process killed before leaves ``.partial`` folders.
     """
     place = target.resolve()  # a link stays a link
-    new = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
-    former = place.with_name(f"{place.name}.{secrets.token_hex(4)}.former.partial")
+    new = place.with_name(f"{place.name}.{os.urandom(4).hex()}.partial")
+    former = place.with_name(f"{place.name}.{os.urandom(4).hex()}.former.partial")
     with writing(target):
         new.mkdir(parents=True)
         try:
@@ -289,6 +287,8 @@ def recorded_checksums(directory: Path) -> dict[str, str]:
 
 def _package_checksums(directory: Path) -> dict[str, str]:
     """Return pip's recorded sums of files in an installed package that contains the directory."""
+    import csv  # not before: every process imports this module
+
     expected: dict[str, str] = {}
     for site in list(directory.parents)[:4]:
         inside = directory.relative_to(site)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 import json
 import types
@@ -266,6 +265,8 @@ def _shown(value: Any) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a question that names the known name nearest to ``name``; empty where none is near."""
+    import difflib  # not before: only a refusal asks
+
     found = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses of keywords behave as the standard library's."""
+"""Frozen dataclasses behave as the standard library's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,15 @@ def define(form: Callable[..., Any]) -> dict[str, Any]:
     class Empty:
         """Nothing."""
 
-    return {kind.__name__: kind for kind in (Plain, Derived, Single, Own, Empty)}
+    @form(frozen=True)
+    class Placed:
+        """Of positions."""
+
+        size: int
+        names: tuple[str, ...] = ()
+        scale: float = dataclasses.field(default=1.0, kw_only=True)
+
+    return {kind.__name__: kind for kind in (Plain, Derived, Single, Own, Empty, Placed)}
 
 
 OURS, STANDARD = (define(form) for form in FORMS.values())
@@ -84,6 +92,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Single", {"size": 1}),
     ("Own", {"size": 1}),
     ("Empty", {}),
+    ("Placed", {"size": 1}),
+    ("Placed", {"size": 1, "names": ("a",), "scale": 2.0}),
 ]
 
 
@@ -135,6 +145,9 @@ def test_classes_are_described_as_by_the_standard_library(name: str) -> None:
         ("Plain", (), {"size": 3, "sizes": 4}),
         ("Derived", (), {"total": 3}),
         ("Empty", (), {"size": 3}),
+        ("Placed", (), {}),
+        ("Placed", (1, (), 2.0), {}),
+        ("Placed", (1,), {"size": 3}),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -145,6 +158,14 @@ def test_wrong_arguments_are_refused(
             classes[name](*positional, **values)
     wrong = set(values) - {"size"} or ({"size"} if values else set())
     assert all(repr(key) in str(refused.value) for key in wrong)
+
+
+def test_positions_are_taken_in_order() -> None:
+    placed = OURS["Placed"]
+    assert placed(1, ("a",), scale=2.0) == placed(size=1, names=("a",), scale=2.0)
+    match placed(1, ("a",)):
+        case placed(size, names):
+            assert (size, names) == (1, ("a",))
 
 
 def test_what_a_class_itself_refuses_is_raised() -> None:

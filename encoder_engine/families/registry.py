@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import UnknownModelTypeError
@@ -36,7 +36,9 @@ def all_families() -> dict[str, Family]:
 
 @cache
 def _modules() -> frozenset[str]:
-    return frozenset(module.name for module in pkgutil.iter_modules(data.__path__))
+    # Not by pkgutil: its import took 1 % of the time to the first vector.
+    files = (path for folder in data.__path__ for path in Path(folder).iterdir())
+    return frozenset(x.stem for x in files if x.suffix == ".py" and x.stem != "__init__")
 
 
 def _read(module: str) -> Family:

@@ -10,6 +10,7 @@ FLOORS: list[set[str]] = [
     {
         "kernels",
         "_native",
+        "dataclass",
         "dependencies",
         "errors",
         "files",
@@ -37,6 +38,7 @@ SAME_FLOOR = {
     ("text", "packing"),
     ("dependencies", "errors"),
     ("files", "errors"),
+    ("json_values", "dataclass"),
     ("json_values", "errors"),
     ("json_values", "files"),
     ("json_values", "strings"),

@@ -7,7 +7,6 @@ unpickler knows the few functions that rebuild tensors, and refuses every other 
 from __future__ import annotations
 
 import pickle
-import zipfile
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from encoder_engine.families.checkpoints.arrays import BFLOAT16
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from zipfile import ZipFile
 
     from encoder_engine.families.checkpoints.arrays import Array
 
@@ -68,7 +68,7 @@ class ArchivedTensor:
         # A pickle can set the fields of what it has made.
         _check_layout(self.offset, self.shape, self.strides)
         try:
-            with zipfile.ZipFile(storage.path) as archive:
+            with _open(storage.path) as archive:
                 numbers = np.frombuffer(archive.read(storage.name), dtype=storage.dtype)
         # Damage makes zipfile raise almost any type, and a part of a number is a ValueError.
         except Exception as error:
@@ -100,7 +100,16 @@ class UnusableTensor:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file is an archive of ``torch.save``, and not its older format."""
-    return zipfile.is_zipfile(path)
+    from zipfile import is_zipfile
+
+    return is_zipfile(path)
+
+
+def _open(path: Path) -> ZipFile:
+    """Open an archive; most checkpoints are none, and zipfile's import takes time."""
+    from zipfile import ZipFile
+
+    return ZipFile(path)
 
 
 def read_archive(path: Path) -> Any:
@@ -110,7 +119,7 @@ def read_archive(path: Path) -> Any:
     tensors in dictionaries.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _open(path) as archive:
             (described,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
             root = described.removesuffix("data.pkl")
             order = f"{root}byteorder"
