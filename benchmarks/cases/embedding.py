@@ -50,8 +50,15 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 # n-th is embedded, n being what stands here for the model times that for the precision, or a call
 # would take minutes.
 MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
-# Other families in the size of BERT-base, on passages of mixed length alone.
-FAMILIES = {"mpnet": 6, "xlm-roberta": 6, "modernbert": 6, "nomic-bert": 6, "deberta-v3": 6}
+# Other families in the size of BERT-base, on passages of mixed length alone. Not Qwen2, Llama with
+# biases: transformers gives it a tokenizer of its own, whatever the directory says.
+FAMILIES = dict.fromkeys(
+    (
+        *("mpnet", "xlm-roberta", "modernbert", "nomic-bert", "deberta-v3", "eurobert", "esm"),
+        *("llama", "mistral", "gemma3", "gpt2"),
+    ),
+    6,
+)
 # Decoders, on such passages, and on sentences after an instruction, which a batch computes once.
 DECODERS = {"qwen3-0.6b": 15}
 # That of Qwen3-Embedding's card.
@@ -65,6 +72,14 @@ QUICK_SHARE, QUICK_BATCH = 5, 8
 LEAST_TEXTS = 4
 # What a config says beside the family's defaults. The vocabulary is MiniLM's: its padding is 0, and
 # MPNet, whose padding is 1 by definition, never meets that id in a text.
+SPECIAL = {"bos_token_id": 101, "eos_token_id": 102}
+DECODER = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "intermediate_size": 2048,
+}
 SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {"model_type": "bert"},
     "bert-large": {
@@ -78,6 +93,24 @@ SIZES: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"model_type": "xlm-roberta"},
     "modernbert": {"model_type": "modernbert"},
     "nomic-bert": {"model_type": "nomic_bert"},
+    "eurobert": {"model_type": "eurobert", **SPECIAL, "mask_token_id": 103},
+    # ESM-2.
+    "esm": {"model_type": "esm", "pad_token_id": 1, "position_embedding_type": "rotary"},
+    "llama": {"model_type": "llama", **DECODER},
+    "mistral": {"model_type": "mistral", **DECODER},
+    # EmbeddingGemma's.
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "hidden_size": 768,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "intermediate_size": 1152,
+        "sliding_window": 512,
+        "use_bidirectional_attention": True,
+    },
+    "gpt2": {"model_type": "gpt2", **SPECIAL},
     "qwen3-0.6b": {
         "model_type": "qwen3",
         "hidden_size": 1024,
@@ -190,10 +223,17 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
     config = AutoConfig.for_model(**{"vocab_size": vocabulary, "pad_token_id": 0, **sizes})
     model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
-    pooling = folder / "1_Pooling" / "config.json"
-    settings = json.loads(pooling.read_text("utf-8"))
-    settings["word_embedding_dimension"] = model.config.hidden_size
-    pooling.write_text(json.dumps(settings), "utf-8")
+    _update(folder / "1_Pooling" / "config.json", word_embedding_dimension=model.config.hidden_size)
+    if sizes["model_type"] == "gpt2":
+        # It looks token types up as if they were tokens.
+        names = ["input_ids", "attention_mask"]
+        _update(folder / "tokenizer_config.json", model_input_names=names)
+
+
+def _update(path: Path, **settings: Any) -> None:
+    """Change settings of a JSON file."""
+    found = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**found, **settings}), "utf-8")
 
 
 def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:

@@ -23,6 +23,12 @@ MODELS = {
     "modernbert": "ModernBERT",
     "nomic-bert": "NomicBERT",
     "deberta-v3": "DeBERTa-v3",
+    "eurobert": "EuroBERT",
+    "esm": "ESM-2",
+    "llama": "Llama of BERT-base's size",
+    "mistral": "Mistral of BERT-base's size",
+    "gemma3": "EmbeddingGemma",
+    "gpt2": "GPT-2",
     "qwen3-0.6b": "Qwen3 of 0.6 B",
 }
 SHAPES = {
