@@ -1,7 +1,7 @@
 """Dataclasses whose methods are shared, not generated.
 
-The standard library writes and compiles the source of six methods for each frozen dataclass, about
-1 ms a class. A hundred classes were a quarter of the time to the first vector of a new process.
+The standard library writes and compiles the source of six methods for each frozen dataclass, and a
+hundred of them stand before the first vector of a new process.
 """
 
 from __future__ import annotations

@@ -70,8 +70,6 @@ SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
 # the most frequent among them.
 QUICK_SHARE, QUICK_BATCH = 5, 8
 LEAST_TEXTS = 4
-# What a config says beside the family's defaults. The vocabulary is MiniLM's: its padding is 0, and
-# MPNet, whose padding is 1 by definition, never meets that id in a text.
 SPECIAL = {"bos_token_id": 101, "eos_token_id": 102}
 DECODER = {
     "hidden_size": 768,
@@ -80,6 +78,8 @@ DECODER = {
     "num_key_value_heads": 4,
     "intermediate_size": 2048,
 }
+# What a config says beside the family's defaults. The vocabulary is MiniLM's: its padding is 0, and
+# MPNet, whose padding is 1 by definition, never meets that id in a text.
 SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {"model_type": "bert"},
     "bert-large": {
