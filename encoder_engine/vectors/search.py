@@ -21,7 +21,7 @@ QUERIES = 256
 Best = tuple["npt.NDArray[np.int64]", "npt.NDArray[np.float32]"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
     """A stored row near a query: its number from 0, its id if the store has ids, its score."""
 
