@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,15 @@ def all_families() -> dict[str, Family]:
 
 @cache
 def _modules() -> frozenset[str]:
-    # Not by pkgutil, which nothing else before a first vector imports.
-    files = (path for folder in data.__path__ for path in Path(folder).iterdir())
-    return frozenset(x.stem for x in files if x.suffix == ".py" and x.stem != "__init__")
+    # By pkgutil, which nothing else before a first vector imports, only where they are no files.
+    folders = [path for path in map(Path, data.__path__) if path.is_dir()]
+    names = {inspect.getmodulename(file.name) for folder in folders for file in folder.iterdir()}
+    found = {name for name in names if name and name.isidentifier() and name != "__init__"}
+    if not found:
+        import pkgutil
+
+        found = {module.name for module in pkgutil.iter_modules(data.__path__)}
+    return frozenset(found)
 
 
 def _read(module: str) -> Family:

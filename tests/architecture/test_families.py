@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import pytest
 
+from encoder_engine.families import data, registry
 from encoder_engine.families.registry import WRITTEN_AS
 from encoder_engine.models import all_families
 from tests.architecture.sources import module_name, sources
@@ -30,6 +32,23 @@ def test_a_family_file_holds_data_only(path: Path) -> None:
 def test_every_file_is_a_registered_family() -> None:
     assert len(all_families()) == len(FILES)
     assert {path.stem for path in FILES} == {name.replace("-", "_") for name in all_families()}
+
+
+def test_files_that_are_no_modules_are_no_families(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as macOS and Emacs write beside others; compiled files and archives hold modules."""
+    folder, archive = tmp_path / "folder", tmp_path / "archive.zip"
+    folder.mkdir()
+    for name in ("._bert.py", ".#bert.py", "__init__.py", "notes.txt", "gte.pyc", "bert.py"):
+        (folder / name).touch()
+    with ZipFile(archive, "w") as file:
+        file.writestr("bert.py", "")
+    read = registry._modules.__wrapped__
+    monkeypatch.setattr(data, "__path__", [str(folder), str(tmp_path / "absent")])
+    assert read() == {"bert", "gte"}
+    monkeypatch.setattr(data, "__path__", [str(archive)])
+    assert read() == {"bert"}
 
 
 def test_families_that_are_written_as_another_are_listed_there() -> None:
