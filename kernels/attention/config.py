@@ -163,9 +163,9 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
             ),
         )
     elif head_dim <= 128:
-        forward = Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias)
+        by_tma = can_describe_width(head_dim) and not (bias or masked)
+        forward = Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=by_tma)
         if not (narrow or listed):
-            by_tma = can_describe_width(head_dim) and not masked
             short = 64 < longest.keys < LONG_KEYS and by_tma
             forward = (
                 Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, by_tma)

@@ -206,15 +206,20 @@ def test_a_vocabulary_is_multiplied_in_whole_vectors(
 
 @pytest.mark.parametrize("head_dim", [32, 48, 64, 96, 128])
 @pytest.mark.parametrize("masked", [False, True])
-def test_attention_describes_only_what_it_reads_by_descriptors(head_dim: int, masked: bool) -> None:
+@pytest.mark.parametrize("term", [None, "dropout", "bias", "listed"])
+def test_attention_describes_only_what_it_reads_by_descriptors(
+    head_dim: int, masked: bool, term: str | None
+) -> None:
     from encoder_engine.kernels.attention.config import Extras, Longest, choose_launches
 
-    for keys in (0, 256, 2048):
-        launches = choose_launches(
-            head_dim, itemsize=2, extras=Extras(masked=masked), longest=Longest(keys, keys)
-        )
-        # Of a window or a causal border every block is masked, and read by pointers.
-        assert launches.forward.described is (head_dim in (64, 128) and not masked)
+    extras = Extras(masked=masked)
+    if term is not None:
+        extras = extras._replace(**{term: True})
+    # Of a window or a causal border every block is masked, and read by pointers.
+    widths = {None: (64, 128), "dropout": (128,), "bias": (), "listed": (128,)}[term]
+    for keys in (256, 2048):
+        launches = choose_launches(head_dim, itemsize=2, extras=extras, longest=Longest(keys, keys))
+        assert launches.forward.described is (head_dim in widths and not masked)
 
 
 @pytest.mark.parametrize("width", [384, 1024, 4096, 5120, 16384])
