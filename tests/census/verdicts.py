@@ -139,7 +139,9 @@ def _static(directory: Path, repository: Repository) -> list[str]:
     if kind is None:
         return _embedder(directory, repository)
     write_static(directory, model2vec=repository.get("model2vec", False))
-    return [f"{kind.from_pretrained(directory).dimension} features"]
+    # Its width is that of the small table written here, not the repository's.
+    assert kind.from_pretrained(directory).dimension
+    return ["a table of vectors"]
 
 
 def write_static(directory: Path, *, model2vec: bool) -> None:

@@ -25,6 +25,7 @@ PUBLISHED = {
     "gte_v1",
     "jina_bert_v2",
     "jina_bert_v2_qk",
+    "neobert",
     "new",
     "nomic_bert_v1",
     "xlm_roberta_flash",

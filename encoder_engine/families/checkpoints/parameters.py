@@ -85,7 +85,8 @@ def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangem
             yield "output.weight", Arrangement(columns=columns)
     if spec.stacked_by_head:
         by_head = np.arange(sum(rows)).reshape(spec.num_heads, 3, spec.head_dim)
-        order = by_head.transpose(1, 0, 2).reshape(-1)
+        stacked = by_head.transpose(1, 0, 2).reshape(-1)
+        order = stacked if order is None else stacked[order]
     if equal is not None or order is not None:
         for part in ("weight", "weight_scale", "bias"):
             yield f"qkv.{part}", Arrangement(rows=equal, order=order)

@@ -56,6 +56,7 @@ FAMILY = replace(
         ),
         replace(SPANS, architecture="DebertaForQuestionAnswering"),
     ),
+    ignored=(*SECOND.ignored, "padding_idx"),
     required={"talking_head": (False,)},
     in_place=False,
 )

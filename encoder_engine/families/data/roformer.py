@@ -16,7 +16,7 @@ FAMILY = Family(
     pooler=False,
     position_table=False,
     keys=ConfigKeys(embedding_width="embedding_size"),
-    quirks=(PairedRotary("rotary_value", base=10_000.0),),
+    quirks=(PairedRotary(base=10_000.0, key="rotary_value"),),
     renames=(
         *(rename for rename in bert.RENAMES if rename.ours != "embedding.positions"),
         Rename("embedding.projection", "embeddings_project"),

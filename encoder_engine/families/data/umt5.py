@@ -24,6 +24,7 @@ FAMILY = replace(
             f"{t5.ATTENTION}.relative_attention_bias",
         ),
     ),
+    ignored=(*mt5.FAMILY.ignored, "scalable_attention"),
     layouts=(
         replace(
             TOKEN_CLASSIFIER,

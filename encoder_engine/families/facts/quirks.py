@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.facts.paths import with_attention, with_fact
+from encoder_engine.families.facts.paths import fact, with_attention, with_fact
 from encoder_engine.families.facts.spec import ConvolutionSpec
 from encoder_engine.families.facts.values import ACTIVATIONS, activation
 
@@ -22,6 +22,7 @@ __all__ = [
     "OwnCode",
     "SharedGroups",
     "StatedValue",
+    "TwoThirds",
 ]
 
 
@@ -47,6 +48,32 @@ class SharedGroups:
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Count the groups."""
         return {self.key: len(spec.blocks)}
+
+
+@dataclass(frozen=True)
+class TwoThirds:
+    """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
+
+    The gate's weights are then as many as the key's width would have without one.
+    """
+
+    key: str
+    multiple: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set the width of every feed-forward layer."""
+        least = 2 * config.get(self.key).positive() // 3
+        width = -(-least // self.multiple) * self.multiple
+        return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the least width of which two thirds are the layer's."""
+        return {self.key: -(-3 * fact(spec, "blocks.feed_forward.width") // 2)}
 
 
 @dataclass(frozen=True)

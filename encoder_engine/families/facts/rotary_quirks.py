@@ -73,18 +73,18 @@ class RotaryBase:
 
 @dataclass(frozen=True)
 class PairedRotary:
-    """One rotary embedding for all blocks, of neighbouring features; a key says if it is of values.
+    """One rotary embedding for all blocks, of neighbouring features, whose ``base`` has no key.
 
-    ``base``: it has no key.
+    ``key``: says whether values are turned, too; None: they are not.
     """
 
-    key: str
     base: float
+    key: str | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys it reads."""
-        return (self.key,)
+        return () if self.key is None else (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding; raises :class:`ConfigError` for an odd head size."""
@@ -94,13 +94,13 @@ class PairedRotary:
                 f"heads of {head_dim} features have no pairs to turn; the width of all heads "
                 f"({spec.width}) must be a multiple of twice their number ({spec.num_heads})"
             )
-        turns_values = config.get(self.key).boolean(False)
+        turns_values = self.key is not None and config.get(self.key).boolean(False)
         rotary = RotarySpec(base=self.base, turns_values=turns_values, interleaved=True)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """Return whether values are turned."""
-        return {self.key: fact(spec, "blocks.attention.rotary.turns_values")}
+        return dict.fromkeys(self.keys, fact(spec, "blocks.attention.rotary.turns_values"))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureErr
 from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import LENGTHS, by_transformers, by_us, token_rows
@@ -169,6 +170,91 @@ def test_nomic_bert_by_the_keys_it_was_first_published_with(tmp_path: Path) -> N
     rewrite(tmp_path, published)
     assert_as_transformers(model, tmp_path)
     assert_same_after_saving(tmp_path, tmp_path / "again")
+
+
+NEOBERT: dict[str, Any] = {
+    "model_type": "neobert",
+    "architectures": ["NeoBERTLMHead"],
+    "auto_map": {
+        "AutoConfig": "model.NeoBERTConfig",
+        "AutoModel": "model.NeoBERT",
+        "AutoModelForMaskedLM": "model.NeoBERTLMHead",
+        "AutoModelForSequenceClassification": "model.NeoBERTForSequenceClassification",
+    },
+    "decoder_init_range": 0.02,
+    "embedding_init_range": 0.02,
+    "kwargs": {"trust_remote_code": True},
+    "max_length": 96,
+    "norm_eps": 1e-05,
+    "pad_token_id": 0,
+}
+
+
+def to_neobert(tensors: dict[str, Tensor], heads: int) -> dict[str, Tensor]:
+    """Lay EuroBERT's tensors out as NeoBERT's are: by head, pairs of features side by side."""
+
+    def paired(weight: Tensor) -> Tensor:
+        by_head = weight.view(heads, 2, -1, weight.shape[1])
+        return by_head.transpose(1, 2).reshape(heads, -1, weight.shape[1])
+
+    found = {
+        "model.encoder.weight": tensors["embed_tokens.weight"],
+        "model.layer_norm.weight": tensors["norm.weight"],
+    }
+    layer = 0
+    while f"layers.{layer}.input_layernorm.weight" in tensors:
+        theirs, ours = f"layers.{layer}", f"model.transformer_encoder.{layer}"
+        query, key, value = (
+            tensors[f"{theirs}.self_attn.{part}_proj.weight"] for part in ("q", "k", "v")
+        )
+        value = value.view(heads, -1, value.shape[1])
+        stacked = torch.cat([paired(query), paired(key), value], dim=1)
+        gate, up = (tensors[f"{theirs}.mlp.{part}_proj.weight"] for part in ("gate", "up"))
+        found |= {
+            f"{ours}.qkv.weight": stacked.flatten(0, 1),
+            f"{ours}.wo.weight": tensors[f"{theirs}.self_attn.o_proj.weight"],
+            f"{ours}.ffn.w12.weight": torch.cat([gate, up]),
+            f"{ours}.ffn.w3.weight": tensors[f"{theirs}.mlp.down_proj.weight"],
+            f"{ours}.attention_norm.weight": tensors[f"{theirs}.input_layernorm.weight"],
+            f"{ours}.ffn_norm.weight": tensors[f"{theirs}.post_attention_layernorm.weight"],
+        }
+        layer += 1
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def test_neobert_as_its_authors_publish_it(tmp_path: Path) -> None:
+    """Its layers are EuroBERT's with equally many heads, in another layout."""
+    case = next(one for one in ALL_CASES if one.model_type == "eurobert")
+    model = case.save(
+        tmp_path,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        intermediate_size=64,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    )
+    config = model.config
+    tensors = to_neobert(load_file(tmp_path / "model.safetensors"), config.num_attention_heads)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    # Two thirds of 95, rounded down, are 63, and the next multiple of 8 is the layers' width.
+    sizes = {"intermediate_size": 95} | {
+        key: getattr(config, key)
+        for key in ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+    }
+    rewrite(tmp_path, NEOBERT | sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnknownConfigKeyWarning)
+        assert_as_transformers(model, tmp_path)
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    encoder.save_pretrained(tmp_path / "again")
+    saved = load_file(tmp_path / "again" / "model.safetensors")
+    for name, tensor in saved.items():
+        assert torch.equal(tensor, tensors[f"model.{name}"])
+    assert ee.Encoder.from_pretrained(tmp_path / "again", device="cpu").spec == encoder.spec
+    for change in ({"hidden_act": "gelu"}, {"ngpt": True}, {"rms_norm": False}, {"rope": False}):
+        rewrite(tmp_path, NEOBERT | sizes | change)
+        with pytest.raises(UnsupportedFeatureError, match=next(iter(change))):
+            ee.Encoder.from_pretrained(tmp_path, device="cpu")
 
 
 JINA: dict[str, Any] = {
