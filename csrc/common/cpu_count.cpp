@@ -112,14 +112,22 @@ double cpu_quota(const std::string& root) {
     return least;
 }
 
-int default_threads() {
-    const char* const requested = std::getenv("OMP_NUM_THREADS");
+int thread_limit(const char* requested, double quota) {
     const int named = requested == nullptr ? 0 : std::atoi(requested);
     if (named > 0) return std::min(named, kMostThreads);
-    int count = std::clamp(num_cores(), 1, kMostThreads);
-    const double quota = cpu_quota("");
-    if (quota > 0.0) count = std::clamp(static_cast<int>(quota), 1, count);
-    return count;
+    return quota > 0.0 ? std::clamp(static_cast<int>(quota), 1, kMostThreads) : kMostThreads;
+}
+
+int num_usable_cpus() {
+    static const int limit = thread_limit(std::getenv("OMP_NUM_THREADS"), cpu_quota(""));
+    return std::min(num_allowed_cpus(), limit);
+}
+
+int default_threads() {
+    const char* const requested = std::getenv("OMP_NUM_THREADS");
+    const int limit = thread_limit(requested, cpu_quota(""));
+    const bool named = requested != nullptr && std::atoi(requested) > 0;
+    return named ? limit : std::clamp(num_cores(), 1, limit);
 }
 
 }  // namespace encoder_engine

@@ -100,6 +100,13 @@ void test_quotas_of_control_groups() {
     CHECK(cpu_quota(root) == 3.5);
     CHECK(std::system(("rm -r " + root).c_str()) == 0);
     CHECK(default_threads() >= 1);
+    CHECK(num_usable_cpus() >= 1);
+    CHECK(num_usable_cpus() <= num_allowed_cpus());
+    CHECK(thread_limit("3", 1.5) == 3);
+    CHECK(thread_limit("none", 1.5) == 1);
+    CHECK(thread_limit(nullptr, 0.5) == 1);
+    CHECK(thread_limit(nullptr, 2.5) == 2);
+    CHECK(thread_limit(nullptr, 0.0) > 64);
 }
 
 }  // namespace encoder_engine

@@ -36,7 +36,7 @@ int64_t count_characters(const batch_input& input, int64_t i) {
 int choose_threads(int requested, int64_t characters) {
     if (requested > 0) return requested;
     const int64_t worth = 1 + characters / kCharactersPerThread;
-    return worth == 1 ? 1 : static_cast<int>(std::min<int64_t>(worth, num_allowed_cpus()));
+    return worth == 1 ? 1 : static_cast<int>(std::min<int64_t>(worth, num_usable_cpus()));
 }
 
 // Cuts the batch into runs of texts of about equal size.
