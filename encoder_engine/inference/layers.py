@@ -203,8 +203,11 @@ class Parameters(Protocol):
     def has(self, name: str) -> bool:
         """Return whether there is a parameter of this name."""
 
-    def read_one(self, name: str, *, mapped: bool) -> Array:
-        """Return a parameter; ``mapped``: it may be read-only mapped memory."""
+    def read_one(self, name: str, *, mapped: bool, gathered: bool) -> Array:
+        """Return a parameter.
+
+        ``mapped``: it may be read-only mapped memory; ``gathered``: of which few rows will be read.
+        """
 
 
 class ParametersInMemory:
@@ -247,9 +250,9 @@ class ParametersInMemory:
         """Return whether there is a parameter of this name."""
         return name in self._arrays
 
-    def read_one(self, name: str, *, mapped: bool) -> Array:
+    def read_one(self, name: str, *, mapped: bool, gathered: bool) -> Array:
         """Return the array of a parameter."""
-        del mapped
+        del mapped, gathered
         return self._arrays[name]
 
 
@@ -283,11 +286,12 @@ class LayerReader:
 
     def table(self, name: str) -> Array:
         """Read a table in the dtype."""
-        self.made[name] = table = self._array(name)
+        self.made[name] = table = self._array(name, gathered=True)
         return table
 
-    def _array(self, name: str) -> Array:
-        return np.ascontiguousarray(cast(self._parameters.read_one(name, mapped=True), self.dtype))
+    def _array(self, name: str, *, gathered: bool = False) -> Array:
+        array = self._parameters.read_one(name, mapped=True, gathered=gathered)
+        return np.ascontiguousarray(cast(array, self.dtype))
 
     def _vector(self, name: str) -> Array:
         array = self._array(name)

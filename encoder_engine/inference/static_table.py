@@ -13,7 +13,13 @@ import numpy as np
 from encoder_engine import _native
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CheckpointFileError, NonFiniteWeightsError, TensorShapeError
-from encoder_engine.families.checkpoints.arrays import dtype_name, largest_word, widen, words
+from encoder_engine.families.checkpoints.arrays import (
+    blocks_of,
+    dtype_name,
+    largest_word,
+    widen,
+    words,
+)
 from encoder_engine.inference.memory import address
 
 if TYPE_CHECKING:
@@ -144,7 +150,7 @@ def _check_finite(array: Array, name: str) -> None:
     unit = np.array([_LARGEST], np.float32)
     limit = {"float32": int(words(unit)[0]), "bfloat16": int(words(unit)[0] >> 16)}
     highest = limit.get(dtype_name(array.dtype), 0x7BFF)
-    if largest_word(array) > highest:
+    if largest_word(blocks_of(array)) > highest:
         wide = np.abs(widen(array).reshape(len(array), -1))
         rows = np.flatnonzero(~(wide <= _LARGEST).all(axis=1))
         raise NonFiniteWeightsError(

@@ -5,14 +5,19 @@ A dtype is named as PyTorch names it: ``"float32"``, ``"bfloat16"``, ``"int8"``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 __all__ = [
     "BFLOAT16",
+    "CHUNK",
     "WEIGHT_DTYPES",
     "Array",
+    "blocks_of",
     "cast",
     "dtype_name",
     "largest_word",
@@ -69,15 +74,21 @@ def cast(array: Array, dtype: str) -> Array:
     return rounded
 
 
-def largest_word(array: Array) -> int:
-    """Return the largest magnitude as the integer that its bits make, 0 for an empty array.
+def largest_word(blocks: Iterable[Array]) -> int:
+    """Return the largest magnitude as the integer that its bits make, 0 for none.
 
     Magnitudes are ordered as these integers are, with infinity and then NaN above all numbers, so
     one pass of integer operations finds both.
     """
-    flat = words(array).reshape(-1)
-    mask = flat.dtype.type((1 << (8 * flat.itemsize - 1)) - 1)
     largest = 0
-    for start in range(0, len(flat), CHUNK):
-        largest = max(largest, int((flat[start : start + CHUNK] & mask).max()))
+    for block in blocks:
+        found = words(block)
+        mask = found.dtype.type((1 << (8 * found.itemsize - 1)) - 1)
+        largest = max(largest, int((found & mask).max()))
     return largest
+
+
+def blocks_of(array: Array) -> Iterator[Array]:
+    """Yield an array's elements in blocks of few, which have one dimension."""
+    flat = array.reshape(-1)
+    return (flat[start : start + CHUNK] for start in range(0, len(flat), CHUNK))

@@ -18,6 +18,7 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.arrays import (
     BFLOAT16,
     WEIGHT_DTYPES,
+    blocks_of,
     dtype_name,
     largest_word,
     widen,
@@ -103,18 +104,22 @@ class Assembly:
         """
         return {name: self.read_one(name) for name in names}
 
-    def read_one(self, name: str, *, mapped: bool = False) -> Array:
+    def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
         """Read one parameter; see :meth:`read`.
 
         ``mapped``: a tensor that is stored as one remains the file's pages, read-only.
+        ``gathered``: of which few rows will be read, so that checking it touches none of them.
         """
         origin = self._sources[name]
         stored = {their: self._stored.pop(their) for their in origin.names}
         arrays = {their: one.map() if mapped else one.read() for their, one in stored.items()}
         if name in self._whole:
             _check_whole(arrays)
-        else:
-            self.suspicious += _check_values(arrays)
+            return stack_arrays(origin, arrays)
+        for their, array in arrays.items():
+            blocks = stored[their].blocks if gathered else None
+            if _is_suspicious(their, array, blocks_of(array) if blocks is None else blocks()):
+                self.suspicious.append(their)
         return stack_arrays(origin, arrays)
 
 
@@ -162,26 +167,22 @@ def raise_of_unstored(origin: Origin) -> NoReturn:
     )
 
 
-def _check_values(arrays: dict[str, Array]) -> list[str]:
-    """Return the names of tensors with implausibly large values; raise for unusable ones."""
-    suspicious = []
-    for name, array in arrays.items():
-        if dtype_name(array.dtype) not in WEIGHT_DTYPES:
-            raise CheckpointFileError(
-                f"{name} is {dtype_name(array.dtype)}; weights must be dense float64, "
-                "float32, float16 or bfloat16 (a quantized checkpoint cannot be loaded)"
-            )
-        largest = largest_word(array)
-        if largest >= _word(array, np.inf):
-            wide = widen(array).reshape(len(array), -1)
-            rows = np.flatnonzero(~np.isfinite(wide).all(axis=1))
-            raise NonFiniteWeightsError(
-                f"{name} holds NaN or infinity in {len(rows)} of {len(array)} rows, the first "
-                f"row {rows[0]}; the checkpoint is damaged or its training diverged"
-            )
-        if largest > _word(array, LARGEST_PLAUSIBLE):
-            suspicious.append(name)
-    return suspicious
+def _is_suspicious(name: str, array: Array, blocks: Iterable[Array]) -> bool:
+    """Return whether a tensor has implausibly large values; raise for unusable ones."""
+    if dtype_name(array.dtype) not in WEIGHT_DTYPES:
+        raise CheckpointFileError(
+            f"{name} is {dtype_name(array.dtype)}; weights must be dense float64, "
+            "float32, float16 or bfloat16 (a quantized checkpoint cannot be loaded)"
+        )
+    largest = largest_word(blocks)
+    if largest >= _word(array, np.inf):
+        wide = widen(array).reshape(len(array), -1)
+        rows = np.flatnonzero(~np.isfinite(wide).all(axis=1))
+        raise NonFiniteWeightsError(
+            f"{name} holds NaN or infinity in {len(rows)} of {len(array)} rows, the first "
+            f"row {rows[0]}; the checkpoint is damaged or its training diverged"
+        )
+    return largest > _word(array, LARGEST_PLAUSIBLE)
 
 
 def _word(array: Array, number: float) -> int:

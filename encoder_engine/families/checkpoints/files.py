@@ -25,7 +25,7 @@ from encoder_engine.families.checkpoints.archives import (
     is_archive,
     read_archive,
 )
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, CHUNK, dtype_name
 from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
 from encoder_engine.json_values import JsonValue, nearest, read_value
 
@@ -170,12 +170,15 @@ class StoredTensor(NamedTuple):
         PyTorch 1.6 is in memory already.
     map: returns the tensor as the file's pages, read-only: pages are read when they are first
         touched, and leave the process's memory with the array.
+    blocks: yields the tensor's elements in memory that the next block reuses; None: reading or
+        mapping it takes memory anyway.
     """
 
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], Array]
     map: Callable[[], Array]
+    blocks: Callable[[], Iterator[Array]] | None = None
 
 
 @contextmanager
@@ -290,6 +293,7 @@ def _stored(
         dtype_name(dtype),
         partial(_read_tensor, path, stream, start, num_bytes, shape, dtype),
         partial(_map_tensor, path, stream, start, num_bytes, shape, dtype),
+        partial(_read_blocks, path, stream, start, num_bytes, dtype),
     )
 
 
@@ -314,6 +318,20 @@ def _read_tensor(
         if stream.readinto(array.reshape(-1).view(np.uint8).data) != num_bytes:
             raise OSError("it ends within a tensor")
     return array
+
+
+def _read_blocks(
+    path: Path, stream: BufferedReader, start: int, num_bytes: int, dtype: np.dtype[Any]
+) -> Iterator[Array]:
+    block = np.empty(min(CHUNK, num_bytes // dtype.itemsize), dtype=dtype)
+    memory = block.view(np.uint8).data
+    for first in range(0, num_bytes, max(len(memory), 1)):
+        size = min(len(memory), num_bytes - first)
+        with _naming_file(path):
+            stream.seek(start + first)
+            if stream.readinto(memory[:size]) != size:
+                raise OSError("it ends within a tensor")
+        yield block[: size // dtype.itemsize]
 
 
 def _map_tensor(
