@@ -8,7 +8,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import stat
 import time
 import warnings
@@ -153,6 +152,8 @@ def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
     Raises :class:`OutputError` where the target exists, unless ``overwrite``.
     """
     if source.stat().st_dev != target.parent.stat().st_dev:
+        import shutil  # not before: it imports every compression
+
         pending = PendingFile(target, overwrite=overwrite)
         try:
             with source.open("rb") as stream:
@@ -188,6 +189,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     exception it is unchanged. A process killed before leaves ``.partial`` folders.
     """
     place = target.resolve()  # a link stays a link
+    import shutil  # not before: it imports every compression
+
     new = place.with_name(f"{place.name}.{os.urandom(4).hex()}.partial")
     former = place.with_name(f"{place.name}.{os.urandom(4).hex()}.former.partial")
     with writing(target):
@@ -287,13 +290,13 @@ def recorded_checksums(directory: Path) -> dict[str, str]:
 
 def _package_checksums(directory: Path) -> dict[str, str]:
     """Return pip's recorded sums of files in an installed package that contains the directory."""
-    import csv  # not before: every process imports this module
-
     expected: dict[str, str] = {}
     for site in list(directory.parents)[:4]:
         inside = directory.relative_to(site)
         prefix = f"{inside.as_posix()}/"
         for record in _records(site, inside.parts[0]):
+            import csv  # not before: every process imports this module
+
             for path, digest, _ in csv.reader(read_text(record, ChecksumError).splitlines()):
                 algorithm, _, encoded = digest.partition("=")
                 if path.startswith(prefix) and algorithm == "sha256":

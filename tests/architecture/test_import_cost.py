@@ -15,6 +15,8 @@ from encoder_engine.families.facts.spec import (
     FeedForwardSpec,
 )
 from encoder_engine.models import Encoder
+from tests.architecture.sources import imports, sources
+from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +58,16 @@ for dtype in ("float32", "bfloat16"):
     with torch.inference_mode():
         encoder(pack([[1, 2, 3]]))
     encoder.compile_for_inference().hidden(np.array([1, 2, 3]), np.array([0, 3]))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+# What the standard library takes milliseconds to import, and a first vector does not need.
+UNUSED = {"csv", "difflib", "pkgutil", "secrets", "shutil", "zipfile"}
+FIRST_VECTOR = """
+import sys, json
+import numpy as np
+before = set(sys.modules)
+from encoder_engine import Embedder
+Embedder.from_pretrained(sys.argv[1]).encode(["the text"])
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
@@ -102,3 +114,26 @@ def test_loading_and_calling_an_encoder_leaves_the_compiler_out(tmp_path: Path) 
     )
     # Drawing weights on no device once brought torch._dynamo, sympy and triton: 2 s and 100 MB.
     assert not (HEAVY | {"sympy", "triton"}) & set(json.loads(ran.stdout))
+
+
+def test_a_first_vector_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FIRST_VECTOR, write_sentence_directory(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(ran.stdout))
+    assert "encoder_engine.embedding.embedder" in loaded
+    assert not (UNUSED | {"torch"}) & loaded
+
+
+def test_every_dataclass_is_made_by_the_packages_form() -> None:
+    found = [
+        (found.importer, found.line)
+        for path in sources("encoder_engine")
+        for found in imports(path)
+        if found.imported == "dataclasses.dataclass"
+        and found.importer != "encoder_engine.dataclass"
+    ]
+    assert not found, "import it from encoder_engine.dataclass, which compiles nothing"

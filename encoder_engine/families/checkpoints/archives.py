@@ -106,8 +106,7 @@ def is_archive(path: Path) -> bool:
 
 
 def _open(path: Path) -> ZipFile:
-    """Open an archive; most checkpoints are none, and zipfile's import takes time."""
-    from zipfile import ZipFile
+    from zipfile import ZipFile  # not before: most checkpoints are no archives
 
     return ZipFile(path)
 
