@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.files import COMPILED
 from encoder_engine.families.registry import all_families
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.inference.compiled_file import write_compiled
+from encoder_engine.inference.compiled_file import VERSION, write_compiled
 from encoder_engine.inference.layers import Dense
 from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
@@ -261,6 +262,24 @@ def test_a_file_that_is_written_to_is_noticed(tmp_path: Path) -> None:
         compiled.hidden(*arrays(batch))
 
 
+def test_a_file_that_is_overwritten_with_its_former_times_is_noticed(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    batch, path = draw_batch(), tmp_path / "model.safetensors"
+    before, times = compiled.hidden(*arrays(batch)), path.stat()
+    content = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    # Another status, the same content.
+    np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), before)
+    header = 8 + int.from_bytes(content[:8], "little")
+    path.write_bytes(content[:header] + bytes(len(content) - header))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(CheckpointFileError, match="was written to while an encoder reads"):
+        compiled.hidden(*arrays(batch))
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("case", one_per_family(ALL_CASES), ids=case_id)
 def test_a_compiled_file_has_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
@@ -315,6 +334,49 @@ def test_a_damaged_compiled_file_is_refused(tmp_path: Path) -> None:
             continue
         # Padding, and names that nothing depends on.
         np.testing.assert_array_equal(again.hidden(*arrays(batch)), expected)
+
+
+BOTH = """
+import sys
+import numpy as np
+from encoder_engine.inference import CompiledEncoder
+plain, compiled = (
+    CompiledEncoder.from_pretrained(folder).hidden(np.arange(5, 15), np.array([0, 10]))
+    for folder in sys.argv[1:]
+)
+np.testing.assert_array_equal(plain, compiled)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_compiled_file_is_read_on_another_instruction_set(precision: str, tmp_path: Path) -> None:
+    from encoder_engine import _native
+
+    dtype, quantization = PRECISIONS[precision]
+    BERT.save(tmp_path / "model")
+    compiled = CompiledEncoder.from_pretrained(tmp_path / "model", dtype, quantization)
+    compiled.save_compiled(tmp_path / "compiled")
+    call = f"from_pretrained(folder, {dtype!r}, {quantization!r})"
+    program = BOTH.replace("from_pretrained(folder)", call)
+    for instruction_set in _native.supported_instruction_sets():
+        subprocess.run(
+            [sys.executable, "-c", program, tmp_path / "model", tmp_path / "compiled"],
+            env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set},
+            check=True,
+        )
+
+
+def test_a_compiled_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path / "model", "float32")
+    compiled.save_compiled(tmp_path)
+    path = tmp_path / COMPILED
+    written = f'"version": "{VERSION}"'.encode()
+    content = path.read_bytes()
+    assert written in content
+    path.write_bytes(content.replace(written, b'"version": "9"', 1))
+    with pytest.raises(CheckpointFileError, match=f"version 9 .* reads version {VERSION}; compile"):
+        CompiledEncoder.from_pretrained(tmp_path)
 
 
 def test_a_compiled_file_is_for_what_it_was_compiled_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the C++ kernels compute is within budget on every instruction set there is here."""
+"""What is computed natively is within budget on every instruction set there is here."""
 
 from __future__ import annotations
 
@@ -28,8 +28,20 @@ def others() -> list[str]:
 
 @pytest.mark.parametrize("instruction_set", others())
 def test_operations_hold_on_another_instruction_set(instruction_set: str) -> None:
+    run_tests(instruction_set, *TESTS, "-k", "native", IGNORED)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("instruction_set", others())
+def test_families_hold_on_another_instruction_set(instruction_set: str) -> None:
+    """Against transformers, alone and in company."""
+    run_tests(instruction_set, "tests/embedding/test_families.py")
+    run_tests(instruction_set, "tests/inference/test_invariance.py")
+
+
+def run_tests(instruction_set: str, *arguments: str) -> None:
     ran = subprocess.run(
-        [*(sys.executable, "-m", "pytest", *TESTS, "-q", "-x"), *("-k", "native"), IGNORED],
+        [sys.executable, "-m", "pytest", *arguments, "-q", "-x"],
         cwd=ROOT,
         env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set},
         capture_output=True,
