@@ -1,6 +1,6 @@
-"""Compares the time of ``import encoder_engine`` with that of ``import torch``.
+"""Compares the time of importing the embedder with those of ``import numpy`` and ``import torch``.
 
-This module must not import torch or the engine, because their import is timed.
+This module must not import NumPy, torch or the engine, because their import is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def case_specs() -> list[CaseSpec]:
     return [
         CaseSpec(
             name="import/package",
-            summary="`from encoder_engine import Embedder` in a new process, beside `import torch`",
+            summary="`from encoder_engine import Embedder` in a new process, beside NumPy, torch",
             make=make_case,
         )
     ]
@@ -30,11 +30,15 @@ def case_specs() -> list[CaseSpec]:
 def make_case(_options: Options) -> Case:
     """Import each in new processes."""
     # The module of the class: its package imports nothing yet.
-    names = {"encoder-engine": "encoder_engine.embedding.embedder", "torch": "torch"}
+    names = {
+        "encoder-engine": "encoder_engine.embedding.embedder",
+        "numpy": "numpy",
+        "torch": "torch",
+    }
     candidates = [
         Candidate(
             name=name,
-            role="ours" if module != "torch" else "peer",
+            role="peer" if name == module else "ours",
             build=partial(build, module),
             keep_slow=True,
         )
