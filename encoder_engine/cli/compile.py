@@ -30,7 +30,7 @@ HEADS = ("sequence-classification", "masked-lm", "token-classification", "questi
 def compile_(
     model: str, output: Path, dtype: str, int8: bool, head: str | None, overwrite: bool
 ) -> None:
-    """Compile MODEL to FOLDER, which then takes MODEL's place in every command.
+    """Compile MODEL to FOLDER, which takes MODEL's place wherever a CPU infers.
 
     MODEL is a model directory or a hub id. The weights are laid out once for the CPU's kernels. A
     process maps them: it starts faster, and processes on one machine share the memory.
