@@ -40,7 +40,7 @@ if not TYPE_CHECKING:
         return _share_methods(cls, options.get("kw_only", False), options.get("eq", True))
 
 
-def _share_methods(cls: Any, kw_only: bool, eq: bool) -> type:
+def _share_methods(cls: Any, kw_only: bool, eq: bool) -> Any:
     """Make a class a frozen dataclass."""
     own = set(vars(cls))
     for name in ("__setattr__", "__delattr__"):

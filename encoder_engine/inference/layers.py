@@ -203,7 +203,7 @@ class Parameters(Protocol):
     def has(self, name: str) -> bool:
         """Return whether there is a parameter of this name."""
 
-    def read_one(self, name: str, *, mapped: bool, gathered: bool) -> Array:
+    def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
         """Return a parameter.
 
         ``mapped``: it may be read-only mapped memory; ``gathered``: of which few rows will be read.
@@ -250,7 +250,7 @@ class ParametersInMemory:
         """Return whether there is a parameter of this name."""
         return name in self._arrays
 
-    def read_one(self, name: str, *, mapped: bool, gathered: bool) -> Array:
+    def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
         """Return the array of a parameter."""
         del mapped, gathered
         return self._arrays[name]

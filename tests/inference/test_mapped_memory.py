@@ -80,8 +80,11 @@ def start(stack: ExitStack, folder: Path) -> subprocess.Popen[str]:
     """Start a process that has computed with the model and lives on."""
     command = [sys.executable, "-c", PROGRAM, folder]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = stack.enter_context(subprocess.Popen(command, **pipes))  # type: ignore[call-overload]
+    process: subprocess.Popen[str] = stack.enter_context(
+        subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+    )
     stack.callback(process.kill)
+    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
