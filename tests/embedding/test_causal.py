@@ -229,12 +229,43 @@ def test_answers_are_those_of_transformers(engine: Any, tmp_path: Path) -> None:
 def test_a_long_document_loses_its_end_and_not_the_suffix(tmp_path: Path) -> None:
     build("qwen3", tmp_path)
     ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE, max_seq_length=90)
-    rows = None
     with pytest.warns(TruncationWarning):
-        rows = ranker._rows([("a", "text " * 50)], "rank", "warn")
+        ranker.score([("a", "text " * 50)])
+    rows = ranker.format.rows([("a", "text " * 50)], "rank", max_length=90, num_threads=1)
     assert len(rows.ids) == 90
     suffix = ranker.tokenizer.encode_batch([TEMPLATE.suffix], add_special_tokens=False).ids
     np.testing.assert_array_equal(rows.ids[-len(suffix) :], suffix)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "gemma3_text"])
+def test_the_default_template_is_for_its_family_alone(model_type: str, tmp_path: Path) -> None:
+    build(model_type, tmp_path)
+    with pytest.raises(ConfigError, match=r"names no words around a pair.*PairTemplate\(\.\.\.\)"):
+        CausalRanker.from_pretrained(tmp_path, device="cpu")
+    engine = Scorer.from_pretrained(tmp_path, device="cpu").engine
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="the model is a "):
+        CausalRanker(engine, tokenizer)
+    ranker = CausalRanker.from_pretrained(tmp_path, device="cpu", template=TEMPLATE)
+    expected = CausalRanker(engine, tokenizer, template=TEMPLATE)
+    found = [one.score(PAIRS, on_truncation="ignore") for one in (ranker, expected)]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def test_a_model_whose_tokens_see_later_ones_is_no_causal_ranker(tmp_path: Path) -> None:
+    CASES[0].save(tmp_path)
+    save_tokenizer("bert", tmp_path)
+    with pytest.raises(UnsupportedFeatureError, match=r"Ranker\.from_pretrained loads"):
+        CausalRanker.from_pretrained(tmp_path)
+
+
+def test_an_instruction_that_no_word_of_the_template_takes_is_refused(tmp_path: Path) -> None:
+    build("qwen3", tmp_path, max_position_embeddings=300)
+    template = replace(TEMPLATE, body="{query} {document}")
+    ranker = CausalRanker.from_pretrained(tmp_path, template=template)
+    ranker.score(PAIRS)
+    with pytest.raises(InputError, match=r"has no \{instruction\}"):
+        ranker.score(PAIRS, instruction="find")
 
 
 def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
