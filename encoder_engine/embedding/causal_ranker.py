@@ -26,7 +26,12 @@ from encoder_engine.embedding.directory.modules import (
 )
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
-from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal, torch_engine
+from encoder_engine.embedding.library_keywords import (
+    PredictKeywords,
+    resolve_activation,
+    resolve_output,
+)
 from encoder_engine.embedding.limits import MemoryLimit
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.ranker import Ranker, ScoreCall, check_activation, read_activation
@@ -222,11 +227,57 @@ class CausalRanker(Ranker):
         with progress_bar(len(tokenized.encoding), shown=show_progress_bar) as advance:
             return self._scores(tokenized, options, advance)[:, 0]
 
+    def predict(  # type: ignore[override]
+        self,
+        pairs: Iterable[tuple[str, str]] | tuple[str, str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        *,
+        instruction: str | None = None,
+        activation: Activation | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+        convert_to_tensor: bool = False,
+        **library: Unpack[PredictKeywords],
+    ) -> Any:
+        """Score pairs as sentence-transformers' CrossEncoder is called: [N]; one number of a pair.
+
+        convert_to_tensor: return a tensor on the CPU.
+        library: other keywords of sentence-transformers, see :class:`PredictKeywords`; a value with
+            another meaning than the default raises :class:`InputError` that names ours.
+
+        Other options and exceptions: see :meth:`score`.
+        """
+        output = resolve_output(
+            *("predict", library),
+            output="numpy",
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+            known=PredictKeywords,
+            job="score_dataset",
+        )
+        torch = torch_engine("convert_to_tensor=True") if output == "torch" else None
+        is_single = isinstance(pairs, (tuple, list)) and isinstance(next(iter(pairs), None), str)
+        scores = self.score(
+            [pairs] if is_single else pairs,  # type: ignore[list-item, arg-type]
+            instruction=instruction,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            activation=resolve_activation(activation, library.get("activation_fn")),
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            on_truncation=on_truncation,
+            show_progress_bar=show_progress_bar,
+        )
+        found: Any = scores if torch is None else torch.as_tensor(scores)
+        return found[0] if is_single else found
+
     def rank(
         self,
         query: str,
         documents: Iterable[str],
-        *,
         top_k: int | None = None,
         return_documents: bool = False,
         **options: Any,
@@ -234,11 +285,14 @@ class CausalRanker(Ranker):
         """Rank documents for a query: the best first, equal scores in the order given.
 
         ``top_k``: the most documents to return; None: all. Other options and exceptions: see
-        :meth:`score`.
+        :meth:`predict`.
         """
         check_top_k(top_k)
+        for name in ("convert_to_tensor", "convert_to_numpy", "apply_softmax"):
+            if name in options:
+                raise TypeError(f"rank() got an unexpected keyword argument {name!r}")
         texts = list(open_texts(documents).rows)
-        scores = self.score([(query, text) for text in texts], **options)
+        scores = self.predict([(query, text) for text in texts], **options)
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
     def resolve(self, call: ScoreCall) -> ScoreOptions:

@@ -385,6 +385,67 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("reranker"), SPECIAL)
 
 
+CALLS: dict[str, dict[str, Any]] = {
+    "batch_size": {"batch_size": 2},
+    "convert_to_numpy": {"convert_to_numpy": True},
+    "convert_to_tensor": {"convert_to_tensor": True},
+    "show_progress_bar": {"show_progress_bar": False},
+    "activation_fn": {"activation_fn": torch.nn.Identity()},
+    "sigmoid": {"activation_fn": torch.nn.Sigmoid()},
+    "apply_softmax": {"apply_softmax": True},
+    "prompt": {"prompt": "Find it"},
+    "device": {"device": "cpu"},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_return_what_the_library_returns(name: str, folder: Path) -> None:
+    ranker, library, options = CausalRanker.from_pretrained(folder), load(folder), CALLS[name]
+    inputs: list[Any] = [PAIRS, PAIRS[0], list(PAIRS[0])]
+    for pairs in inputs:
+        found, expected = ranker.predict(pairs, **options), library.predict(pairs, **options)
+        assert type(found) is type(expected)
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=1e-5)
+    of_rank = {"batch_size", "show_progress_bar", "activation_fn", "prompt", "device"}
+    if of_rank >= options.keys():
+        documents = [document for _, document in PAIRS]
+        call = ("a", documents, 2, True)
+        rows, theirs = ranker.rank(*call, **options), library.rank(*call, **options)
+        assert [row["text"] for row in rows] == [row["text"] for row in theirs]
+        scores = [row["score"] for row in theirs]
+        np.testing.assert_allclose([row["score"] for row in rows], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"convert_to_numpy": False}, "convert_to_tensor=True"),
+        ({"activation_fn": torch.nn.Tanh()}, "pass activation='sigmoid' or 'identity'"),
+        ({"activation_fn": torch.sigmoid}, "pass activation='sigmoid' or 'identity'"),
+        ({"activation_fn": torch.nn.Sigmoid(), "activation": "sigmoid"}, "not both"),
+        ({"device": "cuda"}, r"from_pretrained\(..., device=\)"),
+        ({"pool": {}}, r"score_dataset\(workers=\)"),
+        ({"chunk_size": 4}, r"score_dataset\(workers=\)"),
+        ({"batch_size": 0}, "batch_size must be a positive"),
+    ],
+)
+def test_other_meanings_are_refused_by_name(
+    options: dict[str, Any], message: str, folder: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        CausalRanker.from_pretrained(folder, device="cpu").predict(PAIRS, **options)
+
+
+def test_a_misspelt_keyword_is_no_option(folder: Path) -> None:
+    ranker: Any = CausalRanker.from_pretrained(folder, device="cpu")
+    with pytest.raises(TypeError, match="did you mean 'batch_size'"):
+        ranker.predict(PAIRS, batchsize=4)
+    with pytest.raises(TypeError, match=r"rank\(\) got an unexpected"):
+        ranker.rank("a", ["b"], convert_to_tensor=True)
+    with pytest.raises(InputError, match="pair 1 must be two texts"):
+        ranker.predict([("a", "b"), ("a", 3)])
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("template", [None, TEMPLATE])
 def test_a_job_writes_the_scores(
