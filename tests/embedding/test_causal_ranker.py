@@ -12,7 +12,10 @@ import pytest
 import torch
 
 from encoder_engine import load_vectors
+from encoder_engine.cli import main
 from encoder_engine.embedding import CausalRanker, PairTemplate, Ranker, Scorer
+from encoder_engine.embedding.any_model import load_ranker
+from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -22,6 +25,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.serving.tasks import CallOptions, steps_of
 from tests.embedding.test_causal import ENGINES, PAIRS, TEMPLATE, build
 from tests.embedding.test_families import VOCAB_SIZE
 from tests.embedding.tiny_model import write_json
@@ -491,3 +495,28 @@ def test_a_job_does_not_go_on_with_another_output_layer(tmp_path: Path) -> None:
     for name in names:
         engine = Scorer.from_pretrained(tmp_path, device="cpu", engine=name).engine
         assert engine.fingerprint() not in before
+
+
+def test_the_verb_embed_scores_pairs(folder: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "a.jsonl", tmp_path / "out.npy"
+    rows = [{"query": query, "text": document} for query, document in PAIRS]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    verb = ["embed", str(source), "-o", str(out), "-q", "--task", "scores", "--device", "cpu"]
+    assert main([*verb, "-m", str(folder), "--prompt", "Find it"]) == 0
+    expected = CausalRanker.from_pretrained(folder, device="cpu").score(PAIRS, prompt="Find it")
+    np.testing.assert_allclose(load_vectors(out).scores, expected, atol=1e-6)
+    # A plain directory of a causal model's class.
+    assert isinstance(load_ranker(folder.parent / "base", template=TEMPLATE), CausalRanker)
+
+
+def test_a_service_ranks_pairs_alone(folder: Path) -> None:
+    ranker = CausalRanker.from_pretrained(folder, device="cpu")
+    steps = steps_of(ranker)
+    assert steps.keys() == {"rank"}
+    options = steps["rank"].resolve(CallOptions(raw_scores=True))
+    rows = steps["rank"].prepare(list(PAIRS), options)
+    window = TokenizedWindow(encoding=rows, first_row=0, seconds=0.0)
+    expected = ranker.score(PAIRS, activation="identity")
+    np.testing.assert_allclose(steps["rank"].compute(window, options)[:, 0], expected, atol=1e-6)
+    with pytest.raises(InputError, match="pair 0 must be two texts"):
+        steps["rank"].prepare(["a text"], options)
