@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_engine.cli import main
+from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
 from encoder_engine.errors import (
     ConfigError,
@@ -184,6 +186,34 @@ def test_what_has_no_probabilities_is_refused(tmp_path: Path) -> None:
     case.save(tmp_path / "bare", vocab_size=VOCAB_SIZE, tie_word_embeddings=False)
     with pytest.raises(TensorNamesError, match="saved without its output layer"):
         Scorer.from_pretrained(tmp_path / "bare")
+
+
+def test_the_verb_scores_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 3)
+    build("qwen3", tmp_path / "model", max_position_embeddings=60)
+    source, output = tmp_path / "a.jsonl", tmp_path / "scores.jsonl"
+    texts = [*TEXTS, ""]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    assert main([*verb, "-o", str(output)]) == 0
+    rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    expected = Scorer.from_pretrained(tmp_path / "model", device="cpu").score_tokens(texts)
+    assert [row["text"] for row in rows] == texts
+    assert [row["tokens"] for row in rows] == [len(part) for part in expected]
+    sums = [float(part.sum()) for part in expected]
+    np.testing.assert_allclose([row["log_likelihood"] for row in rows], sums, rtol=1e-5)
+    found = [row["perplexity"] for row in rows]
+    assert found[-1] is None
+    assert found[0] == pytest.approx(np.exp(-sums[0] / len(expected[0])), rel=1e-5)
+    assert "perplexity" in capsys.readouterr().out
+    assert main([*verb, "-o", str(tmp_path / "b.jsonl"), "--single-tokens"]) == 2
+    assert "--single-tokens is for masked models" in capsys.readouterr().err
+    source.write_text('{"text": "a"}\n' * 4 + json.dumps({"text": "a " * 60}) + "\n", "utf-8")
+    assert main([*verb, "-o", str(tmp_path / "c.jsonl")]) == 1
+    assert "line 5: the text has more tokens than the model takes (60)" in capsys.readouterr().err
+    assert not (tmp_path / "c.jsonl").exists()
 
 
 TEMPLATE = PairTemplate(
