@@ -84,8 +84,8 @@ def _call(task: str, options: dict[str, Any]) -> Any:
 
 
 def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
-    from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
-    from encoder_engine.embedding.any_model import load_dense
+    from encoder_engine.embedding import MultiVectorEmbedder, SparseEmbedder
+    from encoder_engine.embedding.any_model import load_dense, load_ranker
     from encoder_engine.embedding.multi_vector import TokensJob
 
     loading: dict[str, Any] = {
@@ -99,7 +99,7 @@ def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
     if task == "sparse":
         return SparseEmbedder.from_pretrained(name, **loading)
     if task == "scores":
-        return Ranker.from_pretrained(name, **loading)
+        return load_ranker(name, **loading)
     if task == "tokens":
         return TokensJob(MultiVectorEmbedder.from_pretrained(name, **loading), options["kind"])
     model: JobModel = load_dense(

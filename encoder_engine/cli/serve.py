@@ -206,7 +206,7 @@ def _load_all(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any
 
 def _load(path: str, options: dict[str, Any]) -> Any:
     from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
-    from encoder_engine.embedding.any_model import load_dense
+    from encoder_engine.embedding.any_model import load_dense, load_ranker
     from encoder_engine.embedding.hybrid import HybridEmbedder
     from encoder_engine.serving.threads import available_threads
 
@@ -215,7 +215,7 @@ def _load(path: str, options: dict[str, Any]) -> Any:
         "sparse": SparseEmbedder.from_pretrained,
         "tokens": MultiVectorEmbedder.from_pretrained,
         "hybrid": HybridEmbedder.from_pretrained,
-        "rank": Ranker.from_pretrained,
+        "rank": load_ranker,
         "classify": Ranker.from_pretrained,
     }
     given = {name: options[name] for name in ("dtype", "quantization", "device")}

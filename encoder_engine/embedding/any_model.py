@@ -1,19 +1,26 @@
-"""Loads what a directory holds, an encoder or a static table, for callers that embed by either."""
+"""Loads what a directory holds, for callers that use either: encoders or tables, rankers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.causal_ranker import LOGIT_SCORE, CausalRanker
+from encoder_engine.embedding.directory.modules import MODULES, read_module_kinds
+from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.ranker import Ranker
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.reading import is_static
 from encoder_engine.errors import InputError
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import HubKeywords, resolve_directory
+from encoder_engine.families.config import read_config
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
-__all__ = ["load_dense"]
+__all__ = ["load_dense", "load_ranker"]
 
 # The options of an encoder that a table has no use for, and the values at which they ask nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -32,8 +39,7 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
     ``options``: those of :meth:`Embedder.from_pretrained`. Raises :class:`InputError` for one that
     a static model has no use for.
     """
-    hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
-    directory = resolve_directory(path_or_hub_id, **hub)
+    directory = _resolve(path_or_hub_id, options)
     if not is_static(directory):
         return Embedder.from_pretrained(directory, **options)
     for name, neutral in _NEUTRAL.items():
@@ -49,3 +55,26 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
         max_length="stated" if limit is None else limit,
         num_threads=options.get("num_threads"),
     )
+
+
+def load_ranker(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Ranker:
+    """Load a :class:`CausalRanker` where the directory holds a causal model, else a Ranker.
+
+    As sentence-transformers decides: by LogitScore among the modules, or a causal model's class.
+    ``options``: those that both have.
+    """
+    directory = _resolve(path_or_hub_id, options)
+    if (directory / MODULES).is_file():
+        is_causal = LOGIT_SCORE in read_module_kinds(directory)
+    else:
+        config = read_config(weights_directory(encoder_directory(directory)))
+        named = config.get("architectures")
+        first = named[0] if isinstance(named, list) and named else ""
+        is_causal = str(first).endswith("ForCausalLM")
+    return (CausalRanker if is_causal else Ranker).from_pretrained(directory, **options)
+
+
+def _resolve(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
+    """Find the directory, and take the hub's keywords out of the options."""
+    hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
+    return resolve_directory(path_or_hub_id, **hub)

@@ -1,90 +1,93 @@
 """Rerankers that are causal models: a pair's score is the logit of "yes" less that of "no".
 
-How it works: a template puts query and document between fixed words, which end where the model
-would answer. One pass gives the row of the last token, and only two rows of the vocabulary are
-multiplied by it. The words before the query are the same in all pairs: batches compute them once.
+How it works: words around query and document end where the model would answer. They are those of a
+:class:`PairTemplate`, or of the chat template that the directory has, as sentence-transformers
+reads it (``directory/chat_template.py``). One pass gives the row of the last token, and only two
+rows of the vocabulary are multiplied by it. The words before the query are the same in all pairs:
+batches compute them once.
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from functools import partial
-from string import Formatter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
+from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate
+from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.modules import (
+    CAUSAL_RANKER_ORDER,
+    MODULES,
+    read_module_kinds,
+)
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
-from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
-from encoder_engine.embedding.options import (
-    OnTruncation,
-    check_on_truncation,
-    resolve_batch_tokens,
+from encoder_engine.embedding.directory.recipe import Settings
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal, torch_engine
+from encoder_engine.embedding.library_keywords import (
+    PredictKeywords,
+    resolve_activation,
+    resolve_output,
 )
+from encoder_engine.embedding.limits import MemoryLimit
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
-from encoder_engine.embedding.ranker import (
-    check_activation,
-    check_scores,
-    check_top_k,
-    order_documents,
-    unzip_pairs,
+from encoder_engine.embedding.ranker import Ranker, ScoreCall, check_activation, read_activation
+from encoder_engine.embedding.steps.pair_rows import (
+    ChatFormat,
+    PairTemplate,
+    PlainFormat,
+    TemplateFormat,
 )
-from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.pairs import check_top_k, order_documents, unzip_pairs
+from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.embedding.steps.window import TokenizedWindow
+from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
-from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.json_values import JsonValue
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from pathlib import Path
     from typing import Unpack
 
     import torch
 
+    from encoder_engine.embedding.directory.opening import ModelDirectory
     from encoder_engine.embedding.engines.engine import CausalEngine, EngineChoice
-    from encoder_engine.embedding.ranker import Activation, Ranked, Scores
+    from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.embedding.ranker import Activation, ScoreOptions
+    from encoder_engine.embedding.steps.pair_rows import PairFormat
+    from encoder_engine.embedding.steps.pairs import Ranked, Scores
     from encoder_engine.families.checkpoints.files import HubKeywords
-    from encoder_engine.packing.token_rows import IdArray
+    from encoder_engine.packing.token_rows import TokenRows
     from encoder_engine.text import Tokenizer
 
 __all__ = ["CausalRanker", "PairTemplate"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class PairTemplate:
-    """The words around a pair; the defaults are those that Qwen3-Reranker was published with.
-
-    prefix, suffix: before and after, which truncation never cuts.
-    body: with ``{instruction}``, ``{query}`` and ``{document}``; its end is cut.
-    instruction: the default one.
-    positive, negative: the answers, one token each; negative None: the score is the positive's
-        logit alone.
-    """
-
-    prefix: str = (
-        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
-        'and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
-        "<|im_start|>user\n"
-    )
-    suffix: str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    body: str = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    instruction: str = "Given a web search query, retrieve relevant passages that answer the query"
-    positive: str = "yes"
-    negative: str | None = "no"
+LOGIT_SCORE = "LogitScore"
+# The family whose rerankers were published with the default template, without naming it.
+DEFAULT_FAMILY = "qwen3"
 
 
-class CausalRanker:
+class CausalRanker(Ranker):
     """Scores pairs of a query and a document by the answer of a causal model.
 
+    template: the words around a pair; None: those of Qwen3-Reranker, for a model of its family.
+    answers: the tokens of the positive and of the negative answer, or of the positive alone; None:
+        the template's words.
     activation: ``"sigmoid"``, the probability of the positive answer among the two, or
         ``"identity"``, its log-odds.
 
-    Raises :class:`ConfigError` where the tokenizer has more tokens than the model, an answer is
-    not one token, or the template's body lacks the query or the document.
+    Raises :class:`ConfigError` where the tokenizer has more tokens than the model, there is no
+    template, an answer is not one token, or the template's body lacks the query or the document.
     """
 
     def __init__(
@@ -92,25 +95,37 @@ class CausalRanker:
         engine: CausalEngine,
         tokenizer: Tokenizer,
         *,
-        template: PairTemplate | None = None,
+        template: PairTemplate | PairFormat | None = None,
+        answers: tuple[int, ...] | None = None,
         max_seq_length: int | None = None,
         activation: Activation = "sigmoid",
+        settings: Settings | None = None,
     ) -> None:
-        check_vocabulary(tokenizer, engine.spec)
-        self.engine, self.tokenizer = engine, tokenizer
-        self.template = PairTemplate() if template is None else template
-        self.max_seq_length = token_limit(max_seq_length, engine.spec.max_length)
+        spec = engine.spec
+        check_vocabulary(tokenizer, spec)
+        self.engine = self._causal = engine
+        self.tokenizer = tokenizer
+        if template is None:
+            template = _default_template(spec.model_type, "the model")
+        if isinstance(template, PairTemplate):
+            template = TemplateFormat(tokenizer, template)
+        self.format: PairFormat = template
+        if answers is None:
+            if not isinstance(template, TemplateFormat):
+                raise ConfigError("pass answers=, the tokens of the positive and negative answer")
+            answers = template.answers()
+        if not all(0 <= token < spec.embedding.vocab_size for token in answers):
+            raise ConfigError(
+                f"the answers are the tokens {', '.join(map(str, answers))}, the model has "
+                f"{spec.embedding.vocab_size}; the files belong to different models"
+            )
+        self._answers = answers
+        self.max_seq_length = token_limit(max_seq_length, spec.max_length)
         self.activation = check_activation(activation)
         self.memory_limit = MemoryLimit()
-        _check_body(self.template.body)
-        self._prefix, self._suffix = map(self._ids, (self.template.prefix, self.template.suffix))
-        answers = (self.template.positive, self.template.negative)
-        self._answers = tuple(self._answer(word) for word in answers if word is not None)
-        if self._room() is not None and self._room() < 1:  # type: ignore[operator]
-            raise ConfigError(
-                f"the template has {len(self._prefix) + len(self._suffix)} tokens and leaves no "
-                f"room for a pair: the limit is {self.max_seq_length}"
-            )
+        self.settings = Settings() if settings is None else settings
+        self._path = self._reload = None
+        self._check_room(self.resolve(ScoreCall()).prompt)
 
     @classmethod
     def from_pretrained(
@@ -122,75 +137,147 @@ class CausalRanker:
         *,
         template: PairTemplate | None = None,
         max_seq_length: int | None = None,
-        activation: Activation = "sigmoid",
+        activation: Activation | None = None,
+        num_threads: int | None = None,
         engine: EngineChoice = "auto",
         **hub: Unpack[HubKeywords],
     ) -> Self:
-        """Load a causal model, such as Qwen3-Reranker.
+        """Load a causal model: a CrossEncoder's directory with LogitScore, or a plain one.
 
-        Options and exceptions: see :meth:`Embedder.from_pretrained`, and
-        :meth:`Scorer.from_pretrained` for a model that is not causal.
+        template: the words around a pair and the answers, instead of the directory's. A plain
+            directory has none; the default is that of Qwen3-Reranker, for a qwen3 alone.
+        activation: None: the directory's, by default sigmoid.
+
+        Raises :class:`ConfigError` for a plain directory of another family without ``template``,
+        :class:`UnsupportedFeatureError` for a chat template that does more than put query and
+        document between words, and :class:`MissingDependencyError` where there is a chat template
+        and no Jinja (extra ``chat``). Other options and exceptions: see
+        :meth:`Embedder.from_pretrained`, and :meth:`Scorer.from_pretrained` for a model that is not
+        causal.
         """
-        opened = open_directory(
-            *(resolve_directory(path_or_hub_id, **hub), "CrossEncoder", TRANSFORMER_ORDER),
-            task="text-generation",
-            reads="logits",
-            makes="causal_logits",
+        found = open_causal_directory(resolve_directory(path_or_hub_id, **hub), template)
+        opened, folder = found.opened, found.opened.encoder_folder
+        if activation is None:
+            activation = read_activation(opened.directory, folder)
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
+        ranker = cls(
+            load_causal(folder, request),
+            found.tokenizer,
+            template=found.template,
+            answers=found.answers,
+            max_seq_length=found.max_seq_length if max_seq_length is None else max_seq_length,
+            activation="sigmoid" if activation is None else activation,
+            settings=opened.settings,
         )
-        request = EngineRequest.of(engine, device, dtype, quantization)
-        return cls(
-            load_causal(opened.encoder_folder, request),
-            opened.read_tokenizer(),
+        ranker._path = str(opened.directory)
+        ranker._reload = partial(
+            _load_again,
+            *(cls, ranker._path, request),
             template=template,
-            max_seq_length=max_seq_length,
-            activation=activation,
+            engine=ranker.engine.name,
         )
+        return ranker
+
+    @property
+    def num_labels(self) -> int:
+        """The number of scores of each pair: 1."""
+        return 1
 
     def score(
         self,
         pairs: Iterable[tuple[str, str]],
         *,
         instruction: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         activation: Activation | None = None,
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
         on_truncation: OnTruncation = "warn",
+        show_progress_bar: bool = False,
     ) -> Scores:
         """Score pairs of a query and a document: float32 [N].
 
         instruction: the task in words; None: the template's.
+        prompt, prompt_name: the same, as a text or by the name of one of the directory's.
         activation: replaces the ranker's.
-        batch_tokens: the most tokens of a batch.
+        batch_tokens, batch_size: the most tokens and the most pairs of a batch.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
+        show_progress_bar: on a terminal.
 
         Raises :class:`TextError` and :class:`InputError` with the row, and
         :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
-        check_on_truncation(on_truncation)
-        applied = self.activation if activation is None else check_activation(activation)
-        rows = self._rows(pairs, instruction, on_truncation)
-        engine = self.engine
-        budget = default_batch_tokens(engine.spec, engine.device, engine.dtype)
-        odds = np.empty(len(rows), dtype=np.float32)
-        for numbers, logits in compute_batches(
-            *(engine, rows, partial(engine.last_logits, token_ids=self._answers)),
-            batch_tokens=resolve_batch_tokens(batch_tokens, budget),
-            limit=self.memory_limit,
-            row_name="pair",
-        ):
-            odds[numbers] = logits[:, 0] - (logits[:, 1] if logits.shape[1] > 1 else 0.0)
-        check_scores(odds)
-        if applied == "identity":
-            return odds
-        with np.errstate(over="ignore"):
-            scores: Scores = (1.0 / (1.0 + np.exp(-odds.astype(np.float64)))).astype(np.float32)
-        return scores
+        if instruction is not None and prompt is not None:
+            raise InputError("give instruction or prompt, not both: they are the same")
+        options = self.resolve(
+            ScoreCall(
+                prompt=prompt if instruction is None else instruction,
+                prompt_name=prompt_name,
+                activation=activation,
+                batch_tokens=batch_tokens,
+                batch_size=batch_size,
+                on_truncation=on_truncation,
+            )
+        )
+        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
+        tokenized = self._tokenize(*unzip_pairs(pairs), 0, options, notice)
+        notice.warn()
+        with progress_bar(len(tokenized.encoding), shown=show_progress_bar) as advance:
+            return self._scores(tokenized, options, advance)[:, 0]
+
+    def predict(  # type: ignore[override]
+        self,
+        pairs: Iterable[tuple[str, str]] | tuple[str, str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        *,
+        instruction: str | None = None,
+        activation: Activation | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+        convert_to_tensor: bool = False,
+        **library: Unpack[PredictKeywords],
+    ) -> Any:
+        """Score pairs as sentence-transformers' CrossEncoder is called: [N]; one number of a pair.
+
+        convert_to_tensor: return a tensor on the CPU.
+        library: other keywords of sentence-transformers, see :class:`PredictKeywords`; a value with
+            another meaning than the default raises :class:`InputError` that names ours.
+
+        Other options and exceptions: see :meth:`score`.
+        """
+        output = resolve_output(
+            *("predict", library),
+            output="numpy",
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+            known=PredictKeywords,
+            job="score_dataset",
+        )
+        torch = torch_engine("convert_to_tensor=True") if output == "torch" else None
+        is_single = isinstance(pairs, (tuple, list)) and isinstance(next(iter(pairs), None), str)
+        scores = self.score(
+            [pairs] if is_single else pairs,  # type: ignore[list-item, arg-type]
+            instruction=instruction,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            activation=resolve_activation(activation, library.get("activation_fn")),
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            on_truncation=on_truncation,
+            show_progress_bar=show_progress_bar,
+        )
+        found: Any = scores if torch is None else torch.as_tensor(scores)
+        return found[0] if is_single else found
 
     def rank(
         self,
         query: str,
         documents: Iterable[str],
-        *,
         top_k: int | None = None,
         return_documents: bool = False,
         **options: Any,
@@ -198,73 +285,185 @@ class CausalRanker:
         """Rank documents for a query: the best first, equal scores in the order given.
 
         ``top_k``: the most documents to return; None: all. Other options and exceptions: see
-        :meth:`score`.
+        :meth:`predict`.
         """
         check_top_k(top_k)
+        for name in ("convert_to_tensor", "convert_to_numpy", "apply_softmax"):
+            if name in options:
+                raise TypeError(f"rank() got an unexpected keyword argument {name!r}")
         texts = list(open_texts(documents).rows)
-        scores = self.score([(query, text) for text in texts], **options)
+        scores = self.predict([(query, text) for text in texts], **options)
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
-    def _rows(
+    def resolve(self, call: ScoreCall) -> ScoreOptions:
+        """Check the options of a call and fill in the directory's settings for those not given."""
+        options = super().resolve(call)
+        is_given = call.prompt is not None or call.prompt_name is not None
+        if is_given and options.prompt and not self.format.takes_prompt:
+            raise InputError(
+                "the template's body has no {instruction}, so that no instruction and no prompt "
+                "reaches the model; leave it out, or pass a template that has it"
+            )
+        if call.prompt is None and not options.prompt:
+            options = replace(options, prompt=self.format.prompt)
+        return options
+
+    def describe_model(self) -> dict[str, Any]:
+        """Return what a plan records: the answers, and the words around a pair."""
+        return {
+            **super().describe_model(),
+            "answers": list(self._answers),
+            "format": self.format.describe(),
+        }
+
+    def _compute(self, rows: TokenRows, activation: Activation) -> Scores:
+        logits_BK = self._causal.last_logits(rows, token_ids=self._answers)
+        odds_B1 = logits_BK[:, :1]
+        if len(self._answers) > 1:
+            odds_B1 = odds_B1 - logits_BK[:, 1:]
+        if activation == "identity":
+            return odds_B1
+        with np.errstate(over="ignore", invalid="ignore"):
+            shares_B1 = 1.0 / (1.0 + np.exp(-odds_B1.astype(np.float64)))
+        # An infinite logit is a damaged model, and no certain answer.
+        return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
+
+    def _tokenize(
         self,
-        pairs: Iterable[tuple[str, str]],
-        instruction: str | None,
-        on_truncation: OnTruncation,
-    ) -> TokenRows:
-        """Put the pairs into the template: rows of prefix, body, cut to its room, and suffix."""
-        queries, documents = unzip_pairs(pairs)
-        for row, texts in enumerate(zip(queries, documents, strict=True)):
-            if not all(isinstance(text, str) for text in texts):
-                raise InputError(f"pair {row} must be two texts, got {texts!r:.80}", row=row)
-        task = self.template.instruction if instruction is None else instruction
-        bodies = [
-            self.template.body.format(instruction=task, query=query, document=document)
-            for query, document in zip(queries, documents, strict=True)
-        ]
-        encoding = self.tokenizer.encode_batch(
-            bodies,
-            add_special_tokens=False,
-            max_length=self._room(),
+        firsts: list[str],
+        seconds: list[str],
+        first_row: int,
+        options: ScoreOptions,
+        notice: TruncationNotice,
+    ) -> TokenizedWindow:
+        start = time.perf_counter()
+        pairs = list(zip(firsts, seconds, strict=True))
+        for row, pair in enumerate(pairs, start=first_row):
+            if not all(isinstance(text, str) for text in pair):
+                raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
+        self._check_room(options.prompt)
+        rows = self.format.rows(
+            *(pairs, options.prompt),
+            max_length=self.max_seq_length,
             num_threads=self.engine.num_threads,
         )
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
-        notice.observe(np.asarray(encoding.truncated))
-        notice.warn()
-        around = len(self._prefix) + len(self._suffix)
-        starts = encoding.cu_seqlens + np.arange(len(bodies) + 1, dtype=np.int32) * around
-        parts = np.split(encoding.ids, encoding.cu_seqlens[1:-1])
-        whole = [ids for part in parts for ids in (self._prefix, part, self._suffix)]
-        ids = np.concatenate(whole) if bodies else encoding.ids
-        return TokenRows(ids=ids.astype(np.int32), cu_seqlens=starts.astype(np.int32))
+        notice.observe(rows.truncated, first_row)
+        spent = time.perf_counter() - start
+        return TokenizedWindow(encoding=rows, first_row=first_row, seconds=spent)
 
-    def _room(self) -> int | None:
-        """Return the most tokens of a body; None: no limit."""
-        if self.max_seq_length is None:
-            return None
-        return self.max_seq_length - len(self._prefix) - len(self._suffix)
-
-    def _ids(self, text: str) -> IdArray:
-        return self.tokenizer.encode_batch([text], add_special_tokens=False).ids
-
-    def _answer(self, word: str) -> int:
-        """Return the token of an answer."""
-        ids = self._ids(word)
-        if len(ids) != 1:
+    def _check_room(self, prompt: str) -> None:
+        """Raise :class:`ConfigError` where a pair has no room in the template."""
+        least = self.format.least_length(prompt)
+        if self.max_seq_length is not None and least >= self.max_seq_length:
             raise ConfigError(
-                f"the answer {word!r} is {len(ids)} tokens of this tokenizer, it must be one; pass "
-                "template=PairTemplate(positive=..., negative=...)"
+                f"the template has {least} tokens and leaves no room for a pair: the limit is "
+                f"{self.max_seq_length}"
             )
-        return int(ids[0])
 
 
-def _check_body(body: str) -> None:
-    """Raise :class:`ConfigError` unless a template's body has a query and a document."""
-    try:
-        names = {name for _, name, _, _ in Formatter().parse(body) if name is not None}
-    except ValueError as error:
-        raise ConfigError(f"the body {body!r:.80} is not a template: {error}") from error
-    if not {"query", "document"} <= names <= {"instruction", "query", "document"}:
+@dataclass(frozen=True, kw_only=True)
+class CausalDirectory:
+    """A reranker's directory, read but for its weights; see :class:`CausalRanker`."""
+
+    opened: ModelDirectory
+    tokenizer: Tokenizer
+    template: PairTemplate | PairFormat
+    answers: tuple[int, ...] | None
+    max_seq_length: int | None
+
+
+def open_causal_directory(directory: Path, template: PairTemplate | None = None) -> CausalDirectory:
+    """Read a reranker's directory. Exceptions: see :meth:`CausalRanker.from_pretrained`."""
+    has_modules = (directory / MODULES).is_file()
+    opened = open_directory(
+        *(directory, "CrossEncoder", CAUSAL_RANKER_ORDER),
+        task="text-generation",
+        reads="logits",
+        makes="causal_logits",
+        chat=has_modules and LOGIT_SCORE in read_module_kinds(directory),
+    )
+    tokenizer, limit = opened.read_tokenizer(), opened.max_seq_length
+    answers: tuple[int, ...] | None = None
+    chosen: PairTemplate | PairFormat | None = template
+    if template is None and opened.modules[1:]:
+        answers = _read_answers(opened.modules[1].folder)
+        chosen, stated = _read_format(opened, tokenizer)
+        limit = limit if stated is None else stated
+    return CausalDirectory(
+        opened=opened,
+        tokenizer=tokenizer,
+        template=chosen or _template_of_plain(opened.encoder_folder),
+        answers=answers,
+        max_seq_length=limit,
+    )
+
+
+def _default_template(model_type: str, where: str) -> PairTemplate:
+    """Return Qwen3-Reranker's template. Raises :class:`ConfigError` for another family."""
+    if model_type != DEFAULT_FAMILY:
         raise ConfigError(
-            f"the body {body!r:.80} must have {{query}} and {{document}}, and beside them only "
-            "{instruction}"
+            f"{where} is a {model_type} that names no words around a pair (no {LOGIT_SCORE} in "
+            f"{MODULES}), and the default ones are those of Qwen3-Reranker; pass "
+            "template=PairTemplate(...) with the words and answers that it was trained with"
         )
+    return PairTemplate()
+
+
+def _template_of_plain(folder: Path) -> PairTemplate:
+    spec = spec_from_config(read_config(weights_directory(folder)))
+    if not spec.is_causal:
+        raise UnsupportedFeatureError(
+            f"{folder} holds a {spec.model_type} whose tokens see later ones: it does not answer; "
+            "Ranker.from_pretrained loads a model for sequence classification"
+        )
+    return _default_template(spec.model_type, str(folder))
+
+
+def _read_answers(folder: Path) -> tuple[int, ...]:
+    """Read the tokens of a LogitScore module."""
+    config = read_value(folder / "config.json")
+    config.only_keys(("true_token_id", "false_token_id", "module_input_name"))
+    reads = config.get("module_input_name")
+    if reads.value not in (None, "causal_logits"):
+        raise UnsupportedFeatureError(f"{reads.where} must be 'causal_logits', got {reads.value!r}")
+    negative = config.get("false_token_id").optional(JsonValue.integer)
+    positive = config.get("true_token_id").integer()
+    return (positive,) if negative is None else (positive, negative)
+
+
+def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairFormat, int | None]:
+    """Read how a directory with LogitScore formats pairs, and the limit that goes with it."""
+    folder, config = opened.encoder_folder, opened.transformer.chat
+    if config is None or config.get("transformer_task").is_null:
+        raise ConfigError(
+            f"{folder} has a {LOGIT_SCORE}, and no sentence_bert_config.json with transformer_task:"
+            " text-generation, whose logits it reads; save it with sentence-transformers 6"
+        )
+    settings = ChatSettings.read(config)
+    if settings.message_format is None:
+        return PlainFormat(tokenizer), settings.max_length
+    model_type = str(read_config(weights_directory(folder)).get("model_type"))
+    template = ChatTemplate(folder, settings, model_type)
+    return ChatFormat(tokenizer, template), settings.max_length
+
+
+def _load_again(
+    kind: type[CausalRanker],
+    path: str,
+    request: EngineRequest,
+    device: str,
+    num_threads: int,
+    *,
+    max_seq_length: int | None,
+    activation: Activation | None,
+    template: PairTemplate | None,
+    engine: EngineChoice,
+) -> CausalRanker:
+    return kind.from_pretrained(
+        *(path, device, request.dtype, request.quantization),
+        template=template,
+        max_seq_length=max_seq_length,
+        activation=activation,
+        num_threads=num_threads,
+        engine=engine,
+    )

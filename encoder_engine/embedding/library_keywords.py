@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LibraryKeywords", "resolve_output"]
+__all__ = ["LibraryKeywords", "PredictKeywords", "resolve_activation", "resolve_output"]
 
 Output = Literal["numpy", "torch"]
 
@@ -31,6 +32,43 @@ class LibraryKeywords(TypedDict, total=False):
     chunk_size: None
 
 
+class PredictKeywords(TypedDict, total=False):
+    """Keywords of ``CrossEncoder.predict`` and ``rank`` beside the engine's own.
+
+    convert_to_numpy: True, as by default; not of ``rank``.
+    apply_softmax: of a pair with one score, it changes nothing; not of ``rank``.
+    activation_fn: ``torch.nn.Sigmoid()`` or ``torch.nn.Identity()``, else see ``activation``.
+    device: the device that the model is on.
+    pool, chunk_size: None; several processes are ``score_dataset(workers=)``.
+    """
+
+    convert_to_numpy: bool
+    apply_softmax: bool | None
+    activation_fn: Any
+    device: Any
+    pool: None
+    chunk_size: None
+
+
+def resolve_activation(activation: str | None, activation_fn: object) -> Any:
+    """Return the name of the activation; None: the model's.
+
+    Raises :class:`InputError` for both, and for another function than the two that have a name.
+    """
+    if activation_fn is None:
+        return activation
+    if activation is not None:
+        raise InputError("give activation or activation_fn, not both")
+    kind = type(activation_fn)
+    name = ACTIVATIONS.get(f"{kind.__module__}.{kind.__qualname__}")
+    if name not in ("sigmoid", "identity"):
+        raise InputError(
+            f"activation_fn={activation_fn!r} is not implemented: pass activation='sigmoid' or "
+            "'identity', and apply the function to the scores of 'identity'"
+        )
+    return name
+
+
 def resolve_output(
     method: str,
     keywords: Mapping[str, Any],
@@ -38,15 +76,19 @@ def resolve_output(
     output: str,
     convert_to_tensor: bool,
     device: str,
+    known: type = LibraryKeywords,
+    job: str = "encode_dataset",
 ) -> Output:
     """Return the form of the vectors that the output and the library's keywords ask for.
+
+    known: the keywords of the method. job: its method of several processes.
 
     Raises :class:`InputError` for a value whose meaning another method has, by its name, and
     ``TypeError`` for an unknown keyword.
     """
     for name in keywords:
-        if name not in LibraryKeywords.__annotations__:
-            advice = nearest(name, [*LibraryKeywords.__annotations__, "batch_size", "prompt"])
+        if name not in known.__annotations__:
+            advice = nearest(name, [*known.__annotations__, "batch_size", "prompt"])
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
     if output not in ("numpy", "torch"):
         raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
@@ -70,14 +112,14 @@ def resolve_output(
         if keywords.get(name) is not None:
             raise InputError(
                 f"{name}= is not implemented: one process uses all threads; for several processes "
-                "or GPUs, see encode_dataset(workers=)"
+                f"or GPUs, see {job}(workers=)"
             )
     if convert_to_tensor:
         return "torch"
     if not keywords.get("convert_to_numpy", True) and output == "numpy":
         raise InputError(
             "convert_to_numpy=False asks for a list of tensors, which is not implemented: pass "
-            "convert_to_tensor=True for one tensor [N, D]"
+            "convert_to_tensor=True for one tensor of all rows"
         )
     return "torch" if output == "torch" else "numpy"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -30,28 +29,31 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.pairs import (
+    Ranked,
+    Scores,
+    check_scores,
+    check_top_k,
+    order_documents,
+    unzip_pairs,
+)
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import ResultWindow, TokenizedWindow
-from encoder_engine.errors import (
-    InputError,
-    NonFiniteVectorError,
-    TextError,
-    UnsupportedFeatureError,
-)
+from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.embedding.engines.engine import Engine, EngineChoice
     from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
@@ -60,20 +62,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranked", "Ranker"]
 
-Scores = np.ndarray[Any, np.dtype[np.float32]]
 Activation = Literal["identity", "sigmoid"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 # The keys under which sentence-transformers states the activation, the newest first.
 NEW_KEY = "activation_fn"
 OLD_KEY = "sbert_ce_default_activation_function"
-
-
-class Ranked(TypedDict):
-    """A document's index in the list, its score and, with ``return_documents``, its text."""
-
-    corpus_id: int
-    score: float
-    text: NotRequired[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +112,8 @@ class Ranker:
     :class:`ConfigError` where the tokenizer has more tokens than the model.
     """
 
+    engine: Engine
+
     def __init__(
         self,
         model: CompiledEncoder | SequenceClassification,
@@ -128,7 +123,8 @@ class Ranker:
         activation: Activation = "identity",
         settings: Settings | None = None,
     ) -> None:
-        self.model, self.engine = model, scoring_engine(model)
+        self.model = model
+        self._scoring = self.engine = scoring_engine(model)
         spec = self.engine.spec
         check_vocabulary(tokenizer, spec)
         self.memory_limit = MemoryLimit()
@@ -170,7 +166,7 @@ class Ranker:
         folder = opened.encoder_folder
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         model = load_sequence_classification(folder, request)
-        stated = _read_activation(opened.directory, folder) if activation is None else activation
+        stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             model,
             opened.read_tokenizer(),
@@ -189,7 +185,7 @@ class Ranker:
     @property
     def num_labels(self) -> int:
         """The number of scores of each pair."""
-        return self.engine.num_labels
+        return self._scoring.num_labels
 
     def score(
         self,
@@ -342,13 +338,25 @@ class Ranker:
         spent = time.perf_counter() - start
         return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=spent)
 
-    def _scores(self, tokenized: TokenizedWindow, options: ScoreOptions) -> Scores:
-        """Score tokenized pairs, float32 [n, C]. Raises :class:`NonFiniteVectorError`."""
+    def _compute(self, rows: TokenRows, activation: Activation) -> Scores:
+        """Score a batch, float32 [b, C]."""
+        return self._scoring.scores(rows, activation=activation)
+
+    def _scores(
+        self,
+        tokenized: TokenizedWindow,
+        options: ScoreOptions,
+        advance: Callable[[int], None] = lambda _done: None,
+    ) -> Scores:
+        """Score tokenized pairs, float32 [n, C]; ``advance`` is called with finished pairs.
+
+        Raises :class:`NonFiniteVectorError`.
+        """
         encoding, first_row = tokenized.encoding, tokenized.first_row
         scores = np.empty((len(encoding), self.num_labels), dtype=np.float32)
         for rows, found in compute_batches(
             *(self.engine, TokenRows.of(encoding)),
-            partial(self.engine.scores, activation=options.activation),
+            partial(self._compute, activation=options.activation),
             batch_tokens=options.batch_tokens,
             batch_size=options.batch_size,
             limit=self.memory_limit,
@@ -356,6 +364,7 @@ class Ranker:
             row_name="pair",
         ):
             scores[rows] = found
+            advance(len(rows))
         check_scores(scores, first_row)
         return scores
 
@@ -417,51 +426,6 @@ def _load_again(
     )
 
 
-def check_top_k(top_k: int | None) -> None:
-    """Raise :class:`InputError` unless it is a positive whole number or None."""
-    if top_k is not None:
-        check_positive(top_k, "top_k")
-
-
-def order_documents(
-    scores: Scores, texts: list[str], *, top_k: int | None, return_documents: bool
-) -> list[Ranked]:
-    """Return the documents with the best scores, equal ones in the order given."""
-    best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
-    ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
-    if return_documents:
-        for one in ranked:
-            one["text"] = texts[one["corpus_id"]]
-    return ranked
-
-
-def check_scores(scores: Scores, first_row: int = 0) -> None:
-    """Raise :class:`NonFiniteVectorError` for scores [N] or [N, C] that are NaN or infinite.
-
-    ``first_row``: the row of the first score in its stream.
-    """
-    rows = scores[:, None] if scores.ndim == 1 else scores
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first_row
-    if len(broken):
-        raise NonFiniteVectorError(
-            f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
-            f"{broken[0]}: the model's numbers overflow or are damaged",
-            rows=[int(row) for row in broken],
-        )
-
-
-def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
-    firsts, seconds = [], []
-    for row, pair in enumerate(pairs):
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
-        firsts.append(pair[0])
-        seconds.append(pair[1])
-    return firsts, seconds
-
-
 def check_activation(activation: str) -> Activation:
     for known in ACTIVATIONS:
         if activation == known:
@@ -469,7 +433,7 @@ def check_activation(activation: str) -> Activation:
     raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
 
 
-def _read_activation(directory: Path, folder: Path) -> Activation | None:
+def read_activation(directory: Path, folder: Path) -> Activation | None:
     """Read the activation that the directory states, in any dialect of sentence-transformers."""
     stated: object = None
     path = directory / CONFIG

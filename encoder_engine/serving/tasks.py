@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.embedding import (
+    CausalRanker,
+    Embedder,
+    MultiVectorEmbedder,
+    Ranker,
+    SparseEmbedder,
+)
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.multi_vector import TokensJob
 from encoder_engine.embedding.options import EncodeCall
@@ -112,6 +118,11 @@ def steps_of(model: Any) -> dict[Task, Steps]:
                 partial(_sparse, model),
             )
         }
+    if isinstance(model, CausalRanker):
+        steps = Steps(
+            partial(_score_options, model), partial(_rows, model), partial(_scores, model)
+        )
+        return {"rank": steps}
     if isinstance(model, Ranker):
         steps = Steps(
             partial(_score_options, model), partial(_texts_or_pairs, model), partial(_scores, model)

@@ -15,8 +15,15 @@ from tests.embedding.tiny_model import VOCABULARY, write_json
 REPOSITORIES = Path(__file__).parent / "repositories.json"
 SENTENCE = "sentence_transformers.models."
 SPARSE = "sentence_transformers.sparse_encoder.models."
+CROSS = "sentence_transformers.cross_encoder.modules.logit_score."
 # The module of a class that is none of sentence_transformers.models.
-PLACES = {"MLMTransformer": SPARSE, "SpladePooling": SPARSE, "SparseStaticEmbedding": SPARSE}
+PLACES = {
+    "LogitScore": CROSS,
+    "MLMTransformer": SPARSE,
+    "SpladePooling": SPARSE,
+    "SparseStaticEmbedding": SPARSE,
+}
+LOGITS = {"method": "forward", "method_output_name": "logits"}
 MARKERS = ("[unused0]", "[unused1]", "[Q]", "[D]")
 
 Repository = dict[str, Any]
@@ -60,6 +67,8 @@ def write_directory(repository: Repository, folder: Path) -> Path:
         width = repository["config"]["hidden_size"]
         write_json(folder / "artifact.metadata", repository["stanford"])
         write_zeros(folder / "model.safetensors", {"linear.weight": (128, width)})
+    if "chat_template" in repository:
+        (folder / "chat_template.jinja").write_text(repository["chat_template"], "utf-8")
     if repository.get("modules"):
         _write_modules(repository, folder)
     return folder
@@ -120,7 +129,14 @@ def _write_module(kind: str, values: list[str], folder: Path, config: dict[str, 
             folder / "config.json", {"pooling_strategy": "max", "activation_function": "relu"}
         )
     elif kind == "Transformer" and values:
-        write_json(folder / "sentence_bert_config.json", {"transformer_task": values[0]})
+        settings = {"transformer_task": values[0]}
+        if values[0] == "text-generation":
+            modalities = {"text": LOGITS, "message": {**LOGITS, "format": "flat"}}
+            settings |= {"modality_config": modalities, "module_output_name": "causal_logits"}
+        write_json(folder / "sentence_bert_config.json", settings)
+    elif kind == "LogitScore":
+        answers = {"true_token_id": int(values[0]), "false_token_id": int(values[1])}
+        write_json(folder / "config.json", answers)
     elif kind == "Router":
         _write_router(folder, config)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import encoder_engine.embedding
+from encoder_engine.embedding.causal_ranker import PairTemplate, open_causal_directory
 from encoder_engine.embedding.directory.late_interaction import open_late_interaction
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER, TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory, open_embedder
@@ -131,7 +132,9 @@ def _causal_ranker(directory: Path, _: Repository) -> list[str]:
     spec = _spec(directory)
     if not spec.is_causal or find_family(spec.model_type).vocabulary is None:
         raise UnsupportedFeatureError(f"a {spec.model_type} is no causal model")
-    return [spec.model_type, "the logits of two tokens"]
+    found = open_causal_directory(directory)
+    words = "Qwen3-Reranker's" if isinstance(found.template, PairTemplate) else "the directory's"
+    return [spec.model_type, f"the logits of two tokens after {words} template"]
 
 
 def _static(directory: Path, repository: Repository) -> list[str]:

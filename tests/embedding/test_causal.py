@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_engine.cli import main
+from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
 from encoder_engine.errors import (
     ConfigError,
@@ -186,6 +188,34 @@ def test_what_has_no_probabilities_is_refused(tmp_path: Path) -> None:
         Scorer.from_pretrained(tmp_path / "bare")
 
 
+def test_the_verb_scores_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 3)
+    build("qwen3", tmp_path / "model", max_position_embeddings=60)
+    source, output = tmp_path / "a.jsonl", tmp_path / "scores.jsonl"
+    texts = [*TEXTS, ""]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    assert main([*verb, "-o", str(output)]) == 0
+    rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    expected = Scorer.from_pretrained(tmp_path / "model", device="cpu").score_tokens(texts)
+    assert [row["text"] for row in rows] == texts
+    assert [row["tokens"] for row in rows] == [len(part) for part in expected]
+    sums = [float(part.sum()) for part in expected]
+    np.testing.assert_allclose([row["log_likelihood"] for row in rows], sums, rtol=1e-5)
+    found = [row["perplexity"] for row in rows]
+    assert found[-1] is None
+    assert found[0] == pytest.approx(np.exp(-sums[0] / len(expected[0])), rel=1e-5)
+    assert "perplexity" in capsys.readouterr().out
+    assert main([*verb, "-o", str(tmp_path / "b.jsonl"), "--single-tokens"]) == 2
+    assert "--single-tokens is for masked models" in capsys.readouterr().err
+    source.write_text('{"text": "a"}\n' * 4 + json.dumps({"text": "a " * 60}) + "\n", "utf-8")
+    assert main([*verb, "-o", str(tmp_path / "c.jsonl")]) == 1
+    assert "line 5: the text has more tokens than the model takes (60)" in capsys.readouterr().err
+    assert not (tmp_path / "c.jsonl").exists()
+
+
 TEMPLATE = PairTemplate(
     prefix="system: judge the document.\n",
     suffix="\nanswer:",
@@ -229,12 +259,43 @@ def test_answers_are_those_of_transformers(engine: Any, tmp_path: Path) -> None:
 def test_a_long_document_loses_its_end_and_not_the_suffix(tmp_path: Path) -> None:
     build("qwen3", tmp_path)
     ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE, max_seq_length=90)
-    rows = None
     with pytest.warns(TruncationWarning):
-        rows = ranker._rows([("a", "text " * 50)], "rank", "warn")
+        ranker.score([("a", "text " * 50)])
+    rows = ranker.format.rows([("a", "text " * 50)], "rank", max_length=90, num_threads=1)
     assert len(rows.ids) == 90
     suffix = ranker.tokenizer.encode_batch([TEMPLATE.suffix], add_special_tokens=False).ids
     np.testing.assert_array_equal(rows.ids[-len(suffix) :], suffix)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "gemma3_text"])
+def test_the_default_template_is_for_its_family_alone(model_type: str, tmp_path: Path) -> None:
+    build(model_type, tmp_path)
+    with pytest.raises(ConfigError, match=r"names no words around a pair.*PairTemplate\(\.\.\.\)"):
+        CausalRanker.from_pretrained(tmp_path, device="cpu")
+    engine = Scorer.from_pretrained(tmp_path, device="cpu").engine
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="the model is a "):
+        CausalRanker(engine, tokenizer)
+    ranker = CausalRanker.from_pretrained(tmp_path, device="cpu", template=TEMPLATE)
+    expected = CausalRanker(engine, tokenizer, template=TEMPLATE)
+    found = [one.score(PAIRS, on_truncation="ignore") for one in (ranker, expected)]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def test_a_model_whose_tokens_see_later_ones_is_no_causal_ranker(tmp_path: Path) -> None:
+    CASES[0].save(tmp_path)
+    save_tokenizer("bert", tmp_path)
+    with pytest.raises(UnsupportedFeatureError, match=r"Ranker\.from_pretrained loads"):
+        CausalRanker.from_pretrained(tmp_path)
+
+
+def test_an_instruction_that_no_word_of_the_template_takes_is_refused(tmp_path: Path) -> None:
+    build("qwen3", tmp_path, max_position_embeddings=300)
+    template = replace(TEMPLATE, body="{query} {document}")
+    ranker = CausalRanker.from_pretrained(tmp_path, template=template)
+    ranker.score(PAIRS)
+    with pytest.raises(InputError, match=r"has no \{instruction\}"):
+        ranker.score(PAIRS, instruction="find")
 
 
 def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
-"""``encoder-engine fill-mask`` and ``score``: predictions and scores of a masked language model."""
+"""``encoder-engine fill-mask`` and ``score``: predictions and scores of language models."""
 
 from __future__ import annotations
 
 import math
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
-from encoder_engine.errors import RowError
+from encoder_engine.errors import RowError, SequenceLengthError
 from encoder_engine.files import check_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from encoder_engine.prediction.mask_filler import MaskFiller
 
@@ -77,50 +77,99 @@ def fill_mask(model: str, text: str, **options: Any) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 @click.option("--text", "column", default="text", show_default=True, help="The column of texts.")
 @click.option(
-    "--single-tokens", is_flag=True, help="Mask a token alone, not the rest of its word with it."
+    "--single-tokens",
+    is_flag=True,
+    help="Of a masked model: mask a token alone, not the rest of its word with it.",
 )
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
 @debug_option
 def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Write the pseudo-log-likelihood of the texts of DATA by MODEL, a masked language model."""
+    """Write the log-likelihood of the texts of DATA by MODEL.
+
+    Of a masked language model, it is the pseudo-log-likelihood: each token is masked in turn. Of a
+    causal one, it is the log-probability of all tokens but a text's first.
+    """
     from encoder_engine.data.row_files import check_row_file, write_rows
 
     check_apart([Path(output)], map(Path, files))
     check_row_file(Path(output), overwrite=options["overwrite"])
-    filler = _load(model, options["device"], "scoring texts")
+    scoring = _load_scoring(model, options)
     total, num_tokens = 0.0, 0
 
     def counted_rows() -> Iterator[dict[str, Any]]:
         nonlocal total, num_tokens
-        for row in _scored(filler, files, options):
-            total += row["log_likelihood"]
-            num_tokens += row["tokens"]
-            yield row
+        for text, (log_likelihood, tokens) in _scored(scoring, files, options["column"]):
+            total += log_likelihood
+            num_tokens += tokens
+            yield {
+                "text": text,
+                "log_likelihood": log_likelihood,
+                "tokens": tokens,
+                scoring.perplexity: math.exp(-log_likelihood / tokens) if tokens else None,
+            }
 
     num_texts = write_rows(Path(output), counted_rows(), overwrite=options["overwrite"])
     perplexity = f"{math.exp(-total / num_tokens):.4f}" if num_tokens else "no token"
-    facts = {"tokens": count(num_tokens), "pseudo-perplexity": perplexity}
+    facts = {"tokens": count(num_tokens), scoring.perplexity.replace("_", "-"): perplexity}
     print_facts(f"{count(num_texts)} texts in {output}", facts)
 
 
+class _Scoring(NamedTuple):
+    """A model's scores of texts.
+
+    perplexity: the name of their perplexity.
+    score: the log-likelihood of each text, and its tokens that count.
+    """
+
+    perplexity: str
+    score: Callable[[list[str]], list[tuple[float, int]]]
+
+
+def _load_scoring(model: str, options: dict[str, Any]) -> _Scoring:
+    from encoder_engine.embedding import Scorer, encoder_directory
+    from encoder_engine.families.checkpoints.adapters import weights_directory
+    from encoder_engine.families.checkpoints.files import resolve_directory
+    from encoder_engine.families.config import read_config, spec_from_config
+
+    directory = resolve_directory(model)
+    config = read_config(weights_directory(encoder_directory(directory)))
+    if not spec_from_config(config).is_causal:
+        filler = _load(model, options["device"], "scoring texts")
+        within_words = not options["single_tokens"]
+
+        def score_masked(texts: list[str]) -> list[tuple[float, int]]:
+            scores = filler.score(texts, within_words=within_words)
+            return [(found.log_likelihood, len(found.tokens)) for found in scores]
+
+        return _Scoring("pseudo_perplexity", score_masked)
+    if options["single_tokens"]:
+        raise click.UsageError(f"--single-tokens is for masked models, and {model} is causal")
+    scorer = Scorer.from_pretrained(directory, options["device"])
+
+    def score_causal(texts: list[str]) -> list[tuple[float, int]]:
+        try:
+            parts = scorer.score_tokens(texts, on_truncation="error")
+        except SequenceLengthError as error:
+            limit = scorer.max_seq_length
+            reason = f"the text has more tokens than the model takes ({limit}); shorten or split it"
+            raise RowError(f"text {error.row}: {reason}", row=error.row, reason=reason) from error
+        return [(float(part.sum(dtype="float64")), len(part)) for part in parts]
+
+    return _Scoring("perplexity", score_causal)
+
+
 def _scored(
-    filler: MaskFiller, files: tuple[str, ...], options: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+    scoring: _Scoring, files: tuple[str, ...], column: str
+) -> Iterator[tuple[str, tuple[float, int]]]:
     from encoder_engine.inputs.tables import read_table
 
     for file in files:
         records = read_table(file)
         while window := list(islice(records, WINDOW_TEXTS)):
-            texts = [record.text(options["column"]) for record in window]
+            texts = [record.text(column) for record in window]
             try:
-                scores = filler.score(texts, within_words=not options["single_tokens"])
+                scores = scoring.score(texts)
             except RowError as error:
                 # Its row counts from the first text of the window.
                 window[error.row or 0].refuse(error.reason)
-            for text, found in zip(texts, scores, strict=True):
-                yield {
-                    "text": text,
-                    "log_likelihood": found.log_likelihood,
-                    "tokens": len(found.tokens),
-                    "pseudo_perplexity": found.pseudo_perplexity if found.tokens else None,
-                }
+            yield from zip(texts, scores, strict=True)

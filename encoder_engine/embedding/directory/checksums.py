@@ -10,8 +10,8 @@ from encoder_engine.files import recorded_checksums, verify_checksums
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Settings and vocabularies: small files, quick to compare at every opening.
-_SETTINGS = (".json", ".txt")
+# Settings, vocabularies and templates: small files, quick to compare at every opening.
+_SETTINGS = (".json", ".txt", ".jinja")
 
 
 def verify_settings(folder: Path) -> None:

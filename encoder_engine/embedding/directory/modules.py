@@ -46,6 +46,11 @@ MULTI_VECTOR_ORDER = ModuleOrder(
     "Transformer, any number of Dense, and optionally MultiVectorMask and Normalize",
 )
 TRANSFORMER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
+CAUSAL_RANKER_ORDER = ModuleOrder(
+    "Transformer( LogitScore)?",
+    ("Transformer", "LogitScore"),
+    "Transformer, and optionally LogitScore",
+)
 STATIC_ORDER = ModuleOrder(
     "StaticEmbedding( Normalize)?",
     ("StaticEmbedding", "Normalize"),
@@ -79,6 +84,7 @@ _CLASSES_OF_OTHERS = ("pylate.models.Dense.Dense",)
 CHOOSING_ADAPTER = "custom_st.Transformer"
 # The class that loads a directory with this module.
 _LOADERS = {
+    "LogitScore": "CausalRanker",
     "Pooling": "Embedder",
     "MLMTransformer": "SparseEmbedder",
     "Router": "SparseEmbedder",
@@ -141,12 +147,14 @@ class TransformerConfig:
 
     hidden_states: all layers are passed on, as WeightedLayerPooling needs them.
     late_interaction: the keys of queries' and documents' lengths that the file states.
+    chat: the file, whose keys of messages and chat templates are still to be read.
     """
 
     max_seq_length: int | None = None
     lowercase: bool = False
     hidden_states: bool = False
     late_interaction: JsonValue | None = None
+    chat: JsonValue | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +262,7 @@ def read_transformer_config(
     reads: str = "last_hidden_state",
     makes: str = "token_embeddings",
     late_interaction: bool = False,
+    chat: bool = False,
 ) -> TransformerConfig:
     """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
 
@@ -261,6 +270,7 @@ def read_transformer_config(
     reads: the field of the transformer's output that the next module takes.
     makes: the name of that field among the modules.
     late_interaction: accept lengths of queries and documents.
+    chat: accept settings of chat templates.
 
     Raises :class:`UnsupportedFeatureError` for a setting that is not implemented.
     """
@@ -274,7 +284,7 @@ def read_transformer_config(
         own |= dict.fromkeys(LATE_INTERACTION_KEYS)
     for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
         stated = config.get(key).value
-        if stated not in (neutral, None):
+        if stated not in (neutral, None) and not (chat and key == "processing_kwargs"):
             raise UnsupportedFeatureError(
                 f"{path} sets {key} = {stated!r}; only {neutral!r} is implemented"
             )
@@ -300,6 +310,7 @@ def read_transformer_config(
             if config.get(key).value
         ),
         late_interaction=config if late_interaction else None,
+        chat=config if chat else None,
     )
 
 

@@ -130,13 +130,14 @@ def open_directory(
     reads: str = "last_hidden_state",
     makes: str = "token_embeddings",
     late_interaction: bool = False,
+    chat: bool = False,
 ) -> ModelDirectory:
     """Resolve a path or hub id, and open it as sentence-transformers' ``model_type``.
 
     order: the modules that the directory may have.
     plain: accept a transformers directory without ``modules.json``.
     settings_of_plain: read the settings of such a directory, beside its ``tokenizer_config.json``.
-    task, reads, makes, late_interaction: the transformer's role; see
+    task, reads, makes, late_interaction, chat: the transformer's role; see
         :func:`read_transformer_config`.
 
     Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
@@ -167,7 +168,12 @@ def open_directory(
         modules=modules,
         settings=settings,
         transformer=read_transformer_config(
-            folder, task=task, reads=reads, makes=makes, late_interaction=late_interaction
+            folder,
+            task=task,
+            reads=reads,
+            makes=makes,
+            late_interaction=late_interaction,
+            chat=chat,
         ),
         routes=routes,
         default_route=default_route,

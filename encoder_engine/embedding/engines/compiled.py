@@ -18,6 +18,7 @@ import numpy as np
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.families.checkpoints.arrays import cast
+from encoder_engine.families.checkpoints.vocabulary import join_output_layer
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.module_stack import CompiledStack
 from encoder_engine.inference.rows import normalize_rows, pool_rows
@@ -288,6 +289,11 @@ class CompiledCausalEngine(CompiledEngine):
         tokens, own = encoder.token_table, layer.weight_VD
         weight_VD = tokens if own is None else cast(own, encoder.dtype)
         self.vocabulary_layer = Vocabulary(weight_VD, softcap=layer.softcap)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the encoder and of the output layer."""
+        layer = self.vocabulary_layer
+        return join_output_layer(super().fingerprint(), layer.weight, layer.softcap)
 
     def log_probabilities(self, rows: TokenRows) -> Vectors:
         """Implement :meth:`CausalEngine.log_probabilities`."""

@@ -21,6 +21,7 @@ from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
+from encoder_engine.families.checkpoints.vocabulary import join_output_layer
 from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.models.checkpoints.fingerprint import weights_sha256
@@ -276,10 +277,7 @@ class EncoderModule(_ModuleEngine):
 
 
 class CausalModule(EncoderModule):
-    """A :class:`CausalEngine` over an :class:`Encoder` and an output layer.
-
-    Logits are computed for 8,192 tokens of the vocabulary at a time, and never kept.
-    """
+    """A :class:`CausalEngine`. Logits are computed for 8,192 tokens at a time, and never kept."""
 
     def __init__(self, encoder: Encoder, layer: OutputLayer) -> None:
         super().__init__(encoder)
@@ -287,6 +285,11 @@ class CausalModule(EncoderModule):
         if layer.weight_VD is not None:
             weight_VD = to_tensor(layer.weight_VD).to(encoder.device, encoder.dtype)
         self.weight_VD, self.softcap = weight_VD, layer.softcap
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the encoder and of the output layer."""
+        weight_VD = to_array(self.weight_VD.cpu().contiguous())
+        return join_output_layer(super().fingerprint(), weight_VD, self.softcap)
 
     def log_probabilities(self, rows: TokenRows) -> Vectors:
         """Implement :meth:`CausalEngine.log_probabilities`."""

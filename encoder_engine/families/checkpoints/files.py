@@ -131,7 +131,7 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
             extra="hf",
         ) from None
     fetch = partial(snapshot_download, hub_id, **hub)
-    small = ["*.json", "*.txt", "*.model", "SHA256SUMS", *SETTINGS_OF_OTHERS]
+    small = ["*.json", "*.txt", "*.model", "*.jinja", "SHA256SUMS", *SETTINGS_OF_OTHERS]
     try:
         directory = Path(fetch(allow_patterns=[*small, "*.safetensors"]))
         if not any(directory.rglob("*.safetensors")):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from encoder_engine.errors import TensorNamesError, TensorShapeError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import dtype_name
 from encoder_engine.families.checkpoints.assembling import Assembly
 from encoder_engine.families.checkpoints.opening import open_checkpoint
 from encoder_engine.families.facts.names import Rename
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["OutputLayer", "read_output_layer"]
+__all__ = ["OutputLayer", "join_output_layer", "read_output_layer"]
 
 # The key of Gemma's cap of logits.
 SOFTCAP = "final_logit_softcapping"
@@ -32,6 +36,14 @@ class OutputLayer(NamedTuple):
 
     weight_VD: Array | None
     softcap: float | None
+
+
+def join_output_layer(encoder: str, weight_VD: Array, softcap: float | None) -> str:
+    """Return the SHA-256 of an encoder's and of an output layer as it is in memory."""
+    settings = f"\0{dtype_name(weight_VD.dtype)} {list(weight_VD.shape)} {softcap}\0"
+    digest = hashlib.sha256((encoder + settings).encode())
+    digest.update(np.ascontiguousarray(weight_VD).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def read_output_layer(directory: str | os.PathLike[str]) -> OutputLayer:

@@ -1,0 +1,392 @@
+"""Reads the chat template of a reranker, and cuts it into words around a query and a document.
+
+How it works: a template is a program in Jinja over messages. It is rendered once with a mark in
+place of each text, and the result is cut at the marks. A mark refuses every operation that measures
+a text or changes it, such as ``length`` or ``trim``. It answers a comparison with a literal, such
+as ``startswith('<tool_response>')``, with False, and notes the literal. The template is
+then rendered with texts made of these literals, and of characters that templates escape or strip.
+Where each result is the same words around the texts, batches are formatted without Jinja. Any other
+template is refused.
+
+Templates come with models, from anywhere: they run in Jinja's sandbox, as those of transformers do.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from contextlib import nullcontext, suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.errors import ConfigError, MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.files import read_text
+from encoder_engine.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["ChatSettings", "ChatTemplate"]
+
+FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+# Older versions have known ways out of the sandbox.
+LEAST_JINJA = (3, 1, 6)
+# The keywords of apply_chat_template that are no variables of a template.
+_NO_VARIABLES = (
+    *("conversation", "messages", "tools", "documents", "continue_final_message", "tokenize"),
+    *("sanitize_control_tokens", "padding", "truncation", "max_length", "return_tensors"),
+    *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+)
+_SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls"))
+_SPECIAL_TOKENS += ("mask_token",)
+# sentence-transformers' signs of a template whose messages are lists of typed parts.
+_STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
+# Of model types whose templates these signs misjudge.
+_FLAT_TYPES = ("apertus", "deepseek_v3", "gpt_oss", "seed_oss")
+# Private-use characters, in no template.
+_MARKS = {"query": "\ue000query\ue001", "document": "\ue000document\ue001"}
+_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n")
+# Pairs of literals are tried too, one at each end of a text.
+_MOST_LITERALS = 8
+_ADVICE = "; pass template=PairTemplate(...) with the words around a pair"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatSettings:
+    """The keys of a Transformer module that decide how a pair becomes a text.
+
+    message_format: ``"flat"``, ``"structured"`` or ``"auto"``; None: there are no messages, and a
+        pair is tokenized as a pair.
+    template: the name of a template, or a template; None: the default one.
+    variables: further variables of the template, such as ``add_generation_prompt``.
+    max_length: the most tokens of a pair; None: the tokenizer's limit.
+    """
+
+    message_format: str | None = None
+    template: str | None = None
+    variables: Mapping[str, Any]
+    max_length: int | None = None
+
+    @classmethod
+    def read(cls, config: JsonValue) -> Self:
+        """Read the keys as sentence-transformers 6.2 does.
+
+        Raises :class:`UnsupportedFeatureError` for a setting that is not implemented.
+        """
+        kind = None
+        message = (config.get("modality_config").optional(JsonValue.members) or {}).get("message")
+        if message is not None:
+            message.only_keys(("method", "method_output_name", "format"))
+            stated = message.object().get("method"), message.object().get("method_output_name")
+            if stated != ("forward", "logits"):
+                raise UnsupportedFeatureError(
+                    f"{message.where} must read the encoder's logits, got {message.value}"
+                )
+            formats = {name: name for name in ("flat", "structured", "auto")}
+            kind = (
+                "auto" if message.get("format").is_null else message.get("format").one_of(formats)
+            )
+        calls = config.get("processing_kwargs").optional(JsonValue.members) or {}
+        for name, value in calls.items():
+            if name not in ("text", "chat_template") and value.value:
+                raise UnsupportedFeatureError(f"{value.where} is not implemented")
+        max_length = None
+        if "text" in calls:
+            calls["text"].only_keys(("max_length",))
+            max_length = calls["text"].get("max_length").optional(JsonValue.positive)
+        variables = dict(calls["chat_template"].members()) if "chat_template" in calls else {}
+        for name in _NO_VARIABLES:
+            if name in variables:
+                raise UnsupportedFeatureError(f"{variables[name].where} is not implemented")
+        if "restore_suffix" in variables and not variables.pop("restore_suffix").boolean():
+            raise UnsupportedFeatureError(
+                f"{config.where}: restore_suffix: false is not implemented: a long pair would be "
+                "scored where its document is cut"
+            )
+        named = variables.pop("chat_template", None)
+        return cls(
+            message_format=kind,
+            template=None if named is None else named.optional(JsonValue.string),
+            variables={name: value.value for name, value in variables.items()},
+            max_length=max_length,
+        )
+
+
+class ChatTemplate:
+    """The words that a directory's chat template puts around a query and a document.
+
+    Raises :class:`ConfigError` where there is no template or it cannot be rendered,
+    :class:`UnsupportedFeatureError` for a template that does more than put both texts between
+    words, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
+    """
+
+    def __init__(self, folder: Path, settings: ChatSettings, model_type: str) -> None:
+        self.source, self.where, structured = _choose_template(folder, settings, model_type)
+        self._structured = structured
+        self.variables = {"add_generation_prompt": False, **settings.variables}
+        environment = _environment()
+        try:
+            names = _undeclared_variables(environment, self.source)
+            self._template = environment.from_string(self.source)
+        except Exception as error:
+            raise ConfigError(f"{self.where} is not a template: {error}{_ADVICE}") from error
+        self.variables = _special_tokens(folder, names) | self.variables
+        self.body = lru_cache(64)(self._body)
+        self.body("")
+
+    def _body(self, prompt: str) -> str:
+        """Return a format string with ``{query}`` and ``{document}``.
+
+        prompt: the text of a system message before the pair; empty: there is no such message.
+        """
+        literals: set[str] = set()
+        # The other answer shows the literals that are compared after it.
+        for answer in (True, False):
+            marks = [_Mark.noting(mark, literals, answer) for mark in _MARKS.values()]
+            with suppress(ConfigError) if answer else nullcontext():
+                rendered = self._render(prompt, *marks)
+        names = {mark: f"{{{name}}}" for name, mark in _MARKS.items()}
+        parts = re.split("(" + "|".join(names) + ")", rendered)
+        for mark, name in names.items():
+            if mark not in parts:
+                raise ConfigError(
+                    f"{self.where} does not put the {name[1:-1]} anywhere: it is not the template "
+                    f"of a reranker{_ADVICE}"
+                )
+        body = "".join(
+            names.get(part) or part.replace("{", "{{").replace("}", "}}") for part in parts
+        )
+        if len(literals) > _MOST_LITERALS:
+            self._refuse(f"compares them with {len(literals)} texts")
+        ends = [first + last for first in literals for last in literals]
+        probes = [*_PROBES, *literals, *ends, *(f"a{literal}b" for literal in literals)]
+        for probe in probes:
+            for query, document in ((probe, probe), (probe, "d"), ("q", probe)):
+                expected = body.format(query=query, document=document)
+                if expected != self._render(prompt, query, document):
+                    self._refuse("changes them or the words around them")
+        return body
+
+    def _render(self, prompt: str, query: str, document: str) -> str:
+        contents: list[tuple[str, Any]] = [("system", prompt)] if prompt else []
+        contents += [("query", query), ("document", document)]
+        if self._structured:
+            contents = [(role, [{"type": "text", "text": text}]) for role, text in contents]
+        messages = [{"role": role, "content": content} for role, content in contents]
+        try:
+            rendered: str = self._template.render(
+                messages=messages, tools=None, documents=None, **self.variables
+            )
+            return rendered
+        except _LookedAtError as error:
+            self._refuse(f"looks at them or changes them ({error})")
+        except Exception as error:
+            raise ConfigError(f"{self.where} cannot be rendered: {error}{_ADVICE}") from error
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise UnsupportedFeatureError(
+            f"{self.where} does more than put a query and a document between words, it {reason}"
+            f"{_ADVICE}"
+        ) from None
+
+
+class _LookedAtError(Exception):
+    """A template used a text for anything else than its output; the message is the operation."""
+
+
+class _Mark(str):
+    """A text that may be put into other text, and compared with literals, which it notes."""
+
+    literals: set[str]
+    answer: bool
+
+    @classmethod
+    def noting(cls, text: str, literals: set[str], answer: bool) -> _Mark:
+        """Make a mark that adds to ``literals`` what it is compared with, and answers so."""
+        mark = cls(text)
+        mark.literals, mark.answer = literals, answer
+        return mark
+
+    def __str__(self) -> str:
+        return self
+
+    def __bool__(self) -> bool:
+        self.literals.add("")
+        return True
+
+    def __add__(self, other: str) -> _Mark:
+        return _Mark.noting(str.__add__(self, other), self.literals, self.answer)
+
+    def __radd__(self, other: str) -> _Mark:
+        return _Mark.noting(str.__add__(other, self), self.literals, self.answer)
+
+    def __eq__(self, other: object) -> bool:
+        return self._note(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self._note(other)
+
+    def __contains__(self, part: object) -> bool:
+        return self._note(part)
+
+    def startswith(self, *parts: Any) -> bool:
+        return self._note(*parts)
+
+    def endswith(self, *parts: Any) -> bool:
+        return self._note(*parts)
+
+    def _note(self, *others: object) -> bool:
+        """Note the literal of a comparison, and answer it."""
+        if len(others) != 1 or isinstance(others[0], _Mark) or not isinstance(others[0], str):
+            raise _LookedAtError("a comparison")
+        self.literals.add(others[0])
+        return self.answer
+
+    def __hash__(self) -> int:
+        raise _LookedAtError("a look-up")
+
+
+def _refused(name: str) -> Any:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise _LookedAtError(name.strip("_"))
+
+    return refuse
+
+
+# Python's own machinery, and what shows neither the characters nor their number. Probes judge a
+# template that takes a text apart by iteration.
+_ALLOWED = {
+    *("__class__", "__delattr__", "__dir__", "__doc__", "__format__", "__getattribute__"),
+    *("__getnewargs__", "__getstate__", "__init__", "__init_subclass__", "__iter__"),
+    *("__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__sizeof__"),
+    "__subclasshook__",
+}
+for _name in set(dir(str)) - _ALLOWED - vars(_Mark).keys():
+    setattr(_Mark, _name, _refused(_name))
+
+
+def _choose_template(
+    folder: Path, settings: ChatSettings, model_type: str
+) -> tuple[str, str, bool]:
+    """Return a directory's template, its name for messages, and whether content is structured."""
+    templates, where = _read_templates(folder)
+    is_single = isinstance(templates, str)
+    wanted = settings.template
+    if isinstance(templates, str):
+        source = templates if wanted is None else wanted
+    elif wanted is None and "default" not in templates:
+        known = ", ".join(sorted(templates)) or "none"
+        raise ConfigError(
+            f"{folder} formats pairs by a chat template, and has no default one (its templates: "
+            f"{known}){_ADVICE}"
+        )
+    else:
+        # As in transformers, a name that is no template's is a template.
+        source = templates.get(wanted or "default", wanted or "")
+        where = f"{where}, template {(wanted or 'default')[:40]!r}"
+    kind = settings.message_format
+    if kind == "auto":
+        is_flat = is_single and not any(sign in templates for sign in _STRUCTURED_SIGNS)
+        kind = "flat" if is_flat or model_type in _FLAT_TYPES else "structured"
+    return source, where, kind == "structured"
+
+
+def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
+    """Return the only template or all by name, and where they were read.
+
+    Files win over tokenizer_config.json, as in transformers.
+    """
+    paths = {path.stem: path for path in sorted((folder / FOLDER).glob("*.jinja"))}
+    if (folder / FILE).is_file():
+        paths["default"] = folder / FILE
+    found = {name: read_text(path, ConfigError) for name, path in paths.items()}
+    if found.keys() == {"default"}:
+        return found["default"], str(folder / FILE)
+    path = folder / TOKENIZER_CONFIG
+    if found or not path.is_file():
+        return found, str(folder)
+    stated = read_value(path).get("chat_template")
+    if isinstance(stated.value, list):
+        return {
+            one.get("name").string(): one.get("template").string() for one in stated.items()
+        }, stated.where
+    return ({} if stated.is_null else stated.string()), stated.where
+
+
+def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
+    """Return the special tokens among a template's variables.
+
+    Raises :class:`UnsupportedFeatureError` for one that no file states: classes of transformers
+    have defaults of their own.
+    """
+    found: dict[str, str] = {}
+    wanted = [name for name in _SPECIAL_TOKENS if name in names]
+    for file in (TOKENIZER_CONFIG, "special_tokens_map.json"):
+        path = folder / file
+        if not wanted or not path.is_file():
+            continue
+        stated = read_value(path)
+        for name in [name for name in wanted if name in stated.object()]:
+            wanted.remove(name)
+            token = stated.get(name)
+            if isinstance(token.value, dict):
+                token = token.get("content")
+            if not token.is_null:
+                found[name] = token.string()
+    if wanted:
+        raise UnsupportedFeatureError(
+            f"the chat template of {folder} uses {', '.join(wanted)}, which {TOKENIZER_CONFIG} "
+            "does not state; add it there"
+        )
+    return found
+
+
+def _environment() -> Any:
+    """Make the sandbox of templates, as transformers does."""
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        version = importlib.metadata.version("jinja2")
+    except ImportError:
+        raise _missing_jinja() from None
+    numbers = re.findall(r"\d+", version)[:3]
+    if tuple(map(int, numbers)) < LEAST_JINJA:
+        raise _missing_jinja()
+
+    def raise_exception(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {
+        "raise_exception": raise_exception,
+        "strftime_now": lambda pattern: datetime.now().strftime(pattern),
+    }
+    return environment
+
+
+def _missing_jinja() -> MissingDependencyError:
+    least = ".".join(map(str, LEAST_JINJA))
+    return MissingDependencyError(
+        "the chat template of a reranker", library=f"jinja2>={least}", extra="chat"
+    )
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _undeclared_variables(environment: Any, source: str) -> set[str]:
+    from jinja2 import meta
+
+    found: set[str] = meta.find_undeclared_variables(environment.parse(source))
+    return found
