@@ -6,6 +6,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.errors import MissingDependencyError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -24,6 +26,8 @@ def lazy_names(
     of :func:`former_names`::
 
         __getattr__, __dir__ = lazy_names(__name__, {"Embedder": "embedder"})
+
+    A name whose module imports PyTorch raises :class:`MissingDependencyError` without it.
     """
 
     def getattr_of_package(name: str) -> Any:
@@ -35,7 +39,14 @@ def lazy_names(
             return importlib.import_module(f"{package}.{name}")
         is_absolute = modules[name].startswith("encoder_engine.")
         module = modules[name] if is_absolute else f"{package}.{modules[name]}"
-        value = getattr(importlib.import_module(module), name)
+        try:
+            value = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "torch":
+                raise
+            raise MissingDependencyError(
+                f"{package}.{name}", library="torch", extra="torch"
+            ) from None
         setattr(sys.modules[package], name, value)
         return value
 

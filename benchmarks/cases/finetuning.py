@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.finetuning.recipe import FineTuningRecipe
     from encoder_engine.packing.token_rows import TokenRows
-    from encoder_engine.tasks.task import TaskModel
+    from encoder_engine.tasks.models.task_model import TaskModel
 
     Numbers = list[np.ndarray[Any, Any]]
 

@@ -87,7 +87,7 @@ def head_importance(
     A block that is used several times counts its last use. Raises :class:`InputError` for examples
     without labels.
     """
-    task, model = predictor.task, predictor.model
+    task, model = predictor.task, predictor.module
     if not examples or any(task.unlabelled(example) for example in examples):
         raise InputError("the importance of heads is of a loss; give labelled rows")
     items = task.encode(examples, predictor.tokenizer, predictor.windows)

@@ -61,7 +61,7 @@ def prune_curve(
     seed: int = 0,
 ) -> list[CurvePoint]:
     """Score the model without 0 heads up to all, at ``points`` evenly spaced numbers of heads."""
-    encoder = predictor.model.encoder
+    encoder = predictor.module.encoder
     num_heads = sum(map(len, importance))
     numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))
 
@@ -92,9 +92,9 @@ def save_pruned(
     keep_shape: their output weights are 0 instead, in a shape that every transformers loads.
     """
     if keep_shape:
-        zero_heads(predictor.model.encoder, heads)
+        zero_heads(predictor.module.encoder, heads)
     else:
-        cut_heads(predictor.model.encoder, heads)
-    predictor.model.save_pretrained(directory)
+        cut_heads(predictor.module.encoder, heads)
+    predictor.module.save_pretrained(directory)
     predictor.tokenizer.save(directory)
     save_task(directory, SavedTask(predictor.task, predictor.windows, predictor.tables))

@@ -12,7 +12,7 @@ from torch import Tensor
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import MissingPoolerWarning, UnusedWeightsWarning
 from encoder_engine.models import Encoder
-from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.models.inputs import packed_batch
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.words.windows import encode_words
 from encoder_engine.text import Tokenizer

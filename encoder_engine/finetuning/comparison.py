@@ -8,7 +8,6 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.finetuning.data import read_scored_rows
 from encoder_engine.finetuning.evaluation import score_intervals
-from encoder_engine.finetuning.recipe import DataRecipe
 from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.prediction.predictor import Predictor
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.finetuning.data import Examples
     from encoder_engine.metrics.intervals import Interval
 
@@ -47,27 +47,27 @@ def evaluate_files(
     against: str | os.PathLike[str] | None = None,
     samples: int = 1000,
     device: str = "auto",
+    engine: EngineChoice = "auto",
 ) -> Scored:
     """Score a run's model on labelled files; ``against``: compare with another run's model.
 
     ``header``, ``quoting``: of .csv and .tsv files; None: as each run's training files were read.
+    ``engine``: ``"torch"`` has the bits of the evaluation in training on the same machine.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`InputError` where the two
     models are for different tasks, or have no score in common.
     """
-    predictor = Predictor.from_pretrained(run, device)
+    predictor = Predictor.from_pretrained(run, device, engine=engine)
     task = predictor.task
 
     def read(one: Predictor) -> Examples:
-        tables = one.tables.replaced(header, quoting)
-        data = DataRecipe(header=tables.header, quoting=tables.quoting)
-        return read_scored_rows(one.task, files, data)
+        return read_scored_rows(one.task, files, one.tables.replaced(header, quoting))
 
     rows = read(predictor)
     predictions = predictor.predict_examples(rows.examples)
     other_scores, p_value = None, None
     if against is not None:
-        other = Predictor.from_pretrained(against, device)
+        other = Predictor.from_pretrained(against, device, engine=engine)
         if other.task.name != task.name:
             raise InputError(
                 f"{run} is a model for {task.name}, {against} one for {other.task.name}: their "

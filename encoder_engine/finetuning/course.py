@@ -21,8 +21,8 @@ from encoder_engine.json_values import read_value
 from encoder_engine.models.lora.adapters import adapted_layers, merged_adapters
 from encoder_engine.models.lora.saving import save_adapter
 from encoder_engine.records import describe_changes, differences, refuse_changes
+from encoder_engine.tasks.models.task_model import TaskModel
 from encoder_engine.tasks.registry import task_values
-from encoder_engine.tasks.task import TaskModel
 from encoder_engine.tasks.task_folder import SavedTask, save_task
 from encoder_engine.text.fingerprint import tokenizer_fingerprint
 from encoder_engine.training.best import Best

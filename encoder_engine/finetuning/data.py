@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Task
+    from encoder_engine.tasks.task_folder import TableFormat
     from encoder_engine.text import Tokenizer
 
 __all__ = ["Examples", "TaskData", "prepare_data", "read_scored_rows"]
@@ -117,7 +118,7 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     dev = None
     if data.dev:
         metric = recipe.selection.metric or task.main_score
-        dev = read_scored_rows(task, data.dev, data, every=data.dev_every, metric=metric)
+        dev = read_scored_rows(task, data.dev, data.tables, every=data.dev_every, metric=metric)
     lowercase = read_transformer_config(directory).lowercase
     tokenizer = task.own_tokenizer(read_tokenizer(directory, lowercase=lowercase))
     return TaskData(
@@ -151,7 +152,7 @@ def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
 def read_scored_rows(
     task: Task[Any, Any],
     files: Sequence[str],
-    data: DataRecipe,
+    tables: TableFormat,
     *,
     every: int = 1,
     metric: str | None = None,
@@ -173,7 +174,7 @@ def read_scored_rows(
         places.append(record._replace(values=columns.setdefault(names, dict.fromkeys(names))))
         return task.read(record)
 
-    records = islice(read_records(task, files, data.tables), 0, None, every)
+    records = islice(read_records(task, files, tables), 0, None, every)
     rows = _collect(files, ((record, read(record)) for record in records))
     unscored = task.unscored(rows.examples, metric)
     if unscored is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.metrics.intervals import bootstrap
+from encoder_engine.tasks.engines.choosing import task_engine
 from encoder_engine.tasks.predicting import predict_batches
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.data import TaskData
     from encoder_engine.metrics.intervals import Interval
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Task
     from encoder_engine.training.world import World
 
 __all__ = ["DevEvaluation", "Evaluated", "score_intervals"]
@@ -64,7 +66,7 @@ class DevEvaluation:
         inner = cast("TaskModel", getattr(model, "module", model))
         mine = list(
             predict_batches(
-                inner,
+                task_engine(inner),
                 data.task,
                 self._items(),
                 data.dev.examples,

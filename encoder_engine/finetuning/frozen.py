@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from encoder_engine.errors import ConfigError
-from encoder_engine.tasks.batching import FEATURES
-from encoder_engine.tasks.items import Items, Ragged
+from encoder_engine.tasks.items import FEATURES, Items, Ragged
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Task
 
 __all__ = ["with_features"]
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.finetuning.recipe import ModelRecipe, TunedOptimizer
-    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Task
 
 __all__ = ["build_task_model"]
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Rows"]
 
-# Rows of a batch: each text's first token, its last, all before its first separator, or all.
-Rows = Literal["first", "last", "question", "all"]
+# Rows of a batch: each text's first token, its last, all before its first separator, those that the
+# caller chose, or all.
+Rows = Literal["first", "last", "question", "chosen", "all"]
 
 
 # A shared prefix of fewer tokens, or of a smaller share of a batch, saves less than the copies of
@@ -52,6 +53,7 @@ class Batch:
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
     unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
+    chosen: the tokens whose rows are wanted, ascending, [M]; None: all.
     prefix: the length of the shared prefix: the first text is the prefix alone, and the
         others continue it without repeating it; 0: no shared prefix.
 
@@ -64,6 +66,7 @@ class Batch:
     type_ids: Array | None
     embedding: EmbeddingSpec
     unattended: Array | None = None
+    chosen: Array | None = None
     prefix: int = 0
 
     @classmethod
@@ -74,6 +77,7 @@ class Batch:
         cu_seqlens: Array,
         type_ids: Array | None,
         unattended: Array | None = None,
+        chosen: Array | None = None,
     ) -> Self:
         """Check a batch.
 
@@ -113,12 +117,16 @@ class Batch:
         if unattended is not None:
             unattended = _int32("unattended", unattended)
             _check_unattended(spec, unattended, lengths)
+        if chosen is not None:
+            chosen = _int32("rows", chosen)
+            _check_chosen(chosen, len(ids))
         return cls(
             ids=ids,
             cu_seqlens=cu_seqlens,
             type_ids=type_ids,
             embedding=embedding,
             unattended=unattended,
+            chosen=chosen,
         )
 
     @property
@@ -248,6 +256,9 @@ class Batch:
             ends = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
             ends[1::2] = ends[2::2] = self.cu_seqlens[1:]
             return np.arange(self.num_tokens, dtype=np.int32), ends
+        if rows == "chosen":
+            assert self.chosen is not None
+            return self.chosen, np.searchsorted(self.chosen, self.cu_seqlens).astype(np.int32)
         if rows == "question":
             ahead = np.concatenate([[0], np.cumsum(self.ids == separator_id)])
             before = ahead[1:] == np.repeat(ahead[self.cu_seqlens[:-1]], lengths)
@@ -259,6 +270,15 @@ class Batch:
         starts = np.zeros(len(self.cu_seqlens), dtype=np.int32)
         np.cumsum(there, out=starts[1:])
         return np.ascontiguousarray(ends[there]), starts
+
+
+def _check_chosen(chosen: Array, num_tokens: int) -> None:
+    """Raise :class:`BatchError` unless the rows are tokens of the batch, each once and in order."""
+    if len(chosen) and (chosen[0] < 0 or chosen[-1] >= num_tokens or (np.diff(chosen) < 1).any()):
+        raise BatchError(
+            f"rows must be ascending places among the {num_tokens} tokens, each once, got "
+            f"{chosen.tolist()[:8]}"
+        )
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:

@@ -10,23 +10,14 @@ else.
 
 from __future__ import annotations
 
-import hashlib
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
-from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
-from encoder_engine.families.checkpoints.files import (
-    COMPILED,
-    mapped_files,
-    resolve_directory,
-)
-from encoder_engine.families.checkpoints.memory import trim_heap
-from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, arrays_sha256, widen
+from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.heads import label_names
@@ -42,17 +33,18 @@ from encoder_engine.inference.compiled_file import (
 from encoder_engine.inference.constants import unsettled_distances
 from encoder_engine.inference.layers import LayerReader, MadeLayers, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
-from encoder_engine.inference.network import CompiledHead, CompiledNetwork, read_head
+from encoder_engine.inference.network import CompiledHead, CompiledNetwork
 from encoder_engine.inference.options import (
     check_layer_weights,
     check_quantization,
     check_threads,
     resolve_dtype,
 )
+from encoder_engine.inference.reading import read_checkpoint
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -100,6 +92,7 @@ class CompiledEncoder:
         head: Task | None = None,
         num_threads: int | None = None,
         adapter: str | None = None,
+        labels: Sequence[str] | None = None,
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
 
@@ -110,6 +103,8 @@ class CompiledEncoder:
         head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
         num_threads: of a call; None: those that the process may use, or ``OMP_NUM_THREADS``.
         adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
+        labels: the names of the head's outputs, where an adapter's directory holds the head and
+            config.json is the base's; None: those of config.json.
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
@@ -126,38 +121,17 @@ class CompiledEncoder:
                     f"again with {adapter!r}"
                 )
             return cls._map(directory, dtype, quantization, head, num_threads)
-        with ExitStack() as files:
-            checkpoint = open_checkpoint(directory, files, adapter=adapter)
-            opened = MappedFiles(mapped_files(checkpoint.directory))
-            quantized = quantization is not None or checkpoint.quantized
-            resolved = resolve_dtype(dtype, quantized=quantized)
-            reason = cls.supports(checkpoint.spec)
-            if reason is not None:
-                raise UnsupportedFeatureError(f"{checkpoint.directory}: {reason}")
-            assembly = checkpoint.assemble()
-            reader = LayerReader(
-                assembly, dtype=resolved, quantized=quantized, saved=checkpoint.quantized
-            )
-            network = CompiledNetwork.read(checkpoint.spec, reader, pooler=checkpoint.has_pooler)
-            suspicious = assembly.suspicious
-            compiled_head = None
-            if head is None:
-                why = "only the encoder was loaded, whose vectors need no head"
-                warn_of_unused(checkpoint.heads, why, stacklevel=3)
-            else:
-                compiled_head = read_head(checkpoint, head, network, suspicious)
-        warn_of_suspicious(suspicious, stacklevel=3)
-        trim_heap()
-        description = Description(
-            config=checkpoint.config,
-            dtype=resolved,
-            quantization="int8" if quantized else None,
-            has_pooler=checkpoint.has_pooler,
+        found = read_checkpoint(
+            *(directory, dtype, quantization),
             head=head,
+            labels=labels,
+            adapter=adapter,
+            supports=cls.supports,
         )
-        mapped = opened if network.is_mapped else None
         return cls(
-            network, compiled_head, description, num_threads=num_threads, mapped_files=mapped
+            *(found.network, found.head, found.description),
+            num_threads=num_threads,
+            mapped_files=found.mapped_files,
         )
 
     @classmethod
@@ -412,17 +386,33 @@ class CompiledEncoder:
         return output[shared.num_texts - batch.num_texts :]
 
     def logits(
-        self, ids: Array, cu_seqlens: Array, type_ids: Array | None = None
+        self,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None = None,
+        *,
+        rows: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return the head's logits: float32 [B, C] for texts, [T, V] or [T, C] for tokens.
 
-        Arguments and exceptions: see :meth:`hidden`.
+        rows: int32 [M], ascending: of a head that reads tokens, those whose logits are wanted,
+            [M, V] or [M, C]; the last block computes no others.
+
+        Other arguments and exceptions: see :meth:`hidden`. Raises
+        :class:`UnsupportedFeatureError` for ``rows`` of a head that reads texts.
         """
         head = self._find_head()
-        batch = self._batch(ids, cu_seqlens, type_ids)
-        num_rows = batch.num_tokens if head.rows == "all" else batch.num_texts
+        if rows is not None and head.rows != "all":
+            raise UnsupportedFeatureError(
+                f"the head for {head.layout.task} reads texts, not tokens; leave rows= out"
+            )
+        batch = self._batch(ids, cu_seqlens, type_ids, chosen=rows)
+        if rows is not None and not head.can_select(self._network):
+            return self.logits(ids, cu_seqlens, type_ids)[rows]
+        all_rows = batch.num_tokens if head.rows == "all" else batch.num_texts
+        num_rows = all_rows if rows is None else len(rows)
         output = np.empty((num_rows, head.num_outputs), dtype=np.float32)
-        self._program("logits").run(batch, output, self.num_threads)
+        self._program(("logits", rows is not None)).run(batch, output, self.num_threads)
         return output
 
     def shares(self, name: str, array: Array) -> bool:
@@ -436,12 +426,7 @@ class CompiledEncoder:
         It equals the fingerprint of an :class:`Encoder`, or model with the same head, that has the
         same weights in the same precision.
         """
-        digest = hashlib.sha256(repr(self.spec).encode())
-        for name, array in sorted(self._network.parameters()):
-            dtype = f"torch.{dtype_name(array.dtype)}"
-            digest.update(f"\0{name} {dtype} {list(array.shape)}\0".encode())
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        own = digest.hexdigest()
+        own = arrays_sha256(self._network.parameters(), repr(self.spec))
         return own if self._head is None else self._head.join_fingerprint(own)
 
     def _batch(
@@ -450,10 +435,11 @@ class CompiledEncoder:
         cu_seqlens: Array,
         type_ids: Array | None,
         unattended: Array | None = None,
+        chosen: Array | None = None,
     ) -> Batch:
         if self._mapped_files is not None:
             self._mapped_files.check()
-        return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended)
+        return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended, chosen)
 
     def _shared(self, batch: Batch) -> Batch:
         """Return the batch with its common prefix moved into a text of its own, if possible."""
@@ -485,9 +471,9 @@ class CompiledEncoder:
 
     def _make(self, kind: object) -> Program:
         network = self._network
-        if kind == "logits":
-            return self._find_head().program(network)
         assert isinstance(kind, tuple)
+        if kind[0] == "logits":
+            return self._find_head().program(network, chosen=kind[1])
         if kind[0] == "hidden":
             return network.hidden_program(shares_prefix=kind[1], unattended=kind[2])
         if kind[0] == "pooled":

@@ -18,7 +18,7 @@ from encoder_engine.families.heads import (
 )
 from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
-from encoder_engine.inference.layers import LayerReader, NormWeights, arrays_of
+from encoder_engine.inference.layers import NormWeights, arrays_of
 from encoder_engine.inference.program import INPUT, KEYS, OUTPUT, SELECTED, TOKENS, Program
 from encoder_engine.packing.pooling_modes import check_mode
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.checkpoints.opening import Checkpoint
     from encoder_engine.families.facts.head_layout import HeadLayout, Task
     from encoder_engine.families.facts.head_layout import Rows as HeadRows
     from encoder_engine.families.facts.spec import EncoderSpec
@@ -161,11 +160,14 @@ class CompiledNetwork:
 
     def selected_by(self, mode: str) -> Rows | None:
         """Return the rows that pooling reads, if the last layer can compute only these."""
-        convolved_last = self.convolution is not None and self.spec.num_layers == 1
-        if convolved_last or not self.spec.num_layers:
-            return None
         chosen: dict[str, Rows] = {"cls": "first", "lasttoken": "last"}
-        return chosen.get(mode)
+        return chosen.get(mode) if self.can_select else None
+
+    @property
+    def can_select(self) -> bool:
+        """True if the last layer can compute some rows alone; a convolution reads neighbours."""
+        convolved_last = self.convolution is not None and self.spec.num_layers == 1
+        return self.spec.num_layers > 0 and not convolved_last
 
     @staticmethod
     def domain_after(program: Program) -> str:
@@ -306,15 +308,26 @@ class CompiledHead:
             separator_id=_separator(layout, config),
         )
 
-    def program(self, network: CompiledNetwork) -> Program:
-        """Return the program from token ids to float32 logits, [B, C] or [T, C]."""
+    def can_select(self, network: CompiledNetwork) -> bool:
+        """Return whether the last layer can compute the rows of some tokens alone."""
+        return self.layout.sees_all is None and network.can_select
+
+    def program(self, network: CompiledNetwork, *, chosen: bool = False) -> Program:
+        """Return the program from token ids to float32 logits, [B, C] or [T, C].
+
+        ``chosen``: for batches whose rows are chosen: [M, C].
+        """
         width, domain = network.spec.width, TOKENS if self.rows == "all" else "sequences"
         mode = "mean" if self.rows == "mean" else "cls"
         sees_all = self.layout.sees_all
-        alone = self.rows != "all" and sees_all is None
+        selects: Rows | None = None
+        if chosen:
+            selects, domain = "chosen", SELECTED
+        elif self.rows != "all" and sees_all is None:
+            selects = network.selected_by(mode)
         program = Program(
             network.dtype,
-            selects=network.selected_by(mode) if alone else None,
+            selects=selects,
             sees_all=sees_all,
             separator_id=self.separator_id,
         )
@@ -369,20 +382,3 @@ def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:
     if not isinstance(separator, int):
         raise ConfigError("config.json has no sep_token_id, which marks the question's end")
     return separator
-
-
-def read_head(
-    checkpoint: Checkpoint, task: Task, network: CompiledNetwork, suspicious: list[str]
-) -> CompiledHead:
-    """Read the head of a task from a checkpoint; add the names of suspicious weights."""
-    layout = find_layout(checkpoint.spec.model_type, task)
-    assembly = checkpoint.assemble_head(
-        layout,
-        count_outputs(layout, checkpoint.spec, checkpoint.config),
-        reads_pooler=read_rows(layout, checkpoint.config) == "pooled",
-        hint="a compiled encoder has no new heads: train one with the extra torch",
-    )
-    reader = LayerReader(assembly, dtype=network.dtype, quantized=False, saved=False)
-    head = CompiledHead.read(checkpoint.config, task, network, reader)
-    suspicious += assembly.suspicious
-    return head

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.float32]
 
-__all__ = ["layer_norm_rows", "normalize_rows", "pool_rows", "project_rows"]
+__all__ = ["activate_rows", "layer_norm_rows", "normalize_rows", "pool_rows", "project_rows"]
 
 
 def pool_rows(
@@ -52,6 +52,17 @@ def normalize_rows(rows_TD: Rows, *, num_threads: int) -> Rows:
     # Each row is a text of its own, pooled by taking its first row.
     every = np.arange(len(rows_TD) + 1, dtype=np.int32)
     return pool_rows(rows_TD, every, mode="cls", normalized=True, num_threads=num_threads)
+
+
+def activate_rows(rows_TD: Rows, *, function: str, num_threads: int) -> Rows:
+    """Return an activation of each element, such as ``"gelu"``: [T, D]."""
+    rows_TD = np.ascontiguousarray(rows_TD)
+    raised_TD = np.empty_like(rows_TD)
+    _native.activate_rows(
+        *(False, function, False, address(rows_TD), 0, address(raised_TD)),
+        *(*rows_TD.shape, num_threads),
+    )
+    return raised_TD
 
 
 def layer_norm_rows(

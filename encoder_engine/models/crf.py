@@ -10,67 +10,24 @@ Dimensions: M packed word rows, B sequences, K tags.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import InputError, ShapeError
+from encoder_engine.errors import ShapeError
+from encoder_engine.packing.tag_paths import LegalTags, viterbi, word_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import numpy.typing as npt
 
     from encoder_engine.packing import Sequences
-
-    BoolArray = npt.NDArray[np.bool_]
-    FloatArray = npt.NDArray[np.floating]
 
 __all__ = ["CRF", "LegalTags", "viterbi"]
 
 # The initial weights of pytorch-crf: uniform in [-0.1, 0.1].
 _INITIAL_BOUND = 0.1
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LegalTags:
-    """The tags that may begin and end a row, bool [K], and follow another, bool [K, K]."""
-
-    start: BoolArray
-    end: BoolArray
-    transitions: BoolArray
-
-    @classmethod
-    def everything(cls, num_tags: int) -> Self:
-        """Allow all tags everywhere."""
-        free = np.ones(num_tags, np.bool_)
-        return cls(start=free, end=free, transitions=np.ones((num_tags, num_tags), np.bool_))
-
-    @classmethod
-    def bio(cls, tags: Sequence[str]) -> Self:
-        """Allow I-type only after B-type or I-type; other tags are free."""
-        free = np.ones(len(tags), np.bool_)
-        start, transitions = free.copy(), np.ones((len(tags), len(tags)), np.bool_)
-        for place, tag in enumerate(tags):
-            if tag.startswith("I-"):
-                opening = (tag, "B-" + tag[2:])
-                start[place] = False
-                transitions[:, place] = [other in opening for other in tags]
-        return cls(start=start, end=free, transitions=transitions)
-
-    def find_illegal(self, tags: npt.NDArray[np.integer]) -> int | None:
-        """Return the place of the first tag of a row that is illegal there, or None."""
-        if len(tags) == 0:
-            return None
-        if not self.start[tags[0]]:
-            return 0
-        wrong = np.flatnonzero(~self.transitions[tags[:-1], tags[1:]])
-        if len(wrong):
-            return int(wrong[0]) + 1
-        return None if self.end[tags[-1]] else len(tags) - 1
 
 
 class CRF(nn.Module):
@@ -164,48 +121,6 @@ class CRF(nn.Module):
         return viterbi(emissions, sequences.offsets, start, end, transitions)
 
 
-def viterbi(
-    emissions: FloatArray,
-    offsets: npt.NDArray[np.integer],
-    start: FloatArray,
-    end: FloatArray,
-    transitions: FloatArray,
-) -> npt.NDArray[np.int64]:
-    """Return the tags of the highest score of each sequence, int64 [M]; the first of equals.
-
-    ``emissions`` [M, K]; ``offsets`` [B + 1]: where the sequences begin, and M; ``start``, ``end``
-    [K] and ``transitions`` [K, K]: -inf where a tag is illegal.
-
-    Raises :class:`InputError` where no legal tags have a score above -inf.
-    """
-    steps = list(_steps(offsets))
-    tags = np.zeros(len(emissions), np.int64)
-    if not steps:
-        return tags
-    best = (emissions[steps[0]] + start).astype(np.float64)
-    pointers: list[npt.NDArray[np.int64]] = []
-    finals = [best]
-    for rows in steps[1:]:
-        ways = finals[-1][: len(rows), :, None] + transitions
-        pointers.append(ways.argmax(1))
-        finals.append(ways.max(1) + emissions[rows])
-    # Backwards: a sequence joins at its last word, and then follows the pointers.
-    current = np.zeros(0, np.int64)
-    for step in reversed(range(len(steps))):
-        rows = steps[step]
-        if step + 1 < len(steps):
-            current = pointers[step][np.arange(len(current)), current]
-        ending = finals[step][len(current) :] + end
-        if len(ending) and not (ending.max(1) > -np.inf).all():
-            raise InputError(
-                "no legal tags have a score above -inf; the scores are not finite, or the "
-                "constraints allow no tags"
-            )
-        current = np.concatenate([current, ending.argmax(1)])
-        tags[rows] = current
-    return tags
-
-
 def _score(
     emissions_MK: Tensor,
     sequences: Sequences,
@@ -241,7 +156,7 @@ def _log_partition(
     order = torch.from_numpy(np.argsort(-lengths, kind="stable")).to(device)
     finished: list[Tensor] = []
     alpha_NK = emissions_MK.new_zeros(0, emissions_MK.shape[1])
-    for step, rows in enumerate(_steps(sequences.offsets)):
+    for step, rows in enumerate(word_steps(sequences.offsets)):
         emitted_NK = emissions_MK[torch.from_numpy(rows).to(device)]
         if step == 0:
             alpha_NK = start_NK[order] + emitted_NK
@@ -252,16 +167,6 @@ def _log_partition(
     # Sequences finish shortest first.
     whole_NK = torch.cat(finished[::-1]) + end_NK[order]
     return _logsumexp(whole_NK[..., None]).sum()
-
-
-def _steps(offsets: npt.NDArray[np.integer]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the rows of word 0, 1, ... of all sequences that have it, longest sequences first."""
-    lengths = np.diff(offsets).astype(np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    starts, lengths = offsets[:-1][order].astype(np.int64), lengths[order]
-    for step in range(int(lengths.max(initial=0))):
-        num_there = int(np.searchsorted(-lengths, -step, side="left"))
-        yield starts[:num_there] + np.int64(step)
 
 
 def _logsumexp(values_NIK: Tensor) -> Tensor:

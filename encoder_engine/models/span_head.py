@@ -13,7 +13,7 @@ Dimensions: M packed word rows, S spans, D width of the encoder, H width of the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,55 +22,17 @@ from torch import Tensor, nn
 
 from encoder_engine.errors import InputError, ShapeError
 from encoder_engine.models.init import draw_weights
+from encoder_engine.packing.spans import SpanList, SpanSummary, list_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
     from encoder_engine.packing import Sequences
-
-    LongArray = npt.NDArray[np.int64]
 
 __all__ = ["SpanHead", "SpanList", "SpanSummary", "list_spans"]
 
-SpanSummary = Literal["mean", "attention"]
 # The deviation of BERT's initial weights.
 _INITIAL_DEVIATION = 0.02
-
-
-class SpanList(NamedTuple):
-    """S spans of packed words, ordered by width, then by first word; int64 [S] each.
-
-    ``starts``, ``stops``: words ``start`` to ``stop - 1``, as packed rows.
-    ``owners``: the sequences that the spans lie in.
-    """
-
-    starts: LongArray
-    stops: LongArray
-    owners: LongArray
-
-    def find(self, starts: LongArray, stops: LongArray) -> LongArray:
-        """Return the places of spans in this list, -1 for a span that is not there."""
-        scale = int(self.stops.max(initial=0)) + 1
-        widths = self.stops - self.starts
-        keys = widths * scale + self.starts
-        wanted = (stops - starts) * scale + starts
-        places = np.searchsorted(keys, wanted)
-        there = places < len(keys)
-        there[there] = keys[places[there]] == wanted[there]
-        return np.where(there, places, -1)
-
-
-def list_spans(offsets: npt.NDArray[np.integer], max_width: int) -> SpanList:
-    """List all spans of 1 to ``max_width`` words within sequences of these offsets, [B + 1]."""
-    offsets = offsets.astype(np.int64)
-    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    room = offsets[1:][owners] - np.arange(len(owners))
-    starts = [np.flatnonzero(room >= width) for width in range(1, max_width + 1)]
-    stops = [found + width for width, found in enumerate(starts, start=1)]
-    first = np.concatenate([np.zeros(0, np.int64), *starts])
-    return SpanList(first, np.concatenate([np.zeros(0, np.int64), *stops]), owners[first])
 
 
 class SpanHead(nn.Module):

@@ -9,9 +9,8 @@ Each name is imported at its first use: ``token_rows``, ``pooling_modes``, ``cle
 without it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from encoder_engine.dependencies import require_torch
 from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedBatch", "SelectedRows", "Sequences", "pack", "pad", "unpad"]
 
-_import_name, __dir__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "PackedBatch": "batch",
@@ -33,9 +32,3 @@ _import_name, __dir__ = lazy_names(
         "unpad": "padding",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        require_torch(f"encoder_engine.packing.{name}")
-    return _import_name(name)

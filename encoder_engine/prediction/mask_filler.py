@@ -9,14 +9,24 @@ Dimensions: C copies, V vocabulary.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-import torch
 
-from encoder_engine.errors import InputError, NonFiniteVectorError, RowError
-from encoder_engine.models.heads import MaskedLM
-from encoder_engine.packing import SelectedRows, pack
+from encoder_engine.embedding.engines.choosing import (
+    EngineRequest,
+    load_masked_lm,
+    vocabulary_engine,
+)
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.errors import (
+    DeviceMemoryError,
+    InputError,
+    NonFiniteVectorError,
+    RowError,
+)
+from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.arguments import check_integer
 
@@ -25,9 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
-    from torch import Tensor
+    import torch
+
+    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.inference import CompiledEncoder
+    from encoder_engine.models import MaskedLM
 
     Ids = list[int]
+    Logs = npt.NDArray[np.float64]
 
 __all__ = ["Filling", "MaskCandidate", "MaskFiller", "TargetScore", "TextScore"]
 
@@ -88,10 +103,14 @@ class _Copy(NamedTuple):
 
 
 class MaskFiller:
-    """A masked language model with its tokenizer."""
+    """A masked language model with its tokenizer.
 
-    def __init__(self, model: MaskedLM, tokenizer: Tokenizer) -> None:
-        self.model, self.tokenizer = model.eval(), tokenizer
+    ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
+    """
+
+    def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:
+        self.model: Any = model
+        self.engine, self.tokenizer = vocabulary_engine(model), tokenizer
         if tokenizer.mask_token_id is None:
             raise InputError("the tokenizer names no mask token: its model fills no masks")
         self._mask = tokenizer.mask_token_id
@@ -102,10 +121,19 @@ class MaskFiller:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+        *,
+        num_threads: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
-        """Load a checkpoint with a head for masked tokens; see :meth:`MaskedLM.from_pretrained`."""
-        model = MaskedLM.from_pretrained(path_or_hub_id, device, dtype)
-        return cls(model, Tokenizer.from_pretrained(path_or_hub_id))
+        """Load a checkpoint with a head for masked tokens.
+
+        ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Other
+        options and exceptions: see :meth:`Embedder.from_pretrained`.
+        """
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
+        directory = resolve_directory(path_or_hub_id)
+        return cls(load_masked_lm(directory, request), Tokenizer.from_pretrained(directory))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[MaskCandidate]]]:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
@@ -252,7 +280,7 @@ class MaskFiller:
         return ids
 
     def _check_length(self, length: int, noun: str, row: int | None = None) -> None:
-        longest = self.model.encoder.spec.max_length
+        longest = self.engine.spec.max_length
         if longest is not None and length > longest:
             found = f"has {length} tokens, the model takes {longest}; shorten or split it"
             raise RowError(f"{noun} {found}", row=row, reason=f"the text {found}")
@@ -263,38 +291,63 @@ class MaskFiller:
     def _token(self, token_id: int) -> str:
         return self.tokenizer.id_to_token(token_id) or ""
 
-    def _best(self, log_probabilities_V: Tensor, top_k: int) -> list[MaskCandidate]:
-        best = log_probabilities_V.topk(min(top_k, len(log_probabilities_V)))
+    def _best(self, log_probabilities_V: Logs, top_k: int) -> list[MaskCandidate]:
+        """Return the most probable tokens; of equal ones those with the lowest ids."""
+        top_k = min(top_k, len(log_probabilities_V))
+        least = np.partition(log_probabilities_V, -top_k)[-top_k]
+        there = np.flatnonzero(log_probabilities_V >= least)
+        best = there[np.argsort(-log_probabilities_V[there], kind="stable")][:top_k]
         return [
-            MaskCandidate(self._token(token), token, math.exp(log))
-            for log, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            MaskCandidate(self._token(token), token, math.exp(log_probabilities_V[token]))
+            for token in best.tolist()
         ]
 
-    def _log_probabilities(self, copies: Iterable[_Copy], wanted: Ids) -> npt.NDArray[np.float64]:
+    def _log_probabilities(self, copies: Iterable[_Copy], wanted: Ids) -> Logs:
         rows_V = self._log_softmaxes(copies)
         logs = [float(row_V[token]) for row_V, token in zip(rows_V, wanted, strict=True)]
         return np.array(logs, np.float64)
 
-    @torch.no_grad()
-    def _log_softmaxes(self, copies: Iterable[_Copy]) -> Iterator[Tensor]:
+    def _log_softmaxes(self, copies: Iterable[_Copy]) -> Iterator[Logs]:
         """Yield the log softmax [V] at the predicted position of each copy, in order.
 
-        Raises :class:`NonFiniteVectorError` where the model computes NaN or infinity.
+        Raises :class:`NonFiniteVectorError` where the model computes NaN or infinity, and
+        :class:`DeviceMemoryError` where a copy alone exceeds the memory.
         """
         for part in _parts(copies):
-            batch = pack([copy.ids for copy in part], device=self.model.encoder.device)
-            starts_C = batch.sequences.cu_seqlens[:-1].long()
-            places_C = torch.tensor([copy.place for copy in part], device=starts_C.device)
-            rows = SelectedRows(starts_C + places_C, batch.sequences)
-            output = self.model.encoder(batch, output_pooled=False, rows=rows)
-            logits_CV = self.model.logits_of(output.last_hidden_state)
-            found_CV = logits_CV.float().log_softmax(1).cpu()
-            if found_CV.isnan().any():
-                raise NonFiniteVectorError(
-                    "the model computed NaN or infinity; load it in float32, or train it again if "
-                    "it diverged"
-                )
-            yield from found_CV
+            for logits_CV in self._logits(part):
+                for logits_V in logits_CV:
+                    shifted_V = logits_V.astype(np.float64) - logits_V.max()
+                    found_V = shifted_V - math.log(np.exp(shifted_V).sum())
+                    if np.isnan(found_V).any():
+                        raise NonFiniteVectorError(
+                            "the model computed NaN or infinity; load it in float32, or train it "
+                            "again if it diverged"
+                        )
+                    yield found_V
+
+    def _logits(self, part: list[_Copy]) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the logits [C, V] of copies, in one piece or in as many as the memory needs."""
+        starts_C = np.cumsum([0, *(len(copy.ids) for copy in part)], dtype=np.int32)
+        rows = TokenRows(
+            ids=np.concatenate([np.array(copy.ids, np.int32) for copy in part]),
+            cu_seqlens=starts_C,
+        )
+        places_C = np.array([copy.place for copy in part], np.int32)
+        try:
+            found_CV = self.engine.logits(rows, starts_C[:-1] + places_C)
+        except OutOfDeviceMemoryError as error:
+            if len(part) == 1:
+                raise DeviceMemoryError(
+                    f"a text of {len(part[0].ids)} tokens alone exceeds the memory of "
+                    f"{self.engine.device}; shorten it, or choose another device",
+                    row=0,
+                ) from error
+        else:
+            yield found_CV
+            return
+        half = len(part) // 2
+        yield from self._logits(part[:half])
+        yield from self._logits(part[half:])
 
 
 def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:

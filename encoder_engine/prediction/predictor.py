@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from encoder_engine.errors import ConfigError, TruncationWarning
+from encoder_engine.embedding.engines.choosing import EngineRequest
+from encoder_engine.errors import ConfigError, TruncationWarning, UnsupportedFeatureError
 from encoder_engine.prediction.loading import load_task_model
+from encoder_engine.tasks.engines.choosing import task_engine
+from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.task_folder import TableFormat, load_task
 from encoder_engine.text import Tokenizer
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.inputs.records import Record
-    from encoder_engine.tasks.task import Task, TaskModel, Windows
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Task, Windows
 
 __all__ = ["Predictor", "model_directory"]
 
@@ -36,6 +41,7 @@ def model_directory(path: str | os.PathLike[str]) -> Path:
 class Predictor:
     """A fine-tuned model with its task, of any kind, and its tokenizer.
 
+    ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
     ``task``: with the labels, columns and decoding settings of training.
     ``tables``: the form of the .csv and .tsv files of training.
     """
@@ -45,13 +51,14 @@ class Predictor:
 
     def __init__(
         self,
-        model: TaskModel,
+        model: CompiledModel | TaskModel,
         task: Task[Any, Any],
         tokenizer: Tokenizer,
         windows: Windows,
         tables: TableFormat | None = None,
     ) -> None:
-        self.model, self.task = model.eval(), task
+        self.model: Any = model if isinstance(model, CompiledModel) else model.eval()
+        self.engine, self.task = task_engine(model), task
         self.tokenizer, self.windows = tokenizer, windows
         self.tables = tables or TableFormat()
 
@@ -61,12 +68,19 @@ class Predictor:
         path: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+        *,
+        num_threads: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a fine-tuned model from a ``finetune`` run's folder, its ``model`` or ``adapter``.
 
-        Raises :class:`ConfigError` for a directory without task.json, or with a model for another
-        task, and :class:`ChecksumError` for adapters whose checkpoint has other weights by now.
+        ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Raises
+        :class:`ConfigError` for a directory without task.json, or with a model for another task,
+        and :class:`ChecksumError` for adapters whose checkpoint has other weights by now. Other
+        options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         directory = model_directory(path)
         saved = load_task(directory)
         if cls.tasks and saved.task.name not in cls.tasks:
@@ -74,9 +88,28 @@ class Predictor:
                 f"{directory} is a model for {saved.task.name}, {cls.__name__} predicts "
                 f"{', '.join(cls.tasks)}; load it by the class of its task"
             )
-        model = load_task_model(saved, directory, device=device, dtype=dtype)
+        model = load_task_model(saved, directory, request)
         tokenizer = Tokenizer.from_pretrained(directory)
         return cls(model, saved.task, tokenizer, saved.windows, saved.tables)
+
+    def __repr__(self) -> str:
+        """Return a line with the task, the family and the engine."""
+        engine = self.engine
+        return (
+            f"{type(self).__name__}({self.task.name}: {engine.spec.model_type}, "
+            f"{engine.quantization or engine.dtype}, {engine.name} on {engine.device})"
+        )
+
+    @property
+    def module(self) -> TaskModel:
+        """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` if it is none."""
+        if isinstance(self.model, CompiledModel):
+            raise UnsupportedFeatureError(
+                "this model was loaded for the compiled engine, which has no modules; load it with "
+                "engine='torch'"
+            )
+        found: TaskModel = self.model
+        return found
 
     def predict_examples(
         self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
@@ -98,7 +131,7 @@ class Predictor:
                 )
             )
         parts = predict_batches(
-            *(self.model, self.task, items, examples), batch_tokens=batch_tokens, finite=True
+            *(self.engine, self.task, items, examples), batch_tokens=batch_tokens, finite=True
         )
         return [prediction for _, part in parts for prediction in part]
 

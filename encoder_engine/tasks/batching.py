@@ -1,13 +1,11 @@
-"""Builds batches of items on the CPU, and items from the windows of texts."""
+"""Builds items from the windows of texts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from encoder_engine.packing import PackedBatch, Sequences
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.items import Items
 
@@ -15,32 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from torch import Tensor
 
     from encoder_engine.tasks.task import Windows
     from encoder_engine.text import Encoding, Tokenizer
 
-# The column, and the target, of the rows that a frozen encoder has computed.
-FEATURES = "features"
-
-__all__ = ["FEATURES", "encode_windows", "feature_targets", "packed_batch", "window_items"]
-
-
-def packed_batch(rows: TokenRows) -> PackedBatch:
-    """Return token rows as a batch on the CPU."""
-    types = rows.type_ids
-    return PackedBatch(
-        input_ids=torch.from_numpy(np.ascontiguousarray(rows.ids)),
-        sequences=Sequences(torch.from_numpy(np.ascontiguousarray(rows.cu_seqlens))),
-        token_type_ids=None if types is None else torch.from_numpy(np.ascontiguousarray(types)),
-    )
-
-
-def feature_targets(items: Items) -> dict[str, Tensor]:
-    """Return the features that a frozen encoder computed for items as a target; else nothing."""
-    if FEATURES not in items.columns:
-        return {}
-    return {FEATURES: torch.from_numpy(items.ragged(FEATURES).values)}
+__all__ = ["encode_windows", "window_items"]
 
 
 def encode_windows(

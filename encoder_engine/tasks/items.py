@@ -25,7 +25,21 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
 
-__all__ = ["Items", "Ragged", "gather"]
+# The column, and the target, of the rows that a frozen encoder has computed.
+FEATURES = "features"
+# Columns and targets of lists: the label of each text, the number of texts of each list.
+LABELS, SIZES = "labels", "sizes"
+
+__all__ = [
+    "FEATURES",
+    "LABELS",
+    "SIZES",
+    "Items",
+    "Ragged",
+    "TaskBatch",
+    "feature_targets",
+    "gather",
+]
 
 
 class Ragged(NamedTuple):
@@ -120,6 +134,27 @@ class Items:
                 first = int(start)
             last = int(end)
         yield np.arange(first, last)
+
+
+class TaskBatch(NamedTuple):
+    """The input of a model for a batch of items, as arrays.
+
+    ``rows``: the tokens of all sequences.
+    ``targets``: arrays by name: int64 classes and rows, float32 scores.
+    ``chosen``: the tokens whose rows the head reads, int64 [M], ascending; None: all, or one of
+    each sequence.
+    """
+
+    rows: TokenRows
+    targets: Mapping[str, npt.NDArray[Any]]
+    chosen: Integers | None = None
+
+
+def feature_targets(items: Items) -> dict[str, npt.NDArray[Any]]:
+    """Return the features that a frozen encoder computed for items as a target; else nothing."""
+    if FEATURES not in items.columns:
+        return {}
+    return {FEATURES: items.ragged(FEATURES).values}
 
 
 def gather(offsets: Integers, numbers: Integers) -> tuple[Integers, Integers]:

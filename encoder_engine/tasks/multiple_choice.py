@@ -8,12 +8,10 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, InputError
-from encoder_engine.models.heads import MultipleChoice
-from encoder_engine.models.training_model import LossSum
-from encoder_engine.objectives.vectors.lists import list_log_softmax
-from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks import models
+from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.labels import softmax, unlabelled
-from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
+from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -22,13 +20,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import torch
-    from torch import Tensor
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
-    from encoder_engine.models.training_model import Inputs
-    from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
 __all__ = ["ChoiceExample", "ChoicePrediction", "MultipleChoiceTask"]
@@ -127,9 +125,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             labels = [[n == one.gold for n in range(len(one.endings))] for one in examples]
         return encode_lists(tokenizer, windows, pairs, labels)
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch of questions."""
-        return collate_lists(items)
+        return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of the texts."""
@@ -137,8 +135,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        model = new_head_model(MultipleChoice, encoder, ("score",))
-        return ListModel(model, "cross_entropy", _cross_entropy)
+        return models.ListModel.new(encoder, "cross_entropy")
 
     def load_model(
         self,
@@ -148,8 +145,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        model = MultipleChoice.from_pretrained(directory, device, dtype)
-        return ListModel(model, "cross_entropy", _cross_entropy)
+        return models.ListModel.load(directory, "cross_entropy", device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, for the compiled engine."""
+        return CompiledModel(source.load_head("multiple-choice", ("score",)), list_scores)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[ChoiceExample]
@@ -199,8 +199,3 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             "prediction": prediction.choice,
             "probabilities": prediction.probabilities.tolist(),
         }
-
-
-def _cross_entropy(scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> LossSum:
-    logs_N = list_log_softmax(scores_N, lists_N, num_lists)
-    return LossSum(-(labels_N * logs_N).sum(), num_lists)

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.errors import NonFiniteVectorError
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.errors import DeviceMemoryError, NonFiniteVectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from encoder_engine.tasks.engines.engine import TaskEngine
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, Task, TaskModel
+    from encoder_engine.tasks.task import Outputs, Task
 
 __all__ = ["predict_batches"]
 
 
 def predict_batches(
-    model: TaskModel,
+    engine: TaskEngine,
     task: Task[Any, Any],
     items: Items,
     examples: Sequence[Any],
@@ -33,23 +35,23 @@ def predict_batches(
     The outputs of a batch are decoded before the next is computed.
 
     batch_tokens: the most tokens of a batch; a longer example is a batch of its own.
-    part: ``(r, n)``: compute only batches r, r + n, ..., as process r of n does. The model is in
-    evaluation mode for each batch, and returns to its former mode afterwards.
+    part: ``(r, n)``: compute only batches r, r + n, ..., as process r of n does.
     finite: raise :class:`NonFiniteVectorError` where the model computes NaN or infinity.
     """
-    device = model.encoder.device
     for place, numbers in enumerate(items.batches(batch_tokens)):
         if place % part[1] != part[0]:
             continue
         batch = items.take(numbers)
         first, stop = int(batch.examples[0]), int(batch.examples[-1]) + 1
         batch = replace(batch, examples=batch.examples - np.int64(first))
-        was_training = model.training
-        model.eval()
         try:
-            outputs = model.outputs(task.collate(batch).to(device))
-        finally:
-            model.train(was_training)
+            outputs = engine.outputs(task.batch(batch))
+        except OutOfDeviceMemoryError as error:
+            raise DeviceMemoryError(
+                f"{error}: rows {first} to {stop - 1}; lower batch_tokens, end what else holds its "
+                "memory, or choose another device",
+                row=first,
+            ) from error
         if finite:
             _check_finite(outputs, range(first, stop))
         yield first, task.decode(outputs, batch, examples[first:stop])

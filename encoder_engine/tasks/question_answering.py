@@ -10,23 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import torch
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.inputs.conll import plain_suffix
 from encoder_engine.inputs.squad import read_squad
 from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match
-from encoder_engine.models.heads import QuestionAnswering
-from encoder_engine.models.training_model import Inputs
-from encoder_engine.tasks.batching import (
-    encode_windows,
-    feature_targets,
-    packed_batch,
-    window_items,
-)
-from encoder_engine.tasks.heads import new_head_model
-from encoder_engine.tasks.items import Ragged
+from encoder_engine.tasks import models
+from encoder_engine.tasks.batching import encode_windows, window_items
+from encoder_engine.tasks.engines.compiled import CompiledModel
+from encoder_engine.tasks.items import Ragged, TaskBatch, feature_targets
 from encoder_engine.tasks.labels import softmax, unlabelled
 from encoder_engine.tasks.questions.decoding import (
     Answer,
@@ -35,7 +28,6 @@ from encoder_engine.tasks.questions.decoding import (
     n_best,
     null_score,
 )
-from encoder_engine.tasks.questions.model import AnswerModel
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -43,11 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
+    import torch
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
     Integers = npt.NDArray[np.int64]
@@ -56,6 +52,8 @@ __all__ = ["AnswerPrediction", "GoldAnswer", "QuestionAnsweringTask", "QuestionE
 
 # The kinds of questions where some have no answer, and whether a question of a kind has one.
 _KINDS = (("answerable", True), ("unanswerable", False))
+# transformers' names of the logits of first and last tokens.
+_LABELS = ("LABEL_0", "LABEL_1")
 
 
 class GoldAnswer(NamedTuple):
@@ -263,14 +261,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                 row=row,
             )
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch of windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
-            both = items.column("target")
-            targets["starts"] = torch.from_numpy(np.ascontiguousarray(both[:, 0]))
-            targets["ends"] = torch.from_numpy(np.ascontiguousarray(both[:, 1]))
-        return Inputs(packed_batch(items.rows), targets)
+            targets["starts"], targets["ends"] = items.column("target").T
+        return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
         """Return the offsets of the tokens."""
@@ -278,8 +274,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        encoder.pooler = None
-        return AnswerModel(new_head_model(QuestionAnswering, encoder, ["LABEL_0", "LABEL_1"]))
+        return models.AnswerModel.new(encoder, _LABELS)
 
     def load_model(
         self,
@@ -289,7 +284,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        return AnswerModel(QuestionAnswering.from_pretrained(directory, device, dtype))
+        return models.AnswerModel.load(directory, device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, for the compiled engine."""
+        return CompiledModel(source.load_head("question-answering", _LABELS), _ends)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[QuestionExample]
@@ -419,6 +418,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             "stop": prediction.stop,
             "probability": prediction.probability,
         }
+
+
+def _ends(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+    starts, ends = engine.logits(batch.rows).T
+    return {"starts": starts, "ends": ends}
 
 
 def _gold(examples: Sequence[QuestionExample]) -> list[list[str]]:

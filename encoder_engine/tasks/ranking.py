@@ -11,9 +11,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
-from encoder_engine.models.heads import SequenceClassification
-from encoder_engine.models.training_model import LossSum
-from encoder_engine.objectives.vectors.lists import binary_error, listwise
+from encoder_engine.tasks import models
 from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
@@ -21,8 +19,8 @@ from encoder_engine.tasks.embedders.examples import (
     read_example,
 )
 from encoder_engine.tasks.embedders.scores import CORRELATIONS, correlations, unfit_for
-from encoder_engine.tasks.heads import new_head_model
-from encoder_engine.tasks.list_model import ListModel, collate_lists, encode_lists, split_lists
+from encoder_engine.tasks.engines.compiled import CompiledModel
+from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -31,13 +29,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import torch
-    from torch import Tensor
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
-    from encoder_engine.models.training_model import Inputs
-    from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
 __all__ = ["RankingPrediction", "RankingTask"]
@@ -152,23 +150,17 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         pairs = [[(one.query, document) for document in one.documents] for one in examples]
         return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch of queries."""
-        return collate_lists(items)
+        return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of the texts."""
         return items.offsets
 
-    def _loss(self, scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> LossSum:
-        if self.loss == "listwise":
-            return LossSum(listwise(scores_N, labels_N, lists_N, num_lists), num_lists)
-        return LossSum(binary_error(scores_N, labels_N), len(scores_N))
-
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        model = new_head_model(SequenceClassification, encoder, ("score",))
-        return ListModel(model, self.loss or "binary", self._loss)
+        return models.ListModel.new(encoder, self.loss or "binary")
 
     def load_model(
         self,
@@ -178,8 +170,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        model = SequenceClassification.from_pretrained(directory, device, dtype)
-        return ListModel(model, self.loss or "binary", self._loss)
+        return models.ListModel.load(directory, self.loss or "binary", device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, for the compiled engine."""
+        return CompiledModel(source.load_head("sequence-classification", ("score",)), list_scores)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]

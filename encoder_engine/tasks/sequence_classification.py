@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import torch
-import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.metrics.calibration import fit_temperature
+from encoder_engine.tasks import models
 from encoder_engine.tasks.labels import (
     balanced_weights,
     calibration_details,
@@ -163,16 +162,9 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy summed over rows; for multi-label, the mean over labels."""
         if self.multi_label:
-            target = target.to(logits_BC.dtype)
-            each = F.binary_cross_entropy_with_logits(logits_BC, target, reduction="sum")
-            return each / logits_BC.shape[1]
-        weight = torch.tensor(self.weights).to(logits_BC) if self.weights else None
-        return F.cross_entropy(
-            logits_BC,
-            target,
-            weight=weight,
-            reduction="sum",
-            label_smoothing=self.label_smoothing,
+            return models.label_set_loss(logits_BC, target)
+        return models.class_loss(
+            logits_BC, target, weights=self.weights, label_smoothing=self.label_smoothing
         )
 
     def decode(

@@ -6,39 +6,33 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import torch
 
-from encoder_engine import ops
 from encoder_engine.dataclass import dataclass
-from encoder_engine.models.heads import SequenceClassification
-from encoder_engine.models.training_model import Inputs, LossSum
-from encoder_engine.packing import Sequences
-from encoder_engine.tasks.batching import (
-    FEATURES,
-    encode_windows,
-    feature_targets,
-    packed_batch,
-    window_items,
-)
-from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks import models
+from encoder_engine.tasks.batching import encode_windows, window_items
+from encoder_engine.tasks.engines.compiled import CompiledModel
+from encoder_engine.tasks.items import TaskBatch, feature_targets
 from encoder_engine.tasks.labels import unlabelled
-from encoder_engine.tasks.task import Task, TaskModel
+from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
+    import torch
     from torch import Tensor
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
-    from encoder_engine.models.heads import HeadModel
+    from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
-__all__ = ["SequenceModel", "SequenceTask", "TextExample", "mean_of_windows"]
+__all__ = ["SequenceTask", "TextExample", "mean_of_windows"]
 
 Gold = TypeVar("Gold")
 Prediction = TypeVar("Prediction")
@@ -126,19 +120,18 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
             return window_items(encoding)
         return window_items(encoding, target=self.targets(golds))
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch of these items."""
         targets = feature_targets(items)
         if "target" in items.columns:
-            targets["target"] = torch.from_numpy(items.column("target"))
-        return Inputs(packed_batch(items.rows), targets)
+            targets["target"] = items.column("target")
+        return TaskBatch(items.rows, targets)
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        names = self.label_names
-        model = new_head_model(SequenceClassification, encoder, names)
-        model.config["problem_type"] = self.problem_type
-        return SequenceModel(model, self.loss_name, self.loss)
+        return models.SequenceModel.new(
+            *(encoder, self.label_names, self.problem_type, self.loss_name, self.loss)
+        )
 
     def load_model(
         self,
@@ -148,76 +141,18 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        model = SequenceClassification.from_pretrained(directory, device, dtype)
-        return SequenceModel(model, self.loss_name, self.loss)
+        return models.SequenceModel.load(
+            *(directory, self.loss_name, self.loss), device=device, dtype=dtype
+        )
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, for the compiled engine."""
+        engine = source.load_head("sequence-classification", self.label_names)
+        return CompiledModel(engine, _logits)
 
 
-class SequenceModel(TaskModel):
-    """A head model of whole texts, and the loss of its logits."""
-
-    def __init__(
-        self,
-        model: SequenceClassification,
-        loss_name: str,
-        loss: Callable[[Tensor, Tensor], Tensor],
-    ) -> None:
-        super().__init__()
-        self.encoder, self.model = model.encoder, model
-        self.weights = {loss_name: 1.0}
-        self._loss_name, self._loss = loss_name, loss
-        self.train(model.training)
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
-
-    def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of rows."""
-        return {self._loss_name: len(inputs.batch.sequences)}
-
-    def features(self, inputs: Inputs) -> Tensor:
-        """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
-        return sequence_features(self.model, inputs)
-
-    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss of the rows."""
-        logits = sequence_logits(self.model, inputs)
-        total = self._loss(logits, inputs.targets["target"])
-        return {self._loss_name: LossSum(total, len(logits))}
-
-    @torch.no_grad()
-    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``logits``, float32 or float64 [B, C]."""
-        return {"logits": sequence_logits(self.model, inputs).cpu().numpy()}
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout."""
-        self.model.save_pretrained(directory)
-
-
-def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor:
-    """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
-    output = model.encode(inputs.batch)
-    mode: ops.PoolingMode = "mean" if model.rows == "mean" else "cls"
-    return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
-
-
-def sequence_logits(model: HeadModel, inputs: Inputs) -> Tensor:
-    """Compute a head's logits of each sequence [B, C], from cached vectors if there are any."""
-    vectors_BD = inputs.targets.get(FEATURES)
-    if vectors_BD is None:
-        return full_precision(model(inputs.batch))
-    if model.rows == "pooled":
-        assert model.encoder.pooler is not None
-        offsets = torch.arange(len(vectors_BD) + 1, dtype=torch.int32, device=vectors_BD.device)
-        vectors_BD = model.encoder.pooler(vectors_BD, Sequences(offsets))
-    return full_precision(model.head(vectors_BD))
-
-
-def full_precision(logits: Tensor) -> Tensor:
-    """Return 16-bit logits as float32, so that losses under autocast are float32."""
-    return logits.float() if logits.element_size() < 4 else logits
+def _logits(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+    return {"logits": engine.logits(batch.rows)}
 
 
 def mean_of_windows(outputs: Outputs, items: Items, num_examples: int) -> npt.NDArray[np.float64]:

@@ -7,27 +7,22 @@ ones may contain one another, but do not cross.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import ConfigError, MissingPoolerWarning
+from encoder_engine.errors import ConfigError
 from encoder_engine.metrics.entities import entities
-from encoder_engine.models.encoder import Encoder
-from encoder_engine.models.span_head import SpanHead, SpanSummary, list_spans
-from encoder_engine.models.training_model import Inputs
-from encoder_engine.packing import SelectedRows
-from encoder_engine.tasks.batching import feature_targets, packed_batch
-from encoder_engine.tasks.items import Ragged
+from encoder_engine.packing.spans import SpanSummary, list_spans
+from encoder_engine.tasks import words as word_models
+from encoder_engine.tasks.items import Ragged, TaskBatch, feature_targets
 from encoder_engine.tasks.labels import check_label, collect_labels
-from encoder_engine.tasks.words.span_model import NOT_HERE, SpanModel
 from encoder_engine.tasks.words.span_selection import (
     LOWEST_SCORE,
+    NOT_HERE,
     PredictedSpan,
     Span,
     best_threshold,
@@ -46,10 +41,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    import torch
 
     from encoder_engine.inputs.records import Record
+    from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
+    from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
     Integers = npt.NDArray[np.int64]
@@ -238,15 +238,12 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         for item, mine in zip(group.tolist(), kept, strict=True):
             classes[item][~mine] = NOT_HERE
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch: the last block computes the first subwords alone."""
-        batch = packed_batch(items.rows)
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
-        rows = SelectedRows(torch.from_numpy(places.values + firsts), batch.sequences)
-        classes = self._classes(items)[1]
-        targets = {"classes": torch.from_numpy(classes), **feature_targets(items)}
-        return Inputs(batch, targets, rows)
+        targets = {"classes": self._classes(items)[1], **feature_targets(items)}
+        return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
         """Return the offsets of the rows of words."""
@@ -263,19 +260,20 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
         return spans, classes.values[classes.offsets[spans.owners] + local]
 
-    def _head(self, width: int) -> SpanHead:
-        return SpanHead(
-            width,
-            len(self.labels) + 1,
-            max_width=self.max_width,
-            summary=self.summary,
-            hidden=self.hidden,
-            dropout=self.dropout,
-        )
+    @property
+    def _head(self) -> dict[str, Any]:
+        """The settings of the head, but for the features of its input."""
+        return {
+            "num_outputs": len(self.labels) + 1,
+            "max_width": self.max_width,
+            "summary": self.summary,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+        }
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        return SpanModel(encoder, self._head(encoder.spec.width))
+        return word_models.SpanModel.new(encoder, **self._head)
 
     def load_model(
         self,
@@ -285,11 +283,11 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        with warnings.catch_warnings():
-            # A span head reads no pooler.
-            warnings.simplefilter("ignore", MissingPoolerWarning)
-            encoder = Encoder.from_pretrained(directory, device, dtype)
-        return SpanModel.load(encoder, self._head(encoder.spec.width), directory)
+        return word_models.SpanModel.load(directory, device=device, dtype=dtype, **self._head)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, for the compiled engine."""
+        return word_models.load_spans(source, **self._head)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[SpanExample]

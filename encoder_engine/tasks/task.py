@@ -2,9 +2,10 @@
 
 How it works: a task reads the rows of a file as examples, encodes examples to items, collates items
 to the input of a micro-batch, and makes the model, whose loss is a sum. Evaluation and prediction
-share the rest: ``TaskModel.outputs`` of a batch of whole examples, ``decode``, and ``score`` once
-over all predictions. Settings fitted on dev rows (thresholds, a temperature) are part of the task:
-``tuned`` returns a task with them, and ``revised`` applies them to predictions.
+share the rest: the ``outputs`` of a batch of whole examples, computed by a ``TaskModel`` or without
+PyTorch by a ``CompiledModel``, ``decode``, and ``score`` once over all predictions. Settings fitted
+on dev rows (thresholds, a temperature) are part of the task: ``tuned`` returns a task with them,
+and ``revised`` applies them to predictions.
 
 A task is a frozen dataclass. Its fields are its settings: they are read from recipes and stored as
 ``task.json`` beside the model, so that evaluation and prediction need nothing else. The method
@@ -19,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.models.heads import HeadModel
-from encoder_engine.models.training_model import Inputs, TrainingModel
+from encoder_engine.tasks import models
 
 if TYPE_CHECKING:
     import os
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import torch
-    from torch import Tensor, nn
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
-    from encoder_engine.tasks.items import Items
+    from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.engines.compiled import CompiledModel
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.text import Tokenizer
 
     # Arrays of a batch, as numpy, by the names that the task's decode reads.
     Outputs = Mapping[str, npt.NDArray[Any]]
 
-__all__ = ["Task", "TaskModel", "Windows"]
+__all__ = ["Task", "Windows"]
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -61,57 +64,6 @@ class Windows:
     def overlap(self) -> int:
         """Tokens that a window shares with the next."""
         return self.max_length // 4 if self.stride is None else self.stride
-
-
-class TaskModel(TrainingModel):
-    """A model with a head, trained on a task.
-
-    ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
-    ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
-    ``encoder_sha256``: the same of the encoder alone, where adapters are trained on it.
-    """
-
-    loaded_sha256: str = ""
-    encoder_sha256: str = ""
-
-    @property
-    def head_model(self) -> HeadModel | None:
-        """The encoder with a head of transformers' layout; None: transformers has no such head."""
-        found = self._modules.get("model")
-        return found if isinstance(found, HeadModel) else None
-
-    @property
-    def own_modules(self) -> dict[str, nn.Module]:
-        """The modules with weights beside the encoder and ``head_model``, such as a CRF."""
-        known = (self.encoder, self.head_model)
-        return {
-            name: part
-            for name, part in self.named_children()
-            if part not in known and any(True for _ in part.parameters())
-        }
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode; layers frozen below the first trained block stay without dropout."""
-        super().train(mode)
-        if mode:
-            for part in (self.encoder.embedding, *self.encoder.blocks):
-                if any(parameter.requires_grad for parameter in part.parameters()):
-                    break
-                part.eval()
-        return self
-
-    def features(self, inputs: Inputs) -> Tensor | None:
-        """Compute the encoder's rows [n, D] that the head reads, to be cached for a frozen encoder.
-
-        Passed back as the target ``features``, they replace the computation of the encoder. None:
-        the model cannot use cached rows.
-        """
-        del inputs
-        return None
-
-    @abstractmethod
-    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute the input of ``decode`` for a batch, without gradients and losses."""
 
 
 class Task(ABC, Generic[Example, Prediction]):
@@ -190,8 +142,12 @@ class Task(ABC, Generic[Example, Prediction]):
         """Tokenize examples, with targets where they are labelled."""
 
     @abstractmethod
+    def batch(self, items: Items) -> TaskBatch:
+        """Make the input of a batch of these items, as arrays."""
+
     def collate(self, items: Items) -> Inputs:
-        """Make the input of a batch of these items, on the CPU."""
+        """Return :meth:`batch` as tensors on the CPU, as a :class:`TaskModel` takes it."""
+        return models.as_inputs(self.batch(items))
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of each item's features, int64 [N + 1]; by default one per item."""
@@ -214,6 +170,10 @@ class Task(ABC, Generic[Example, Prediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load what ``TaskModel.save_pretrained`` wrote, in evaluation mode."""
+
+    @abstractmethod
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load the same for the compiled engine: on a CPU, without PyTorch."""
 
     @abstractmethod
     def decode(

@@ -13,15 +13,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
-import torch
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
-from encoder_engine.models.crf import CRF, LegalTags, viterbi
-from encoder_engine.models.training_model import Inputs
-from encoder_engine.packing import SelectedRows
-from encoder_engine.tasks.batching import feature_targets, packed_batch
-from encoder_engine.tasks.items import Ragged
+from encoder_engine.packing.tag_paths import LegalTags, viterbi
+from encoder_engine.tasks import words as word_models
+from encoder_engine.tasks.items import Ragged, TaskBatch, feature_targets
 from encoder_engine.tasks.labels import (
     balanced_weights,
     check_label,
@@ -39,7 +36,6 @@ from encoder_engine.tasks.words.scores import (
     scores_of_entities,
     scores_of_tags,
 )
-from encoder_engine.tasks.words.tagging_model import TaggingModel
 from encoder_engine.tasks.words.tags import (
     OUTSIDE,
     bio_labels,
@@ -57,11 +53,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
+    from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
 __all__ = ["TaggedExample", "TaggedPrediction", "TokenClassificationTask"]
@@ -238,30 +238,20 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         target = Ragged(flat[firsts[owners] + words.values], words.offsets)
         return replace(items, columns={**items.columns, "tags": target})
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch; the last block computes only the rows that the head reads."""
-        batch = packed_batch(items.rows)
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
-        rows = SelectedRows(torch.from_numpy(places.values + firsts), batch.sequences)
         targets = feature_targets(items)
         if "tags" in items.columns:
-            targets["tags"] = torch.from_numpy(items.ragged("tags").values)
+            targets["tags"] = items.ragged("tags").values
         if self.decoding == "crf":
-            runs, begins, ends = _runs(items)
-            targets["runs"] = torch.from_numpy(runs)
-            targets["begins"] = torch.from_numpy(begins)
-            targets["ends"] = torch.from_numpy(ends)
-        return Inputs(batch, targets, rows)
+            targets["runs"], targets["begins"], targets["ends"] = _runs(items)
+        return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of the rows of words."""
         return items.ragged("places").offsets
-
-    def _crf(self) -> CRF | None:
-        if self.decoding != "crf":
-            return None
-        return CRF(len(self.labels), self.legal_tags)
 
     @property
     def legal_tags(self) -> LegalTags:
@@ -272,10 +262,10 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model with a random head."""
-        model = TaggingModel.new(
+        model = word_models.TaggingModel.new(
             encoder,
             self.labels,
-            self._crf(),
+            self.legal_tags if self.decoding == "crf" else None,
             weights=self.weights,
             label_smoothing=self.label_smoothing,
         )
@@ -289,15 +279,21 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head, and the CRF."""
-        model = TaggingModel.load(
+        model = word_models.TaggingModel.load(
             directory,
-            self._crf(),
+            self.labels,
+            self.legal_tags if self.decoding == "crf" else None,
             device=device,
             dtype=dtype,
             weights=self.weights,
             label_smoothing=self.label_smoothing,
         )
         return cast("TaskModel", model)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an encoder with its head, and the CRF, for the compiled engine."""
+        legal = self.legal_tags if self.decoding == "crf" else None
+        return word_models.load_tagger(source, self.labels, legal)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[TaggedExample]

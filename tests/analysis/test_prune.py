@@ -175,7 +175,7 @@ def test_pruned_heads_that_are_not_there_are_refused(pruned: object, expected: s
 
 
 def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path) -> None:
-    predictor = Predictor.from_pretrained(tuned / "run", "cpu", "float32")
+    predictor = Predictor.from_pretrained(tuned / "run", "cpu", "float32", engine="torch")
     predictor.model.double()
     records = list(read_table(tuned / "dev.jsonl"))
     examples = [predictor.task.read(record) for record in records]
@@ -305,13 +305,14 @@ def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path:
     found = json.loads(result.output)
     assert [row["removed"] for row in found["curve"]] == [0, 1, 2, 3, 4]
     (block, head) = found["removed"][0]
-    pruned = Predictor.from_pretrained(output, "cpu")
+    pruned = Predictor.from_pretrained(output, "cpu", engine="torch")
     weight = pruned.model.encoder.blocks[block].get_submodule("attention.output").weight
     assert isinstance(weight, torch.Tensor)
     assert not weight[:, head * 16 : (head + 1) * 16].any()
     cut = tmp_path / "cut"
     assert run(*arguments, "--output", cut).code == 0
-    attention = Predictor.from_pretrained(cut, "cpu").model.encoder.blocks[block]
+    loaded = Predictor.from_pretrained(cut, "cpu", engine="torch")
+    attention = loaded.module.encoder.blocks[block]
     assert attention.get_submodule("attention.output").weight.shape == (32, 16)
     cut_score = json.loads(run("evaluate", cut, data, "--json", "--device", "cpu").output)
     assert cut_score["scores"][found["score"]] == found["curve"][1]["score"]

@@ -42,6 +42,7 @@ SAME_FLOOR = {
     ("json_values", "errors"),
     ("json_values", "files"),
     ("json_values", "strings"),
+    ("lazy", "errors"),
     ("positions", "errors"),
     ("records", "errors"),
     ("records", "files"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from encoder_engine.models import MaskedLM, SequenceClassification
 from tests import ROOT
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.finetuning.task_rows import TASK_CASES, write_task_model
+from tests.finetuning.tiny import write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +97,7 @@ assert sys.modules["torch"] is None
 NEEDING_TORCH = """
 import importlib
 import encoder_engine as ee
+import encoder_engine.analysis
 import encoder_engine.packing.clean
 import encoder_engine.packing.pooling_modes
 import encoder_engine.packing.token_rows
@@ -115,6 +119,102 @@ for call in (
     else:
         raise AssertionError("nothing was raised")
 assert not hasattr(ee.packing, "no_such_name")
+# Every public name is there, or says what brings it.
+needing, names = set(), {ee: [*ee.__all__, "finetune"], ee.analysis: ee.analysis.__all__}
+for package, listed in names.items():
+    for name in listed:
+        try:
+            getattr(package, name)
+        except MissingDependencyError as error:
+            assert error.extra == "torch", error
+            needing.add(name)
+print(sorted(needing))
+"""
+# Public names of modules, and of what trains and analyses them; all others do without PyTorch.
+OF_MODULES = {
+    *("Encoder", "EncoderOutput", "PackedBatch", "SelectedRows", "Sequences", "finetune", "ops"),
+    *("HeadSummary", "LayerProbe", "MixProbe", "ProbeData", "Subject", "attention_page"),
+    *("cut_heads", "head_importance", "kinds_of", "least_important", "measure_attention"),
+    *("measure_heads", "probe_layers", "probe_mixes", "prune_curve", "save_pruned", "zero_heads"),
+    "zeroed",
+}
+PREDICTIONS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import encoder_engine as ee
+from encoder_engine.cli import main
+from encoder_engine.errors import MissingDependencyError
+from encoder_engine.prediction.predictor import Predictor
+folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+for model in sorted(folder.iterdir()):
+    loaded = Predictor.from_pretrained(model)
+    assert loaded.engine.name == "compiled", model
+    assert isinstance(loaded.model, object)
+    rows = str(model / "rows.jsonl")
+    written = out / f"{model.name}.jsonl"
+    assert main(["predict", str(model), rows, "-o", str(written)]) == 0, model
+    assert len(written.read_text().splitlines()) == 24
+    assert main(["evaluate", str(model), rows, "--json"]) == 0, model
+    assert main(["evaluate", str(model), rows, "--against", str(model)]) == 0, model
+    for call in ({"engine": "torch"}, {"dtype": "float64"}):
+        try:
+            Predictor.from_pretrained(model, **call)
+        except MissingDependencyError as error:
+            assert error.extra == "torch"
+        else:
+            raise AssertionError("nothing was raised")
+texts = ["a good film", "the very bad plot"]
+assert len(ee.Classifier.from_pretrained(folder / "sequence-classification").predict(texts)) == 2
+assert len(ee.Chooser.from_pretrained(folder / "multiple-choice").predict([("a", texts)])) == 1
+assert len(ee.Reader.from_pretrained(folder / "question-answering").predict([texts])) == 1
+words = [text.split() for text in texts]
+assert len(ee.Tagger.from_pretrained(folder / "token-classification").predict(words)) == 2
+assert len(ee.SpanTagger.from_pretrained(folder / "span-classification").predict(words)) == 2
+assert sys.modules["torch"] is None
+"""
+MASKS = """
+import sys
+import encoder_engine as ee
+from encoder_engine.cli import main
+masked, out = sys.argv[1:]
+filler = ee.MaskFiller.from_pretrained(masked)
+assert filler.engine.name == "compiled"
+assert len(filler.fill(["the [MASK] row"], top_k=3)[0][0]) == 3
+assert filler.score(["the text"])[0].tokens == ("the", "text")
+with open(out + ".txt", "w") as file:
+    file.write("the text\\na row\\n")
+with open(out + ".tsv", "w") as file:
+    file.write("own\\tenglish\\nthe text\\ta row\\na row\\tthe text\\n")
+for more in ([], ["--joint"], ["--target", "text"]):
+    assert main(["fill-mask", masked, "the [MASK] row", *more]) == 0
+with open(out + ".jsonl", "w") as file:
+    file.write('{"text": "the text"}\\n')
+assert main(["score", masked, out + ".jsonl", "-o", out + "-scores.jsonl"]) == 0
+constructions = ["accent", masked, out + ".tsv", "--own", "own", "--english-like", "english"]
+assert main(constructions) == 0
+assert sys.modules["torch"] is None
+"""
+SERVING = """
+import http.client, json, os, signal, socket, sys, threading, time
+from encoder_engine.cli import main
+model, path = sys.argv[1:]
+found = []
+def ask():
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(path)
+    headers = {"content-type": "application/json"}
+    connection.request("POST", "/embed", json.dumps({"inputs": ["the text", "a row"]}), headers)
+    found.extend(json.loads(connection.getresponse().read()))
+    connection.close()
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=ask, daemon=True).start()
+assert main(["serve", "--model", model, "--unix-socket", path, "--access-log", "off"]) == 0
+assert [len(vector) for vector in found] == [16, 16], found
+assert sys.modules["torch"] is None
 """
 LAYOUTS = """
 import numpy as np
@@ -136,11 +236,18 @@ assert every.dense.shape[0] == len(every.sparse) == len(every.tokens) == 2
 assert sys.modules["torch"] is None
 """
 COMMANDS = """
-import json, os
+import importlib.util, json, os
 from encoder_engine.cli import main
 sentences, out = sys.argv[1:]
 with open(out + ".txt", "w") as file:
     file.write("the text\\na row\\nlong words\\n")
+with open(out + "-long.txt", "w") as file:
+    file.write("The text is long. A row has words. The words are the text.\\n" * 20)
+with open(out + ".jsonl", "w") as file:
+    file.write('{"query": "the row", "positive": "a row"}\\n')
+INDEX = []
+if importlib.util.find_spec("faiss") is not None:
+    INDEX = [["index", out, "-o", out + ".faiss", "--kind", "flat"]]
 for command in (
     ["--help"],
     ["embed", out + ".txt", "-o", out + "/", "-m", sentences, "--quiet", "--threads", "1"],
@@ -149,6 +256,20 @@ for command in (
     ["tokenize", out + ".txt", "-m", sentences],
     ["doctor", "--json"],
     ["doctor", "--model", sentences],
+    ["compile", sentences, out + "-compiled"],
+    ["embed", out + ".txt", "-o", out + "4/", "-m", out + "-compiled", "--quiet"],
+    ["distill", sentences, "-o", out + "-static", "--dimension", "8"],
+    ["quantize", out, "-o", out + "-int8.npy", "--precision", "int8"],
+    ["search", out, "a row", "--top", "2", "--quantized", out + "-int8.npy"],
+    ["mine-negatives", out, out + ".jsonl", "-o", out + "-mined.jsonl", "--negatives", "1"],
+    ["recall", out, out + ".jsonl", "--at", "1"],
+    ["noise", out + ".txt", "-o", out + "-noise.jsonl"],
+    ["inverse-cloze", out + "-long.txt", "-o", out + "-cloze.jsonl"],
+    ["clean", out + ".jsonl", "-o", out + "-clean.jsonl", "--column", "query"],
+    ["retrieval", sentences, out + ".jsonl", "--translations", "query,positive"],
+    ["train-tokenizer", out + "-long.txt", "-o", out + "-words", "--vocab-size", "60", "-q"],
+    ["prepare", out + "-long.txt", "-o", out + "-corpus", "--tokenizer", sentences],
+    *INDEX,
 ):
     assert main(command) == 0, command
 assert main(["doctor", "--accuracy", sentences]) == 1
@@ -182,7 +303,22 @@ def test_everything_that_embeds_can_be_imported() -> None:
 
 
 def test_what_needs_pytorch_says_what_brings_it() -> None:
-    run(NEEDING_TORCH)
+    ran = run(NEEDING_TORCH)
+    assert set(ast.literal_eval(ran.stdout)) == OF_MODULES
+
+
+def test_every_task_predicts_and_evaluates(tmp_path: Path) -> None:
+    checkpoint, folder = write_checkpoint(tmp_path / "checkpoint"), tmp_path / "models"
+    folder.mkdir()
+    for number, (task, settings) in enumerate(TASK_CASES):
+        name = task if not (folder / task).exists() else f"{task}-{number}"
+        write_task_model(folder / name, checkpoint, task, settings)
+    (tmp_path / "out").mkdir()
+    run(PREDICTIONS, folder, tmp_path / "out")
+
+
+def test_masks_are_filled_and_texts_scored(tmp_path: Path) -> None:
+    run(MASKS, write_head_directory(tmp_path / "masked", MaskedLM), tmp_path / "out")
 
 
 def test_everything_that_embeds_runs(sentences: Path, tmp_path: Path) -> None:
@@ -221,6 +357,11 @@ def test_every_published_layout_runs(tmp_path: Path) -> None:
         embedder_directory(tmp_path / "adapter"),
         lora,
     )
+
+
+def test_a_model_is_served(sentences: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed; it comes with the extra serve")
+    run(SERVING, sentences, tmp_path / "s")
 
 
 def test_the_command_line_runs(sentences: Path, tmp_path: Path) -> None:

@@ -78,13 +78,15 @@ def decided(record: Any) -> Any:
     return None if isinstance(record, float) else record
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
 @pytest.mark.parametrize(("task", "settings"), CASES)
 def test_a_model_is_read_from_its_adapters_alone(
-    checkpoint: Path, tmp_path: Path, task: str, settings: tuple[str, ...]
+    checkpoint: Path, tmp_path: Path, task: str, settings: tuple[str, ...], engine: Any
 ) -> None:
     run = tune(checkpoint, tmp_path, task, *settings)
-    merged = Predictor.from_pretrained(run.model, "cpu")
-    adapted = Predictor.from_pretrained(run.directory / "adapter", "cpu")
+    merged = Predictor.from_pretrained(run.model, "cpu", engine="torch")
+    adapted = Predictor.from_pretrained(run.directory / "adapter", "cpu", engine=engine)
+    assert adapted.engine.name == engine
     assert adapted.task == merged.task
     examples = [merged.task.read(record) for record in read_table(tmp_path / "dev.jsonl")]
     predictions = merged.predict_examples(examples)
@@ -94,8 +96,8 @@ def test_a_model_is_read_from_its_adapters_alone(
         records = [merged.task.to_record(example, prediction) for prediction in (one, two)]
         assert decided(records[0]) == decided(records[1])
     items = merged.task.encode(examples, merged.tokenizer, merged.windows)
-    inputs = merged.task.collate(items)
-    found, eager = adapted.model.outputs(inputs), merged.model.outputs(inputs)
+    inputs, batch = merged.task.collate(items), merged.task.batch(items)
+    found, eager = adapted.engine.outputs(batch), merged.model.outputs(inputs)
     exact = merged.model.double().outputs(inputs)
     assert found.keys() == eager.keys()
     for name in found:

@@ -59,7 +59,7 @@ def test_a_model_learns_and_predicts_as_it_was_evaluated(checkpoint: Path, tmp_p
     # All rows are right, and so is every sample of them.
     assert (found.low, found.mean, found.high) == (100.0, 100.0, 100.0)
     assert run.degenerate is None
-    predictor = Predictor.from_pretrained(run.directory, "cpu")
+    predictor = Predictor.from_pretrained(run.directory, "cpu", engine="torch")
     records = list(read_table(tmp_path / "dev.jsonl"))
     examples = [predictor.task.read(record) for record in records]
     assert predictor.task.score(examples, predictor.predict_examples(examples)) == run.scores
@@ -228,7 +228,8 @@ def test_frozen_blocks_keep_their_weights(checkpoint: Path, tmp_path: Path) -> N
     recipe = recipe_of(checkpoint, tmp_path, "run.epochs=1", "model.frozen_blocks=1")
     run = FineTuner(recipe, tmp_path / "run").finetune()
     before = ee.Encoder.from_pretrained(checkpoint, device="cpu").state_dict()
-    after = Predictor.from_pretrained(run.model, "cpu").model.encoder.state_dict()
+    predictor = Predictor.from_pretrained(run.model, "cpu", engine="torch")
+    after = predictor.module.encoder.state_dict()
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert {name for name in before if name.startswith(("embedding.", "blocks.0."))} <= same
     assert not any(name.startswith("blocks.1.") and name.endswith("weight") for name in same)
@@ -285,7 +286,9 @@ def test_dev_rows_with_a_teachers_vectors_select_the_checkpoint(
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     scores = [line["evaluation"]["negative_mse"] for line in lines if "evaluation" in line]
     assert run.scores["negative_mse"] == max(scores) > scores[0]
-    found = evaluate_files(run.directory, dev, against=run.directory, samples=0, device="cpu")
+    found = evaluate_files(
+        run.directory, dev, against=run.directory, samples=0, device="cpu", engine="torch"
+    )
     assert found.scores == found.against == run.scores
     # Rows that the loss does not score are refused before training.
     files[1].write_text('{"query": "a", "positive": "b", "score": 1}\n')
@@ -341,8 +344,10 @@ def test_the_verbs_read_tables_as_training_did(checkpoint: Path, tmp_path: Path)
         dev=[str(table)],
     )
     run = FineTuner(recipe, tmp_path / "run").finetune()
-    found = evaluate_files(run.directory, [str(table)], samples=0, device="cpu")
+    found = evaluate_files(run.directory, [str(table)], samples=0, device="cpu", engine="torch")
     assert (found.num_rows, found.scores) == (16, run.scores)
+    compiled = evaluate_files(run.directory, [str(table)], samples=0, device="cpu")
+    assert compiled.scores["accuracy"] == run.scores["accuracy"]
     output = tmp_path / "predictions.jsonl"
     predict = ["predict", str(run.directory), str(table), "--device", "cpu"]
     assert main([*predict, "-o", str(output)]) == 0

@@ -137,7 +137,7 @@ def test_rankings_are_learned(checkpoint: Path, tmp_path: Path, loss: str) -> No
     recipe = make_recipe(checkpoint, tmp_path, "ranking", draw_rankings(64), *settings)
     run = FineTuner(recipe, tmp_path / "run").finetune()
     assert run.scores["mrr"] > 90.0
-    predictor = Predictor.from_pretrained(run.model, "cpu")
+    predictor = Predictor.from_pretrained(run.model, "cpu", engine="torch")
     examples = [predictor.task.read(Record(row)) for row in draw_rankings(64)[48:]]
     found = predictor.predict_examples(examples)
     assert predictor.task.score(examples, found) == run.scores

@@ -73,7 +73,7 @@ def test_a_run_trains_adapters_alone_and_peft_loads_them(checkpoint: Path, tmp_p
     recipe = make_recipe(checkpoint, tmp_path)
     run = FineTuner(recipe, tmp_path / "run").finetune()
     assert run.scores["accuracy"] > 90.0
-    predictor = Predictor.from_pretrained(run.model, "cpu")
+    predictor = Predictor.from_pretrained(run.model, "cpu", engine="torch")
     texts = ["a good film", "the bad plot very"]
     found: Any = ee.Classifier.from_pretrained(run.model, "cpu").predict(texts)
     # The frozen weights are those of the checkpoint: only targets differ in the merged model.

@@ -17,7 +17,6 @@ from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
-from encoder_engine.packing import pack
 from encoder_engine.prediction import mask_filler
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def test_masks_are_filled_as_by_transformers(directory: Path, log_shares: Any) -
 
 
 def test_a_model_with_nan_is_refused(directory: Path) -> None:
-    filler = ee.MaskFiller.from_pretrained(directory, "cpu")
+    filler = ee.MaskFiller.from_pretrained(directory, "cpu", engine="torch")
     with torch.no_grad():
         next(filler.model.head.parameters()).fill_(torch.nan)
     for predict in (filler.fill, filler.fill_jointly, filler.score):
@@ -176,14 +175,15 @@ def test_copies_of_texts_are_made_batch_by_batch(
         made += 1
         return copied(*values)
 
-    def watched(rows: list[Any], **options: Any) -> Any:
+    def watched(rows: Any, chosen: Any) -> Any:
         nonlocal computed
         ahead.append(made - computed)
         computed += len(rows)
-        return pack(rows, **options)
+        return logits(rows, chosen)
 
+    logits = filler.engine.logits
     monkeypatch.setattr(mask_filler, "_Copy", counted)
-    monkeypatch.setattr("encoder_engine.prediction.mask_filler.pack", watched)
+    monkeypatch.setattr(filler.engine, "logits", watched)
     monkeypatch.setattr(mask_filler, "BATCH_TOKENS", 1)
     found = filler.score(TEXTS)
     assert [one.tokens for one in found] == [one.tokens for one in expected]

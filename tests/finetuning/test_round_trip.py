@@ -65,7 +65,7 @@ def tune(
 
 
 def dev_items(run: Run, folder: Path) -> tuple[Predictor, list[Any], Items]:
-    predictor = Predictor.from_pretrained(run.directory, "cpu")
+    predictor = Predictor.from_pretrained(run.directory, "cpu", engine="torch")
     examples = [predictor.task.read(record) for record in read_table(folder / "dev.jsonl")]
     assert predictor.task.score_names(examples) == tuple(run.scores)
     return (

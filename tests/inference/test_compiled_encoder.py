@@ -150,6 +150,29 @@ def test_every_head_has_the_modules_logits(
     assert_within_budget(found, expected, truth, terms=3 * model.encoder.spec.width)
 
 
+CHOSEN = np.array([0, 3, 8, 9, 21, 22, 56], np.int32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("case", "layout"), PAIRS, ids=pair_id)
+def test_logits_of_chosen_rows_have_the_bits_of_all(
+    case: Case, layout: HeadLayout, dtype: str, tmp_path: Path
+) -> None:
+    build(case, layout, tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path, dtype, head=layout.task)
+    given = arrays(draw_batch((9, 1, 30, 17)))
+    every = compiled.logits(*given)
+    if len(every) == 4:
+        with pytest.raises(UnsupportedFeatureError, match="reads texts, not tokens"):
+            compiled.logits(*given, rows=CHOSEN)
+        return
+    for rows in (CHOSEN, CHOSEN[:0]):
+        np.testing.assert_array_equal(compiled.logits(*given, rows=rows), every[rows])
+    for wrong in ([1, 0], [0, 0], [-1, 2], [0, 57]):
+        with pytest.raises(BatchError, match="ascending places among the 57 tokens"):
+            compiled.logits(*given, rows=np.array(wrong, np.int32))
+
+
 def logits(model: heads.HeadModel, batch: PackedBatch) -> torch.Tensor:
     output = model.encode(batch)
     if isinstance(model, heads.MaskedLM):

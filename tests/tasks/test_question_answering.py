@@ -16,6 +16,7 @@ from encoder_engine.finetuning.evaluation import score_intervals
 from encoder_engine.inputs.records import Record
 from encoder_engine.packing import Sequences
 from encoder_engine.tasks.batching import encode_windows
+from encoder_engine.tasks.models.answer_model import window_cross_entropy
 from encoder_engine.tasks.question_answering import (
     AnswerPrediction,
     GoldAnswer,
@@ -28,7 +29,6 @@ from encoder_engine.tasks.questions.decoding import (
     n_best,
     null_score,
 )
-from encoder_engine.tasks.questions.model import window_cross_entropy
 from encoder_engine.tasks.task import Windows
 
 if TYPE_CHECKING:

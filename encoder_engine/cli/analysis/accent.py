@@ -45,9 +45,6 @@ def accent(model: str, files: tuple[str, ...], **options: Any) -> None:
             f"--against names {model} again, and a model has no accent against itself; name a "
             "monolingual model"
         )
-    from encoder_engine.dependencies import require_torch
-
-    require_torch("scoring sentences")
     from encoder_engine.analysis.accent import (
         compare_preferences,
         measure_preferences,

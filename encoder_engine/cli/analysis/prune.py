@@ -49,7 +49,7 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     from encoder_engine.pages.report import Drawing, Table
     from encoder_engine.prediction.predictor import Predictor
 
-    predictor = Predictor.from_pretrained(run, options["device"], "float32")
+    predictor = Predictor.from_pretrained(run, options["device"], "float32", engine="torch")
     num_heads = sum(block.attention.num_heads for block in predictor.model.encoder.spec.blocks)
     if options["heads"] and options["heads"] > num_heads:
         raise click.UsageError(f"--heads is {options['heads']}, and {run} has {num_heads}")

@@ -26,9 +26,6 @@ from encoder_engine.cli.tuning.finetune import score_facts
 @debug_option
 def evaluate(run: str, files: tuple[str, ...], **options: Any) -> None:
     """Score the model of RUN, a folder that finetune wrote, on the labelled rows of DATA."""
-    from encoder_engine.dependencies import require_torch
-
-    require_torch("evaluating a model")
     from encoder_engine.finetuning.comparison import evaluate_files
 
     found = evaluate_files(

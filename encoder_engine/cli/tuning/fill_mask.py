@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 WINDOW_TEXTS = 256
 
 
-def _load(model: str, device: str, verb: str) -> MaskFiller:
-    from encoder_engine.dependencies import require_torch
-
-    require_torch(verb)
+def _load(model: str, device: str) -> MaskFiller:
     from encoder_engine.prediction.mask_filler import MaskFiller
 
     return MaskFiller.from_pretrained(model, device)
@@ -48,7 +45,7 @@ def fill_mask(model: str, text: str, **options: Any) -> None:
     """Predict the masks of TEXT by MODEL, such as "Paris is the [MASK] of France."."""
     if options["targets"] and options["joint"]:
         raise click.UsageError("--target ranks words for one mask; leave --joint out")
-    filler = _load(model, options["device"], "filling masks")
+    filler = _load(model, options["device"])
     rows: list[dict[str, Any]]
     if options["targets"]:
         rows = [one._asdict() for one in filler.rank(text, options["targets"])]
@@ -134,7 +131,7 @@ def _load_scoring(model: str, options: dict[str, Any]) -> _Scoring:
     directory = resolve_directory(model)
     config = read_config(weights_directory(encoder_directory(directory)))
     if not spec_from_config(config).is_causal:
-        filler = _load(model, options["device"], "scoring texts")
+        filler = _load(model, options["device"])
         within_words = not options["single_tokens"]
 
         def score_masked(texts: list[str]) -> list[tuple[float, int]]:

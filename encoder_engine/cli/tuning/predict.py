@@ -35,9 +35,6 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
     SQuAD's answers by id, .tsv for GLUE's index and prediction.
     """
     check_apart([Path(output)], map(Path, files))
-    from encoder_engine.dependencies import require_torch
-
-    require_torch("predicting by a model")
     from encoder_engine.prediction.output_forms import output_form
     from encoder_engine.prediction.predictor import Predictor
     from encoder_engine.tasks.task_folder import read_records

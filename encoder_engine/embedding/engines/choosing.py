@@ -29,8 +29,11 @@ from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.embedding.engines.engine import (
         CausalEngine,
         ScoringEngine,
@@ -44,12 +47,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineRequest",
+    "choose_modules",
+    "compiled_engine",
     "is_compiled",
     "load_causal",
     "load_encoder",
     "load_masked_lm",
     "load_sequence_classification",
     "refuse_compiled",
+    "refuse_quantized_head",
     "scoring_engine",
     "torch_engine",
     "vector_engine",
@@ -123,7 +129,7 @@ def load_encoder(directory: Path, request: EngineRequest) -> CompiledEncoder | E
     :class:`MissingDependencyError` where only PyTorch could compute it. Other exceptions: see
     :meth:`Encoder.from_pretrained`.
     """
-    module = _modules_for(directory, request)
+    module = choose_modules(directory, request)
     if module is None:
         return _load_compiled(directory, request, None)
     encoder: Encoder = module.load_encoder(
@@ -140,23 +146,23 @@ def load_sequence_classification(
     directory: Path, request: EngineRequest
 ) -> CompiledEncoder | SequenceClassification:
     """Load a classifier for inference. Exceptions: see :func:`load_encoder`."""
-    module = _modules_for(directory, request)
+    module = choose_modules(directory, request)
     if module is None:
         return _load_compiled(directory, request, "sequence-classification")
-    _refuse_quantized_head(directory, request)
-    model: SequenceClassification = module.load_sequence_classification(
-        directory, device=request.device, dtype=request.dtype
+    refuse_quantized_head(directory, request)
+    model: SequenceClassification = module.SequenceClassification.from_pretrained(
+        directory, request.device, request.dtype
     )
     return model
 
 
 def load_masked_lm(directory: Path, request: EngineRequest) -> CompiledEncoder | MaskedLM:
     """Load a masked LM for inference. Exceptions: see :func:`load_encoder`."""
-    module = _modules_for(directory, request)
+    module = choose_modules(directory, request)
     if module is None:
         return _load_compiled(directory, request, "masked-lm")
-    _refuse_quantized_head(directory, request)
-    model: MaskedLM = module.load_masked_lm(directory, device=request.device, dtype=request.dtype)
+    refuse_quantized_head(directory, request)
+    model: MaskedLM = module.MaskedLM.from_pretrained(directory, request.device, request.dtype)
     return model
 
 
@@ -167,7 +173,7 @@ def load_causal(directory: Path, request: EngineRequest) -> CausalEngine:
     :func:`load_encoder`.
     """
     layer = read_output_layer(directory)
-    module = _modules_for(directory, request)
+    module = choose_modules(directory, request)
     found: CausalEngine
     if module is not None:
         found = module.load_causal(
@@ -251,8 +257,11 @@ def torch_engine(purpose: str) -> Any:
     return module
 
 
-def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
-    """Return the engine of PyTorch's modules where it is to compute a model; None: compiled."""
+def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
+    """Return the engine of PyTorch's modules where it is to compute a model; None: compiled.
+
+    Exceptions: see :func:`load_encoder`.
+    """
     if request.engine == "torch":
         reason: str | None = "engine='torch' was requested"
     else:
@@ -280,7 +289,7 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
     return module
 
 
-def _refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
+def refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
     """Raise :class:`ImplementationError` where PyTorch's modules would have to round a model."""
     if request.quantization is not None:
         raise ImplementationError(
@@ -295,7 +304,28 @@ def is_compiled(directory: Path) -> bool:
     return (directory / COMPILED).is_file()
 
 
-def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -> CompiledEncoder:
+def compiled_engine(
+    directory: Path,
+    request: EngineRequest,
+    head: Task | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+) -> CompiledEngine:
+    """Load an encoder, and a head, that :func:`choose_modules` leaves to the compiled engine.
+
+    labels: see :meth:`CompiledEncoder.from_pretrained`.
+    """
+    found: Any = _compiled_engine(_load_compiled(directory, request, head, labels))
+    engine: CompiledEngine = found
+    return engine
+
+
+def _load_compiled(
+    directory: Path,
+    request: EngineRequest,
+    head: Task | None,
+    labels: Sequence[str] | None = None,
+) -> CompiledEncoder:
     compiled = _import_compiled()
     assert compiled is not None, "refuse_compiled has requested it"
     encoder: CompiledEncoder = compiled.CompiledEncoder.from_pretrained(
@@ -305,6 +335,7 @@ def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -
         head=head,
         num_threads=request.num_threads,
         adapter=request.adapter,
+        labels=labels,
     )
     return encoder
 

@@ -206,10 +206,20 @@ class CompiledEngine:
             vectors = self._packed(modules)(vectors, num_threads=self.num_threads)
             return self._normalize(vectors) if normalized else vectors
 
+    def logits(self, rows: TokenRows, chosen: npt.NDArray[np.integer] | None = None) -> Vectors:
+        """Return the head's logits: [B, C] of texts, [T, C] of tokens, or [M, C] of ``chosen``.
+
+        ``chosen``: ascending places of tokens. Raises :class:`OutOfDeviceMemoryError`.
+        """
+        with _memory():
+            found: Vectors = self.encoder.logits(
+                rows.ids, rows.cu_seqlens, rows.type_ids, rows=chosen
+            )
+        return found
+
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
         """Implement :meth:`ScoringEngine.scores`."""
-        with _memory():
-            logits_BC: Vectors = self.encoder.logits(rows.ids, rows.cu_seqlens, rows.type_ids)
+        logits_BC = self.logits(rows)
         if activation == "identity":
             return logits_BC
         # A logit below -709 has the score 0.

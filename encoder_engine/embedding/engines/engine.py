@@ -164,6 +164,9 @@ class VocabularyEngine(Engine, Protocol):
         pooled over the sequence's positions.
         """
 
+    def logits(self, rows: TokenRows, chosen: np.ndarray[Any, np.dtype[np.int32]]) -> Vectors:
+        """Return the logits of the vocabulary at some tokens, ascending places: [M, V]."""
+
 
 class CausalEngine(Engine, Protocol):
     """An engine of a causal language model. Methods raise :class:`OutOfDeviceMemoryError`."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
+
     from encoder_engine.embedding.engines.engine import (
         EngineName,
         SparseActivation,
@@ -58,14 +60,13 @@ __all__ = [
     "CausalModule",
     "EncoderModule",
     "MaskedLMModule",
+    "ModuleEngine",
     "SequenceClassificationModule",
     "as_tensor",
     "count_gpus",
     "gpu_is_available",
     "load_causal",
     "load_encoder",
-    "load_masked_lm",
-    "load_sequence_classification",
     "make_current",
     "normalize",
     "pool",
@@ -77,7 +78,7 @@ __all__ = [
 _ONE_ROW = (("cls",), ("lasttoken",))
 
 
-class _ModuleEngine:
+class ModuleEngine:
     """The facts of an encoder's module, and the running of a batch."""
 
     name: ClassVar[EngineName] = "torch"
@@ -86,23 +87,23 @@ class _ModuleEngine:
         self.encoder = encoder
 
     @property
-    def spec(self) -> EncoderSpec:
+    def spec(self) -> EncoderSpec:  # noqa: D102
         return self.encoder.spec
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> str:  # noqa: D102
         return str(self.encoder.dtype).removeprefix("torch.")
 
     @property
-    def device(self) -> str:
+    def device(self) -> str:  # noqa: D102
         return str(self.encoder.device)
 
     @property
-    def quantization(self) -> str | None:
+    def quantization(self) -> str | None:  # noqa: D102
         return self.encoder.quantization
 
     @property
-    def num_threads(self) -> int:
+    def num_threads(self) -> int:  # noqa: D102
         return torch.get_num_threads()
 
     def fingerprint(self) -> str:
@@ -142,7 +143,7 @@ class _ModuleEngine:
         raise OutOfDeviceMemoryError(f"a batch exceeds the memory of {self.device}")
 
 
-class EncoderModule(_ModuleEngine):
+class EncoderModule(ModuleEngine):
     """A :class:`VectorEngine` over an :class:`Encoder`, which it puts into evaluation mode."""
 
     def __init__(self, encoder: Encoder, modules: ModuleStack = EMPTY_STACK) -> None:
@@ -334,7 +335,7 @@ class CausalModule(EncoderModule):
         return torch.tanh(logits_MP / self.softcap) * self.softcap
 
 
-class _HeadEngine(_ModuleEngine, Generic[HeadType]):
+class _HeadEngine(ModuleEngine, Generic[HeadType]):
     """An engine of an encoder with a head, which it puts into evaluation mode."""
 
     def __init__(self, model: HeadType) -> None:
@@ -376,6 +377,19 @@ class MaskedLMModule(_HeadEngine[MaskedLM]):
         """Implement :meth:`VocabularyEngine.vocabulary`."""
         self.model.eval()
         return self._run(partial(self._weights, rows, pooling, activation))
+
+    def logits(self, rows: TokenRows, chosen: np.ndarray[Any, np.dtype[np.int32]]) -> Vectors:
+        """Implement :meth:`VocabularyEngine.logits`; the last block computes no other rows."""
+        self.model.eval()
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            places_M = torch.from_numpy(chosen).to(batch.sequences.cu_seqlens.device).long()
+            selected = SelectedRows(places_M, batch.sequences)
+            hidden_MD = self.encoder(batch, output_pooled=False, rows=selected).last_hidden_state
+            return self.model.logits_of(hidden_MD).float()
+
+        return self._run(compute)
 
     def _weights(
         self, rows: TokenRows, pooling: SparsePooling, activation: SparseActivation
@@ -460,18 +474,6 @@ def load_causal(
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = load_encoder(directory, device=device, dtype=dtype, quantization=quantization)
     return CausalModule(encoder, layer)
-
-
-def load_sequence_classification(
-    directory: str | os.PathLike[str], *, device: str, dtype: str
-) -> SequenceClassification:
-    """Load a classifier."""
-    return SequenceClassification.from_pretrained(directory, device=device, dtype=dtype)
-
-
-def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str) -> MaskedLM:
-    """Load a masked LM."""
-    return MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
 
 
 def as_tensor(vectors: Any) -> Tensor:

@@ -5,6 +5,7 @@ A dtype is named as PyTorch names it: ``"float32"``, ``"bfloat16"``, ``"int8"``.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = [
     "CHUNK",
     "WEIGHT_DTYPES",
     "Array",
+    "arrays_sha256",
     "blocks_of",
     "cast",
     "dtype_name",
@@ -72,6 +74,19 @@ def cast(array: Array, dtype: str) -> Array:
         nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) >> 16
         target[start : start + CHUNK] = np.where(is_nan, 0x7FC0, nearest)
     return rounded
+
+
+def arrays_sha256(arrays: Iterable[tuple[str, Array]], facts: str = "") -> str:
+    """Return the SHA-256 of ``facts``, and of each array's name, dtype, shape and bytes.
+
+    It equals :func:`weights_sha256` of tensors with the same content.
+    """
+    digest = hashlib.sha256(facts.encode())
+    for name, array in sorted(arrays, key=lambda one: one[0]):
+        dtype = f"torch.{dtype_name(array.dtype)}"
+        digest.update(f"\0{name} {dtype} {list(array.shape)}\0".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def largest_word(blocks: Iterable[Array]) -> int:

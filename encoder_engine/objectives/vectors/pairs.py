@@ -5,19 +5,19 @@ B pairs or triplets, D features.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import UnknownNameError
+from encoder_engine.metrics.distances import Distance
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["DISTANCES", "Distance", "cosent", "cosine_error", "cosines", "triplet"]
 
-Distance = Literal["euclidean", "cosine", "manhattan"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import InputError, UnknownNameError
+from encoder_engine.metrics.distances import VectorMetric
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["VECTOR_METRICS", "VectorMetric", "vector_error"]
 
-VectorMetric = Literal["mse", "l2", "cosine"]
 VECTOR_METRICS: tuple[VectorMetric, ...] = get_args(VectorMetric)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,12 +12,11 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.directory.opening import open_embedder
-from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt
 from encoder_engine.errors import InputError, UnsupportedFeatureError
-from encoder_engine.models.encoder import Encoder
+from encoder_engine.tasks import embedders
 from encoder_engine.tasks.embedders.examples import (
     RetrievalExample,
     are_scored_lists,
@@ -34,7 +32,7 @@ from encoder_engine.tasks.embedders.teacher_scores import (
     mean_teacher_scores,
     teacher_scores,
 )
-from encoder_engine.tasks.embedders.vector_model import EmbeddingModel
+from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import Ragged
 
 if TYPE_CHECKING:
@@ -44,10 +42,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
+    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import LossName
-    from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs
 
 __all__ = ["EmbeddingTask"]
 
@@ -203,7 +205,7 @@ class EmbeddingTask(EmbeddingSettings):
                 f"model's {width}: reduce them to as many (by PCA, or by the leading features of a "
                 "Matryoshka model), or begin with a wider model"
             )
-        return EmbeddingModel(encoder, self)
+        return embedders.EmbeddingModel(encoder, self)
 
     def load_model(
         self,
@@ -213,8 +215,15 @@ class EmbeddingTask(EmbeddingSettings):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an embedder's encoder."""
-        folder = encoder_directory(Path(directory))
-        return EmbeddingModel(Encoder.from_pretrained(folder, device, dtype), self)
+        return embedders.EmbeddingModel.load(directory, self, device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load an embedder's encoder for the compiled engine."""
+        return CompiledModel(source.load_encoder(), self._pooled)
+
+    def _pooled(self, engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+        modes = self.pooling or ("mean",)
+        return {"vectors": engine.pooled(batch.rows, modes=modes, normalized=bool(self.normalized))}
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.records import Record
 
 __all__ = [
+    "COUNTED",
+    "NUM_NEGATIVES",
+    "NUM_POSITIVES",
+    "NUM_VECTORS",
+    "UNATTENDED",
     "RetrievalColumns",
     "RetrievalExample",
     "are_scored_lists",
@@ -33,6 +38,12 @@ __all__ = [
     "read_example",
     "text_ids",
 ]
+
+# Targets with the number of an item's documents, int64 [I].
+NUM_POSITIVES, NUM_NEGATIVES = "num_positives", "num_negatives"
+# Of late interaction: uint8 [T], whether a token's vector counts; int64 [S], the vectors of each
+# text; and the last tokens of each that no token attends to.
+COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.late_interaction import (
@@ -20,21 +19,16 @@ from encoder_engine.embedding.directory.late_interaction import (
     token_ids,
 )
 from encoder_engine.embedding.directory.modules import MODULES, read_module_kinds
-from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.expansion import QueryExpansion
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.models.encoder import Encoder
-from encoder_engine.packing.module_stack import DenseModule
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.tasks.embedders.late_interaction_model import (
-    COUNTED,
-    NUM_VECTORS,
-    UNATTENDED,
-    LateInteractionModel,
-)
+from encoder_engine.tasks import embedders
+from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
 from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
 
@@ -43,10 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    import torch
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
-    from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Encoding, Tokenizer
 
     Vectors = npt.NDArray[np.float32]
@@ -152,13 +151,16 @@ class LateInteractionTask(LateInteractionSettings):
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model; its projection is random until :meth:`begin_with`."""
-        return LateInteractionModel(encoder, self)
+        return embedders.LateInteractionModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
         """Load the checkpoint's projection, where it has one of the task's dimension."""
+        assert isinstance(model, embedders.LateInteractionModel)
         found = _open(checkpoint)
         if found is not None:
-            _load_projection(model, found, optional=True)
+            weight_NK = _projection(found)
+            if weight_NK.shape == (self.dimension, model.encoder.spec.width):
+                model.project_by(weight_NK)
 
     def load_model(
         self,
@@ -168,10 +170,38 @@ class LateInteractionTask(LateInteractionSettings):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load the encoder and the projection of a model of late interaction."""
-        folder = encoder_directory(Path(directory))
-        model = LateInteractionModel(Encoder.from_pretrained(folder, device, dtype), self)
-        _load_projection(model, open_late_interaction(directory))
-        return model.eval()
+        model = embedders.LateInteractionModel.load(directory, self, device=device, dtype=dtype)
+        model.project_by(self._saved_projection(directory, model.encoder.spec.width))
+        return model
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load the encoder and the projection for the compiled engine."""
+        engine = source.load_encoder()
+        width = engine.spec.width
+        if source.has_adapter:
+            shapes = {"weight": (self.dimension, width)}
+            weight_NK = source.read_beside("", "projection", shapes)["weight"]
+        else:
+            weight_NK = self._saved_projection(source.directory, width)
+        stack = ModuleStack((DenseModule(weight_NK=weight_NK.astype(np.float32)),))
+
+        def compute(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+            rows = batch.rows
+            if rows.unattended is not None and not rows.unattended.any():
+                rows = replace(rows, unattended=None)
+            vectors = engine.token_vectors(rows, modules=stack, normalized=True)
+            return {"vectors": vectors[batch.targets[COUNTED] > 0]}
+
+        return CompiledModel(engine, compute)
+
+    def _saved_projection(self, directory: str | os.PathLike[str], width: int) -> Vectors:
+        weight_NK = _projection(open_late_interaction(directory))
+        if weight_NK.shape != (self.dimension, width):
+            raise ConfigError(
+                f"the projection is {list(weight_NK.shape)}, task.json expects "
+                f"{[self.dimension, width]}; the files belong to different models"
+            )
+        return weight_NK
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
@@ -265,20 +295,10 @@ def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[s
     }
 
 
-def _load_projection(model: TaskModel, found: LateInteraction, *, optional: bool = False) -> None:
-    """Copy the projection into a model; ``optional``: unless it has another dimension."""
-    assert isinstance(model, LateInteractionModel)
-    weight_NK = torch.from_numpy(np.array(found.modules.modules[0].arrays()["weight"]))
-    own = model.projection.weight
-    if weight_NK.shape != own.shape:
-        if optional:
-            return
-        raise ConfigError(
-            f"the projection is {list(weight_NK.shape)}, task.json expects {list(own.shape)}; the "
-            "files belong to different models"
-        )
-    with torch.no_grad():
-        own.copy_(weight_NK)
+def _projection(found: LateInteraction) -> Vectors:
+    """Return the weight of the projection, [N, K]."""
+    weight_NK: Vectors = np.array(found.modules.modules[0].arrays()["weight"])
+    return weight_NK
 
 
 def _packed(texts: Sequence[Vectors]) -> TokenVectors:

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
+from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear
 from encoder_engine.models.training_model import Inputs, LossSum
@@ -21,26 +23,23 @@ from encoder_engine.objectives.vectors.late_interaction import (
     late_interaction_negatives,
     paired_max_similarity,
 )
-from encoder_engine.tasks.batching import FEATURES
+from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
 from encoder_engine.tasks.embedders.layout import StepLayout, ranges
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
 from encoder_engine.tasks.embedders.step_model import StepModel
+from encoder_engine.tasks.items import FEATURES
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import Self
 
     import numpy.typing as npt
     from torch import Tensor
 
-    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import LateInteractionSettings
 
-__all__ = ["COUNTED", "NUM_VECTORS", "UNATTENDED", "LateInteractionModel"]
-
-# Targets: uint8 [T], whether a token's vector counts; int64 [S], the vectors of each text; and the
-# last tokens of each that no token attends to.
-COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
+__all__ = ["LateInteractionModel"]
 
 
 class LateInteractionModel(StepModel):
@@ -56,6 +55,24 @@ class LateInteractionModel(StepModel):
             draw_weights(self.projection, encoder.spec.initializer_range)
         self.projection.to(device=encoder.device, dtype=encoder.dtype)
         self.train(encoder.training)
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        task: LateInteractionSettings,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+    ) -> Self:
+        """Load an encoder, in evaluation mode; the projection is random."""
+        folder = encoder_directory(Path(directory))
+        return cls(Encoder.from_pretrained(folder, device, dtype), task).eval()
+
+    @torch.no_grad()
+    def project_by(self, weight_NK: npt.NDArray[np.float32]) -> None:
+        """Copy the weight of a projection."""
+        self.projection.weight.copy_(torch.from_numpy(weight_NK))
 
     def features(self, inputs: Inputs) -> Tensor:
         """Compute the encoder's rows of all tokens that count, [n, width]."""

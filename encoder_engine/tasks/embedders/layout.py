@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.tasks.embedders.examples import NUM_NEGATIVES, NUM_POSITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NUM_NEGATIVES", "NUM_POSITIVES", "StepLayout", "ranges"]
-
-# Targets with the number of an item's documents, int64 [I].
-NUM_POSITIVES, NUM_NEGATIVES = "num_positives", "num_negatives"
+__all__ = ["StepLayout", "ranges"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,7 +16,8 @@ from encoder_engine.objectives.vectors.in_batch import (
 from encoder_engine.objectives.vectors.lists import divergence, margin_error
 from encoder_engine.objectives.vectors.pairs import cosent, cosine_error, triplet
 from encoder_engine.objectives.vectors.teachers import vector_error
-from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES, StepLayout
+from encoder_engine.tasks.embedders.examples import NUM_NEGATIVES, NUM_POSITIVES
+from encoder_engine.tasks.embedders.layout import StepLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

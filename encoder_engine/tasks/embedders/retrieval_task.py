@@ -8,22 +8,20 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import torch
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.metrics.correlation import rank_agreement
-from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.tasks.batching import packed_batch
 from encoder_engine.tasks.embedders.examples import (
+    NUM_NEGATIVES,
+    NUM_POSITIVES,
     RetrievalColumns,
     RetrievalExample,
     are_scored_pairs,
     read_example,
     text_ids,
 )
-from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES
 from encoder_engine.tasks.embedders.scores import (
     CORRELATIONS,
     NAMES,
@@ -33,7 +31,7 @@ from encoder_engine.tasks.embedders.scores import (
     query_scores,
     unfit_for,
 )
-from encoder_engine.tasks.items import Items, Ragged
+from encoder_engine.tasks.items import Items, Ragged, TaskBatch
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -229,13 +227,13 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
             found["vector"] = np.array([example.vector for example in examples], np.float32)
         return found
 
-    def collate(self, items: Items) -> Inputs:
+    def batch(self, items: Items) -> TaskBatch:
         """Make the input of a batch of these items; its targets hold no row indices."""
-        targets = {}
-        for name, column in items.columns.items():
-            values = column.values if isinstance(column, Ragged) else column
-            targets[name] = torch.from_numpy(np.ascontiguousarray(values))
-        return Inputs(packed_batch(items.rows), targets)
+        targets = {
+            name: column.values if isinstance(column, Ragged) else column
+            for name, column in items.columns.items()
+        }
+        return TaskBatch(items.rows, targets)
 
     @abstractmethod
     def paired(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> list[float]:

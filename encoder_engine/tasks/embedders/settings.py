@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
-from encoder_engine.objectives.vectors.pairs import Distance  # noqa: TC001 - a setting
-from encoder_engine.objectives.vectors.teachers import VectorMetric  # noqa: TC001 - a setting
+from encoder_engine.metrics.distances import Distance, VectorMetric  # noqa: TC001 - settings
 from encoder_engine.packing.pooling_modes import PoolingMode  # noqa: TC001 - a setting
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalTask, Vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors

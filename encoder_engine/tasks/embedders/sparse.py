@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -12,14 +11,12 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import ModelDirectory, open_directory
-from encoder_engine.embedding.directory.recipe import encoder_directory
-from encoder_engine.errors import ConfigError, TensorNamesError, UnsupportedFeatureError
-from encoder_engine.models.encoder import Encoder
-from encoder_engine.models.heads import MaskedLM
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.tasks import embedders
 from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import SparseSettings
-from encoder_engine.tasks.embedders.sparse_model import SparseModel
+from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -29,9 +26,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
-    from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, TaskModel
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Outputs
 
 __all__ = ["SparseTask"]
 
@@ -85,19 +86,12 @@ class SparseTask(SparseSettings):
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model; its head is random until :meth:`begin_with`."""
-        return SparseModel(encoder, self)
+        return embedders.SparseModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
         """Load the checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
-        assert isinstance(model, SparseModel)
-        try:
-            trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
-        except TensorNamesError as error:
-            raise ConfigError(
-                f"{checkpoint} has no head for masked tokens, which the weights of sparse vectors "
-                "are computed by; begin with a masked language model"
-            ) from error
-        model.model.head.load_state_dict(trained.head.state_dict())
+        assert isinstance(model, embedders.SparseModel)
+        model.begin_with(checkpoint)
 
     def load_model(
         self,
@@ -107,11 +101,11 @@ class SparseTask(SparseSettings):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load a sparse embedder's masked language model."""
-        trained = MaskedLM.from_pretrained(encoder_directory(Path(directory)), device, dtype)
-        assert isinstance(trained.encoder, Encoder)
-        model = SparseModel(trained.encoder, self)
-        model.model = trained
-        return model.eval()
+        return embedders.SparseModel.load(directory, self, device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load a sparse embedder's masked language model for the compiled engine."""
+        return CompiledModel(source.load_head("masked-lm", None), _weights)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
@@ -144,6 +138,10 @@ class SparseTask(SparseSettings):
             return found
         vector = prediction.query
         return found | {"indices": vector.indices.tolist(), "values": vector.values.tolist()}
+
+
+def _weights(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+    return {"vectors": engine.vocabulary(batch.rows, pooling="max", activation="relu")}
 
 
 def _open(directory: str | os.PathLike[str]) -> ModelDirectory:

@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_splade_settings
+from encoder_engine.errors import ConfigError, TensorNamesError
+from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import in_batch_negatives
 from encoder_engine.objectives.vectors.sparse import flops, splade_vectors
-from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.layout import StepLayout
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
 from encoder_engine.tasks.embedders.step_model import StepModel
+from encoder_engine.tasks.items import FEATURES
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import Self
 
+    import torch
     from torch import Tensor
 
-    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import SparseSettings
 
 __all__ = ["SparseModel"]
@@ -43,6 +47,33 @@ class SparseModel(StepModel):
         penalties = {QUERY_FLOPS: task.query_flops, DOCUMENT_FLOPS: task.document_flops}
         self.weights |= {n: w for n, w in penalties.items() if w > 0.0}
         self.train(encoder.training)
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        task: SparseSettings,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote, in evaluation mode."""
+        trained = MaskedLM.from_pretrained(encoder_directory(Path(directory)), device, dtype)
+        assert isinstance(trained.encoder, Encoder)
+        model = cls(trained.encoder, task)
+        model.model = trained
+        return model.eval()
+
+    def begin_with(self, checkpoint: str | os.PathLike[str]) -> None:
+        """Load a checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
+        try:
+            trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
+        except TensorNamesError as error:
+            raise ConfigError(
+                f"{checkpoint} has no head for masked tokens, which the weights of sparse vectors "
+                "are computed by; begin with a masked language model"
+            ) from error
+        self.model.head.load_state_dict(trained.head.state_dict())
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
         """Return the terms of each loss: those of a penalty are its texts."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from encoder_engine.models.training_model import CoupledModel, Inputs
-from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.losses import count_terms
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.recipe import PoolingRecipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
 from encoder_engine.embedding.saving.sentence_directory import write_sentence_settings
+from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.module_stack import pooled_rows
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.matryoshka import Matryoshka
@@ -20,10 +21,10 @@ from encoder_engine.tasks.embedders.step_model import StepModel
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import Self
 
     from torch import Tensor
 
-    from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 
 __all__ = ["EmbeddingModel"]
@@ -44,6 +45,19 @@ class EmbeddingModel(StepModel):
             self.matryoshka = Matryoshka(
                 dimensions=task.matryoshka, weights=task.matryoshka_weights or None
             )
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        task: EmbeddingSettings,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote."""
+        folder = encoder_directory(Path(directory))
+        return cls(Encoder.from_pretrained(folder, device, dtype), task)
 
     def vectors(self, inputs: Inputs) -> Tensor:
         """Return the pooled vectors of all texts, [S, D]."""

@@ -1,1 +1,1 @@
-"""Extractive question answering: the model, and the decoding of logits into answers."""
+"""Extractive question answering: the decoding of logits into answers."""

@@ -5,33 +5,34 @@ Dimensions: S spans, C outputs: NULL and the types.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.errors import MissingPoolerWarning
+from encoder_engine.models.encoder import Encoder
+from encoder_engine.models.span_head import SpanHead
 from encoder_engine.models.training_model import LossSum
-from encoder_engine.tasks.batching import FEATURES
-from encoder_engine.tasks.extra_weights import load_extra, save_with_extra
-from encoder_engine.tasks.sequence_task import full_precision
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.models.extra_weights import load_extra, save_with_extra
+from encoder_engine.tasks.models.sequence_model import full_precision
+from encoder_engine.tasks.models.task_model import TaskModel
+from encoder_engine.tasks.words.span_selection import NOT_HERE
+from encoder_engine.tasks.words.word_task import SPAN_HEAD_FILE
 
 if TYPE_CHECKING:
     import os
+    from typing import Self
 
     import numpy.typing as npt
     from torch import Tensor
 
-    from encoder_engine.models import Encoder
-    from encoder_engine.models.span_head import SpanHead
     from encoder_engine.models.training_model import Inputs
 
 __all__ = ["SpanModel"]
-
-HEAD_FILE = "span_head.safetensors"
-# The class of spans that another window answers for.
-NOT_HERE = -1
 
 
 class SpanModel(TaskModel):
@@ -49,11 +50,28 @@ class SpanModel(TaskModel):
         self.train(encoder.training)
 
     @classmethod
-    def load(cls, encoder: Encoder, head: SpanHead, directory: str | os.PathLike[str]) -> SpanModel:
-        """Load what :meth:`save_pretrained` wrote beside the encoder."""
+    def new(cls, encoder: Encoder, num_outputs: int, **settings: Any) -> Self:
+        """Make a model whose head is random; ``settings``: of the :class:`SpanHead`."""
+        return cls(encoder, SpanHead(encoder.spec.width, num_outputs, **settings))
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        num_outputs: int,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+        **settings: Any,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote; ``settings``: see :meth:`new`."""
+        with warnings.catch_warnings():
+            # A span head reads no pooler.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            encoder = Encoder.from_pretrained(directory, device, dtype)
         # Made first: it gives the head its dtype.
-        model = cls(encoder, head)
-        load_extra(head, Path(directory) / HEAD_FILE)
+        model = cls.new(encoder, num_outputs, **settings)
+        load_extra(model.head, Path(directory) / SPAN_HEAD_FILE)
         return model
 
     @property
@@ -99,4 +117,4 @@ class SpanModel(TaskModel):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the encoder in transformers' layout, and the head beside it."""
-        save_with_extra(self.encoder, {HEAD_FILE: self.head}, directory)
+        save_with_extra(self.encoder, {SPAN_HEAD_FILE: self.head}, directory)

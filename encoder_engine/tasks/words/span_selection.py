@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from encoder_engine.models.span_head import list_spans
+from encoder_engine.packing.spans import list_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOWEST_SCORE",
+    "NOT_HERE",
     "PredictedSpan",
     "Span",
     "best_threshold",
@@ -29,6 +30,8 @@ __all__ = [
 
 # Spans below it are never predicted, so that a sweep of thresholds need not keep all spans.
 LOWEST_SCORE = 0.05
+# The class of spans that another window answers for.
+NOT_HERE = -1
 
 
 class Span(NamedTuple):

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.models.crf import CRF
 from encoder_engine.models.heads import TokenClassification
 from encoder_engine.models.training_model import LossSum
 from encoder_engine.packing import Sequences
-from encoder_engine.tasks.batching import FEATURES
-from encoder_engine.tasks.extra_weights import load_extra, save_with_extra
-from encoder_engine.tasks.heads import new_head_model
-from encoder_engine.tasks.sequence_task import full_precision
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.models.extra_weights import load_extra, save_with_extra
+from encoder_engine.tasks.models.heads import new_head_model
+from encoder_engine.tasks.models.sequence_model import full_precision
+from encoder_engine.tasks.models.task_model import TaskModel
+from encoder_engine.tasks.words.word_task import CRF_FILE
 
 if TYPE_CHECKING:
     import os
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models import Encoder
-    from encoder_engine.models.crf import CRF
     from encoder_engine.models.training_model import Inputs
+    from encoder_engine.packing.tag_paths import LegalTags
 
-__all__ = ["CRF_FILE", "TaggingModel"]
-
-CRF_FILE = "crf.safetensors"
+__all__ = ["TaggingModel"]
 
 
 class TaggingModel(TaskModel):
@@ -64,21 +64,26 @@ class TaggingModel(TaskModel):
         self.train(model.training)
 
     @classmethod
-    def new(cls, encoder: Encoder, labels: Sequence[str], crf: CRF | None, **options: Any) -> Any:
-        """Make a model whose head is random."""
+    def new(
+        cls, encoder: Encoder, labels: Sequence[str], legal: LegalTags | None, **options: Any
+    ) -> Any:
+        """Make a model whose head is random; ``legal``: the tags of a CRF, None: there is none."""
+        crf = None if legal is None else CRF(len(labels), legal)
         return cls(new_head_model(TokenClassification, encoder, labels), crf, **options)
 
     @classmethod
     def load(
         cls,
         directory: str | os.PathLike[str],
-        crf: CRF | None,
+        labels: Sequence[str],
+        legal: LegalTags | None,
         *,
         device: str | torch.device,
         dtype: str | torch.dtype,
         **options: Any,
     ) -> Any:
-        """Load what :meth:`save_pretrained` wrote."""
+        """Load what :meth:`save_pretrained` wrote; ``legal``: see :meth:`new`."""
+        crf = None if legal is None else CRF(len(labels), legal)
         model = TokenClassification.from_pretrained(directory, device, dtype)
         # Made first: it gives the CRF its dtype.
         found = cls(model, crf, **options)

@@ -22,7 +22,8 @@ from encoder_engine.training.world import World
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.tasks.models.task_model import TaskModel
+    from encoder_engine.tasks.task import Task
 
 ROWS: list[dict[str, Any]] = [
     {"query": "the cat sat", "positive": "a cat", "negatives": ["the dog", "a dog ran"]},

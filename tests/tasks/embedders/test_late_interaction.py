@@ -16,9 +16,9 @@ from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.finetuning.frozen import with_features
 from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops.testing import assert_within_budget
-from encoder_engine.tasks.batching import FEATURES
 from encoder_engine.tasks.embedders.late_interaction import LateInteractionTask
 from encoder_engine.tasks.embedders.late_interaction_model import LateInteractionModel
+from encoder_engine.tasks.items import FEATURES
 from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.task import Windows
 from tests.embedding.tiny_model import WIDTH, write_sentence_directory, write_transformers_directory

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from encoder_engine.models.heads import Spans
+from encoder_engine.models.heads import QuestionAnswering, Spans
 from encoder_engine.models.training_model import LossSum
-from encoder_engine.tasks.batching import FEATURES
-from encoder_engine.tasks.sequence_task import full_precision
-from encoder_engine.tasks.task import TaskModel
+from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.models.heads import new_head_model
+from encoder_engine.tasks.models.sequence_model import full_precision
+from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
+    from typing import Self
 
     import numpy.typing as npt
     from torch import Tensor
 
     from encoder_engine.models import Encoder
-    from encoder_engine.models.heads import QuestionAnswering
     from encoder_engine.models.training_model import Inputs
     from encoder_engine.packing import Sequences
 
@@ -40,6 +42,23 @@ class AnswerModel(TaskModel):
         self.encoder, self.model = model.encoder, model
         self.weights = {"cross_entropy": 1.0}
         self.train(model.training)
+
+    @classmethod
+    def new(cls, encoder: Encoder, labels: Sequence[str]) -> Self:
+        """Make a model whose head is random."""
+        encoder.pooler = None
+        return cls(new_head_model(QuestionAnswering, encoder, labels))
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote."""
+        return cls(QuestionAnswering.from_pretrained(directory, device, dtype))
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:

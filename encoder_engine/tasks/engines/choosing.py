@@ -1,0 +1,19 @@
+"""Chooses the engine of a task's model, and imports PyTorch only where it computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.tasks import engines
+from encoder_engine.tasks.engines.compiled import CompiledModel
+
+if TYPE_CHECKING:
+    from encoder_engine.tasks.engines.engine import TaskEngine
+    from encoder_engine.tasks.models.task_model import TaskModel
+
+__all__ = ["task_engine"]
+
+
+def task_engine(model: CompiledModel | TaskModel) -> TaskEngine:
+    """Return the engine that computes a model's outputs."""
+    return model if isinstance(model, CompiledModel) else engines.TaskModule(model)

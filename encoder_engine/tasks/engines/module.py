@@ -1,0 +1,34 @@
+"""A task's model as a PyTorch module, on any device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.embedding.engines.module import ModuleEngine
+from encoder_engine.tasks.models.inputs import as_inputs
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.tasks.items import TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
+
+__all__ = ["TaskModule"]
+
+
+class TaskModule(ModuleEngine):
+    """A :class:`TaskEngine` over a model, which may be trained meanwhile."""
+
+    def __init__(self, model: TaskModel) -> None:
+        super().__init__(model.encoder)
+        self.model = model
+
+    def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+        """Compute the outputs in evaluation mode; the model returns to its former mode."""
+        model = self.model
+        was_training = model.training
+        model.eval()
+        try:
+            return model.outputs(as_inputs(batch).to(model.encoder.device))
+        finally:
+            model.train(was_training)

@@ -1,0 +1,114 @@
+"""Reads the files of a task's model for the compiled engine."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.engines.choosing import compiled_engine
+from encoder_engine.errors import (
+    CheckpointFileError,
+    NonFiniteWeightsError,
+    TensorNamesError,
+    TensorShapeError,
+    UnusedWeightsWarning,
+)
+from encoder_engine.families.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS, PEFT_PREFIX
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.files import open_tensor_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from encoder_engine.embedding.engines.choosing import EngineRequest
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.head_layout import Task as HeadTask
+
+__all__ = ["CompiledSource"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledSource:
+    """The directory of a task's model, or of its adapters, and the precision to load it in."""
+
+    directory: Path
+    request: EngineRequest
+
+    @property
+    def has_adapter(self) -> bool:
+        """True if the directory holds adapters, whose base is another directory."""
+        return (self.directory / ADAPTER).is_file()
+
+    def load_encoder(self) -> CompiledEngine:
+        """Load the encoder alone."""
+        with self._knowing_heads():
+            return compiled_engine(encoder_directory(self.directory), self.request)
+
+    def load_head(self, head: HeadTask, labels: Sequence[str] | None) -> CompiledEngine:
+        """Load an encoder with a head of transformers' layout; ``labels``: of its outputs."""
+        folder = encoder_directory(self.directory)
+        with self._knowing_heads():
+            return compiled_engine(
+                *(folder, self.request, head), labels=labels if self.has_adapter else None
+            )
+
+    def read_beside(
+        self, file: str, module: str, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Array]:
+        """Read weights that have no name in transformers' layouts, float32 or float64.
+
+        They are in a file of their own, or in the adapter's under the name of the module.
+
+        Raises :class:`CheckpointFileError` for a missing or unreadable file,
+        :class:`TensorNamesError` and :class:`TensorShapeError` for weights of other settings, and
+        :class:`NonFiniteWeightsError` for NaN or infinity.
+        """
+        path = self.directory / (ADAPTER_WEIGHTS[0] if self.has_adapter else file)
+        if not path.is_file():
+            raise CheckpointFileError(f"{self.directory} has no {path.name}; copy it again")
+        prefix = f"{PEFT_PREFIX}{module}." if self.has_adapter else ""
+        with ExitStack() as files:
+            tensors = {
+                name.removeprefix(prefix): tensor
+                for name, tensor in open_tensor_file(path, files).items()
+                if name.startswith(prefix)
+            }
+            mend = "it is of another model, or task.json was changed"
+            missing, unexpected = sorted(shapes.keys() - tensors), sorted(tensors.keys() - shapes)
+            if missing or unexpected:
+                raise TensorNamesError(
+                    f"{path} does not hold the weights that the task's settings expect: missing "
+                    f"{missing or 'none'}, unexpected {unexpected or 'none'}; {mend}",
+                    missing=missing,
+                    unexpected=unexpected,
+                )
+            for name, shape in shapes.items():
+                if tensors[name].shape != shape:
+                    raise TensorShapeError(
+                        f"{path}: {prefix}{name} is {list(tensors[name].shape)}, the task's "
+                        f"settings expect {list(shape)}; {mend}",
+                        mismatched=[(name, tensors[name].shape, shape)],
+                    )
+            found = {name: widen(tensors[name].read()) for name in shapes}
+        for name, array in found.items():
+            if not np.isfinite(array).all():
+                raise NonFiniteWeightsError(
+                    f"{path}: {prefix}{name} holds NaN or infinity; the file is damaged, or its "
+                    "training diverged"
+                )
+        return found
+
+    @contextmanager
+    def _knowing_heads(self) -> Iterator[None]:
+        """Do not warn of heads beside adapters: of the base's, and of those read by themselves."""
+        with warnings.catch_warnings():
+            if self.has_adapter:
+                warnings.simplefilter("ignore", UnusedWeightsWarning)
+            yield

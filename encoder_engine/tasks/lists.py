@@ -1,0 +1,74 @@
+"""Lists of texts as items: choices of a question, or documents of a query.
+
+Dimensions: B lists of N texts in all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks.items import LABELS, SIZES, Items, Ragged, TaskBatch, feature_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.tasks.task import Windows
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["batch_lists", "encode_lists", "list_scores", "split_lists"]
+
+
+def encode_lists(
+    tokenizer: Tokenizer,
+    windows: Windows,
+    pairs: Sequence[Sequence[tuple[str, str]]],
+    labels: Sequence[Sequence[float]] | None,
+) -> Items:
+    """Tokenize lists of text pairs; pairs beyond the limit are truncated, and their lists counted.
+
+    ``labels``: one for each pair; None: unlabelled.
+    """
+    flat = [pair for one in pairs for pair in one]
+    encoding = tokenizer.encode_batch(
+        [one for one, _ in flat],
+        [two for _, two in flat],
+        max_length=windows.max_length,
+        truncation="longest_first",
+    )
+    offsets = np.cumsum([0, *(len(one) for one in pairs)]).astype(np.int64)
+    columns: dict[str, npt.NDArray[Any] | Ragged] = {}
+    if labels is not None:
+        values = np.array([label for one in labels for label in one], np.float64)
+        columns[LABELS] = Ragged(values, offsets)
+    owners = np.repeat(np.arange(len(pairs)), np.diff(offsets))
+    return Items(
+        rows=TokenRows.of(encoding),
+        offsets=offsets,
+        examples=np.arange(len(pairs)),
+        columns=columns,
+        num_truncated=len(set(owners[np.asarray(encoding.truncated)].tolist())),
+    )
+
+
+def batch_lists(items: Items) -> TaskBatch:
+    """Make the input of a batch of lists."""
+    targets = {SIZES: np.diff(items.offsets), **feature_targets(items)}
+    if LABELS in items.columns:
+        targets[LABELS] = items.ragged(LABELS).values
+    return TaskBatch(items.rows, targets)
+
+
+def list_scores(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
+    """Return ``scores``, float32 [N]."""
+    return {"scores": engine.logits(batch.rows)[:, 0]}
+
+
+def split_lists(scores: npt.NDArray[Any], items: Items) -> list[npt.NDArray[np.float64]]:
+    """Cut the scores [N] of a batch into those of each list."""
+    return np.split(scores.astype(np.float64), items.offsets[1:-1])

@@ -1,0 +1,156 @@
+"""The model of tasks on whole texts, and the losses of its logits.
+
+Dimensions: B sequences, C outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.models.heads import SequenceClassification
+from encoder_engine.models.training_model import LossSum
+from encoder_engine.packing import Sequences
+from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.models.heads import new_head_model
+from encoder_engine.tasks.models.task_model import TaskModel
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.heads import HeadModel
+    from encoder_engine.models.training_model import Inputs
+
+    Loss = Callable[[Tensor, Tensor], Tensor]
+
+__all__ = [
+    "SequenceModel",
+    "class_loss",
+    "full_precision",
+    "label_set_loss",
+    "sequence_features",
+    "sequence_logits",
+]
+
+
+class SequenceModel(TaskModel):
+    """A head model of whole texts, and the loss of its logits."""
+
+    def __init__(
+        self,
+        model: SequenceClassification,
+        loss_name: str,
+        loss: Loss,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.model = model.encoder, model
+        self.weights = {loss_name: 1.0}
+        self._loss_name, self._loss = loss_name, loss
+        self.train(model.training)
+
+    @classmethod
+    def new(
+        cls,
+        encoder: Encoder,
+        labels: Sequence[str],
+        problem_type: str,
+        loss_name: str,
+        loss: Loss,
+    ) -> Self:
+        """Make a model whose head is random."""
+        model = new_head_model(SequenceClassification, encoder, labels)
+        model.config["problem_type"] = problem_type
+        return cls(model, loss_name, loss)
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        loss_name: str,
+        loss: Loss,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote."""
+        return cls(
+            SequenceClassification.from_pretrained(directory, device, dtype), loss_name, loss
+        )
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of rows."""
+        return {self._loss_name: len(inputs.batch.sequences)}
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+        return sequence_features(self.model, inputs)
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return the summed loss of the rows."""
+        logits = sequence_logits(self.model, inputs)
+        total = self._loss(logits, inputs.targets["target"])
+        return {self._loss_name: LossSum(total, len(logits))}
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute ``logits``, float32 or float64 [B, C]."""
+        return {"logits": sequence_logits(self.model, inputs).cpu().numpy()}
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write encoder and head in transformers' layout."""
+        self.model.save_pretrained(directory)
+
+
+def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor:
+    """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+    output = model.encode(inputs.batch)
+    mode: ops.PoolingMode = "mean" if model.rows == "mean" else "cls"
+    return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
+
+
+def sequence_logits(model: HeadModel, inputs: Inputs) -> Tensor:
+    """Compute a head's logits of each sequence [B, C], from cached vectors if there are any."""
+    vectors_BD = inputs.targets.get(FEATURES)
+    if vectors_BD is None:
+        return full_precision(model(inputs.batch))
+    if model.rows == "pooled":
+        assert model.encoder.pooler is not None
+        offsets = torch.arange(len(vectors_BD) + 1, dtype=torch.int32, device=vectors_BD.device)
+        vectors_BD = model.encoder.pooler(vectors_BD, Sequences(offsets))
+    return full_precision(model.head(vectors_BD))
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """Return 16-bit logits as float32, so that losses under autocast are float32."""
+    return logits.float() if logits.element_size() < 4 else logits
+
+
+def class_loss(
+    logits_BC: Tensor, target: Tensor, *, weights: Sequence[float], label_smoothing: float
+) -> Tensor:
+    """Return the cross-entropy summed over rows; ``weights``: of classes, empty: all 1."""
+    weight = torch.tensor(weights).to(logits_BC) if weights else None
+    return F.cross_entropy(
+        logits_BC, target, weight=weight, reduction="sum", label_smoothing=label_smoothing
+    )
+
+
+def label_set_loss(logits_BC: Tensor, target_BC: Tensor) -> Tensor:
+    """Return the binary cross-entropy summed over rows, its mean over labels."""
+    target_BC = target_BC.to(logits_BC.dtype)
+    each = F.binary_cross_entropy_with_logits(logits_BC, target_BC, reduction="sum")
+    return each / logits_BC.shape[1]

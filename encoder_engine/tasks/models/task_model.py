@@ -1,0 +1,68 @@
+"""The base of models that are trained on a task."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+from encoder_engine.models.heads import HeadModel
+from encoder_engine.models.training_model import TrainingModel
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor, nn
+
+    from encoder_engine.models.training_model import Inputs
+
+__all__ = ["TaskModel"]
+
+
+class TaskModel(TrainingModel):
+    """A model with a head, trained on a task.
+
+    ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
+    ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
+    ``encoder_sha256``: the same of the encoder alone, where adapters are trained on it.
+    """
+
+    loaded_sha256: str = ""
+    encoder_sha256: str = ""
+
+    @property
+    def head_model(self) -> HeadModel | None:
+        """The encoder with a head of transformers' layout; None: transformers has no such head."""
+        found = self._modules.get("model")
+        return found if isinstance(found, HeadModel) else None
+
+    @property
+    def own_modules(self) -> dict[str, nn.Module]:
+        """The modules with weights beside the encoder and ``head_model``, such as a CRF."""
+        known = (self.encoder, self.head_model)
+        return {
+            name: part
+            for name, part in self.named_children()
+            if part not in known and any(True for _ in part.parameters())
+        }
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; layers frozen below the first trained block stay without dropout."""
+        super().train(mode)
+        if mode:
+            for part in (self.encoder.embedding, *self.encoder.blocks):
+                if any(parameter.requires_grad for parameter in part.parameters()):
+                    break
+                part.eval()
+        return self
+
+    def features(self, inputs: Inputs) -> Tensor | None:
+        """Compute the encoder's rows [n, D] that the head reads, to be cached for a frozen encoder.
+
+        Passed back as the target ``features``, they replace the computation of the encoder. None:
+        the model cannot use cached rows.
+        """
+        del inputs
+        return None
+
+    @abstractmethod
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute the input of ``decode`` for a batch, without gradients and losses."""
