@@ -8,7 +8,7 @@ from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.reading import is_static
 from encoder_engine.errors import InputError
-from encoder_engine.families.checkpoints.files import HubKeywords, resolve_directory
+from encoder_engine.families.checkpoints.files import HubKeywords, fetching, resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +26,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+@fetching
 def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedder | StaticEmbedder:
     """Load a :class:`StaticEmbedder` where the directory holds a static model, else an Embedder.
 

@@ -25,7 +25,7 @@ from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_vectors import embed_tokens
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -74,6 +74,7 @@ class Embedder(DenseJob, QueryMethods):
         )
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],

@@ -25,7 +25,7 @@ from encoder_engine.embedding.steps.token_vectors import TokenVectors
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import CheckpointFileError, ConfigError, InputError, NonFiniteVectorError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack, NormalizeModule
 from encoder_engine.packing.token_rows import TokenRows
 
@@ -94,6 +94,7 @@ class HybridEmbedder:
         self._special = np.array([number for number in special if number is not None], np.int32)
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],

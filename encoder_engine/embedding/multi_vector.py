@@ -31,7 +31,7 @@ from encoder_engine.embedding.steps.token_vectors import (
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import ResultWindow, tokenize_texts
 from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeightsWarning
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.module_stack import EMPTY_STACK, DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 
@@ -109,6 +109,7 @@ class MultiVectorEmbedder:
         self.loading: Loading | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -160,6 +161,7 @@ class MultiVectorEmbedder:
             pooling=None,
             max_seq_length=None,
             engine=embedder.embedder.engine.name,
+            hub=hub_of_base(),
         )
         return embedder
 
@@ -378,6 +380,7 @@ def _load_again(
         *(loading.path, device, loading.dtype, loading.quantization),
         num_threads=num_threads,
         engine=loading.engine,  # type: ignore[arg-type]
+        **loading.hub,
     )
     return TokensJob(model, kind)
 

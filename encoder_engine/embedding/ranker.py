@@ -39,7 +39,8 @@ from encoder_engine.errors import (
     TextError,
     UnsupportedFeatureError,
 )
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.adapters import weights_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class Ranker:
         self._reload: Callable[..., Ranker] | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -182,7 +184,10 @@ class Ranker:
             ranker.activation = "sigmoid"
         ranker._path = str(opened.directory)
         ranker._reload = partial(
-            _load_again, *(cls, str(opened.directory), request), engine=ranker.engine.name
+            _load_again,
+            *(cls, str(opened.directory), request),
+            engine=ranker.engine.name,
+            hub=hub_of_base(),
         )
         return ranker
 
@@ -407,6 +412,7 @@ def _load_again(
     max_seq_length: int | None,
     activation: Activation | None,
     engine: EngineChoice,
+    hub: HubKeywords,
 ) -> Ranker:
     return kind.from_pretrained(
         *(path, device, request.dtype, request.quantization),
@@ -414,6 +420,7 @@ def _load_again(
         activation=activation,
         num_threads=num_threads,
         engine=engine,
+        **hub,
     )
 
 
@@ -476,7 +483,7 @@ def _read_activation(directory: Path, folder: Path) -> Activation | None:
     if path.is_file():
         stated = read_value(path).get(NEW_KEY).value
     if stated is None:
-        path = folder / "config.json"
+        path = weights_directory(folder) / "config.json"
         config = read_value(path).object()
         nested = config.get("sentence_transformers")
         stated = nested.get(NEW_KEY) if isinstance(nested, dict) else None

@@ -55,7 +55,7 @@ from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
 )
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
@@ -178,6 +178,7 @@ class SparseEmbedder:
         self._reload: Callable[..., SparseEmbedder] | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -221,6 +222,7 @@ class SparseEmbedder:
             *(cls, str(opened.directory), request),
             pooling=pooling,
             engine=embedder.engine.name,
+            hub=hub_of_base(),
         )
         return embedder
 
@@ -429,6 +431,7 @@ def _load_again(
     max_seq_length: int | None,
     pooling: SparsePooling | None,
     engine: EngineChoice,
+    hub: HubKeywords,
 ) -> SparseEmbedder:
     return kind.from_pretrained(
         path,
@@ -439,6 +442,7 @@ def _load_again(
         max_seq_length=max_seq_length,
         num_threads=num_threads,
         engine=engine,
+        **hub,
     )
 
 

@@ -41,7 +41,7 @@ from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, located_error
 from encoder_engine.errors import InputError, TextError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.inference.options import check_threads
 from encoder_engine.vectors.precision import quantize_vectors
 
@@ -78,6 +78,7 @@ class StaticEmbedder(QueryMethods):
         self._cut = self._most_characters()
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -146,6 +147,7 @@ class StaticEmbedder(QueryMethods):
         return embedder
 
     @classmethod
+    @fetching
     def distill(
         cls,
         path_or_hub_id: str | os.PathLike[str],
