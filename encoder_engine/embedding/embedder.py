@@ -14,7 +14,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.choosing import EngineRequest, torch_engine
 from encoder_engine.embedding.jobs.dense import DenseJob
-from encoder_engine.embedding.library_keywords import resolve_output
+from encoder_engine.embedding.library_keywords import naming, resolve_output
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import QueryMethods
@@ -179,6 +179,7 @@ class Embedder(DenseJob, QueryMethods):
         **library: Unpack[LibraryKeywords],
     ) -> Tensor: ...
 
+    @naming("texts")
     def encode(
         self,
         texts: str | Iterable[str],
@@ -240,7 +241,7 @@ class Embedder(DenseJob, QueryMethods):
         )
         opened, notice = open_texts(texts), TruncationNotice.of(self, on_truncation)
         parts = [self.no_vectors(options)]
-        with progress_bar(opened.count, shown=show_progress_bar) as advance:
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
             for window in embed_windows(self, opened.rows, options, notice):
                 parts.append(window.vectors)
                 advance(len(window.vectors))
@@ -269,6 +270,7 @@ class Embedder(DenseJob, QueryMethods):
         notice = TruncationNotice.of(self, on_truncation)
         return embed_windows(self, open_texts(texts).rows, resolved, notice)
 
+    @naming("texts")
     def encode_long(
         self,
         texts: str | Iterable[str],
@@ -289,6 +291,7 @@ class Embedder(DenseJob, QueryMethods):
         resolved = self.resolve(EncodeCall.of("encode_long", options))
         return embed_long(self, texts, resolved, overlap=overlap, chunk_pooling=chunk_pooling)
 
+    @naming("texts")
     def encode_tokens(
         self,
         texts: str | Iterable[str],

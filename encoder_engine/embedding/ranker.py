@@ -5,24 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.activation import (
+    check_activation as check_activation,
+)
+from encoder_engine.embedding.directory.activation import (
+    read_activation,
+)
 from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import CONFIG, Settings
+from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
     load_sequence_classification,
     scoring_engine,
+    torch_engine,
 )
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.library_keywords import (
+    PairKeywords,
+    check_names,
+    naming,
+    resolve_output,
+)
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.options import (
-    OnTruncation,
     check_on_truncation,
     check_positive,
     resolve_batch_tokens,
@@ -30,28 +40,31 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.calls import ScoreCall, ScoreKeywords, ScoreOptions
+from encoder_engine.embedding.steps.progress import progress_bar
+from encoder_engine.embedding.steps.scores import Scores as Scores
+from encoder_engine.embedding.steps.scores import apply_function, softmax
+from encoder_engine.embedding.steps.scores import check_scores as check_scores
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import ResultWindow, TokenizedWindow
 from encoder_engine.errors import (
     InputError,
-    NonFiniteVectorError,
     TextError,
     UnsupportedFeatureError,
 )
-from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.engines.engine import Activation as Activation
     from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.families.checkpoints.files import HubKeywords
@@ -60,13 +73,6 @@ if TYPE_CHECKING:
     from encoder_engine.text import Tokenizer
 
 __all__ = ["Ranked", "Ranker"]
-
-Scores = np.ndarray[Any, np.dtype[np.float32]]
-Activation = Literal["identity", "sigmoid"]
-ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-# The keys under which sentence-transformers states the activation, the newest first.
-NEW_KEY = "activation_fn"
-OLD_KEY = "sbert_ce_default_activation_function"
 
 
 class Ranked(TypedDict):
@@ -77,40 +83,8 @@ class Ranked(TypedDict):
     text: NotRequired[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreCall:
-    """The options of one call as given; see :meth:`Ranker.score`."""
-
-    prompt: str | None = None
-    prompt_name: str | None = None
-    activation: Activation | None = None
-    batch_tokens: int | None = None
-    batch_size: int | None = None
-    on_truncation: OnTruncation = "ignore"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """The options of one call with every default filled in."""
-
-    prompt: str
-    activation: Activation
-    batch_tokens: int
-    batch_size: int | None
-    on_truncation: OnTruncation
-    num_labels: int
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the scores, as values of JSON: the plan of a job records it."""
-        return {
-            "prompt": self.prompt,
-            "num_prompt_tokens": 0,
-            "normalized": False,
-            "dimension": self.num_labels,
-            "precision": "float32",
-            "on_truncation": self.on_truncation,
-            "activation": self.activation,
-        }
+class PredictKeywords(ScoreKeywords, PairKeywords, total=False):
+    """The keywords of :meth:`Ranker.predict`: those of :meth:`Ranker.score`, and the library's."""
 
 
 class Ranker:
@@ -172,7 +146,7 @@ class Ranker:
         folder = opened.encoder_folder
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         model = load_sequence_classification(folder, request)
-        stated = _read_activation(opened.directory, folder) if activation is None else activation
+        stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             model,
             opened.read_tokenizer(),
@@ -196,17 +170,8 @@ class Ranker:
         """The number of scores of each pair."""
         return self.engine.num_labels
 
-    def score(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
-    ) -> Scores:
+    @naming("pairs")
+    def score(self, pairs: Iterable[tuple[str, str]], **options: Unpack[ScoreKeywords]) -> Scores:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
 
         prompt, prompt_name: a text, or the name of the directory's, put before each first text.
@@ -214,30 +179,76 @@ class Ranker:
         batch_tokens, batch_size: the most tokens and the most pairs of a batch.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its longer text.
+        show_progress_bar: a bar on standard error, if that is a terminal.
 
         Raises :class:`TextError` and :class:`InputError` with the row, and
         :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
-        firsts, seconds = unzip_pairs(pairs)
-        options = self.resolve(
-            ScoreCall(
-                prompt=prompt,
-                prompt_name=prompt_name,
-                activation=activation,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-                on_truncation=on_truncation,
-            )
-        )
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
-        tokenized = self._tokenize(firsts, seconds, 0, options, notice)
-        notice.warn()
-        scores = self._scores(tokenized, options)
+        check_names("score", options, ScoreKeywords)
+        scores = self._score(pairs, options)
         return scores[:, 0] if self.num_labels == 1 else scores
 
-    def predict(self, pairs: Iterable[tuple[str, str]], **options: Any) -> Scores:
-        """Score pairs: :meth:`score`, as sentence-transformers calls it."""
-        return self.score(pairs, **options)
+    def _score(self, pairs: Iterable[tuple[str, str]], keywords: ScoreKeywords) -> Scores:
+        """Score pairs, [N, C]."""
+        given: dict[str, Any] = {"on_truncation": "warn", **keywords}
+        shown = bool(given.pop("show_progress_bar", False))
+        call = ScoreCall(**given)
+        firsts, seconds = unzip_pairs(pairs)
+        options = self.resolve(call)
+        notice = TruncationNotice(call.on_truncation, limit=self.max_seq_length, row_name="pair")
+        tokenized = self._tokenize(firsts, seconds, 0, options, notice)
+        notice.warn()
+        with progress_bar(len(firsts), shown=shown, action="Scoring") as advance:
+            return self._scores(tokenized, options, advance)
+
+    @naming("pairs")
+    def predict(
+        self,
+        pairs: Iterable[tuple[str, str]] | tuple[str, str],
+        *,
+        activation_fn: Callable[[Any], Any] | None = None,
+        apply_softmax: bool = False,
+        convert_to_tensor: bool = False,
+        **options: Unpack[PredictKeywords],
+    ) -> Any:
+        """Score pairs as ``CrossEncoder.predict`` does: an array, or one score of a single pair.
+
+        activation_fn: a function of PyTorch that replaces the activation: it takes the logits
+            [N, C] and returns a row of scores for each pair.
+        apply_softmax: the labels' scores of a pair add up to 1, where there are several.
+        convert_to_tensor: a tensor on the CPU.
+        options: those of :meth:`score`, and others of sentence-transformers; see
+            :class:`PairKeywords`.
+
+        Exceptions: see :meth:`score`.
+        """
+        output = resolve_output(
+            *("predict", options),
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+            known=PredictKeywords,
+            job="score_dataset",
+        )
+        names = [name for name in ScoreKeywords.__annotations__ if name in options]
+        keywords: Any = {name: options[name] for name in names}  # type: ignore[literal-required]
+        if activation_fn is not None:
+            if keywords.get("activation") is not None:
+                raise InputError("give activation or activation_fn, not both")
+            keywords["activation"] = "identity"
+        single = isinstance(pairs, (tuple, list)) and len(pairs) == 2
+        single = single and all(isinstance(one, str) for one in pairs)
+        rows: Any = [pairs] if single else pairs
+        scores = self._score(rows, keywords)
+        if activation_fn is not None:
+            scores = apply_function(activation_fn, scores)
+        if self.num_labels == 1 and scores.ndim == 2:
+            scores = scores[:, 0]
+        if apply_softmax and scores.ndim == 2:
+            scores = softmax(scores)
+        found: Any = scores
+        if output == "torch":
+            found = torch_engine("convert_to_tensor=True").as_tensor(np.ascontiguousarray(scores))
+        return found[0] if single else found
 
     def score_dataset(
         self,
@@ -347,7 +358,12 @@ class Ranker:
         spent = time.perf_counter() - start
         return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=spent)
 
-    def _scores(self, tokenized: TokenizedWindow, options: ScoreOptions) -> Scores:
+    def _scores(
+        self,
+        tokenized: TokenizedWindow,
+        options: ScoreOptions,
+        advance: Callable[[int], None] = lambda _done: None,
+    ) -> Scores:
         """Score tokenized pairs, float32 [n, C]. Raises :class:`NonFiniteVectorError`."""
         encoding, first_row = tokenized.encoding, tokenized.first_row
         scores = np.empty((len(encoding), self.num_labels), dtype=np.float32)
@@ -361,6 +377,7 @@ class Ranker:
             row_name="pair",
         ):
             scores[rows] = found
+            advance(len(rows))
         check_scores(scores, first_row)
         return scores
 
@@ -371,18 +388,14 @@ class Ranker:
         *,
         top_k: int | None = None,
         return_documents: bool = False,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
+        activation_fn: Callable[[Any], Any] | None = None,
+        **options: Unpack[PredictKeywords],
     ) -> list[Ranked]:
         """Rank documents for a query: the best first, equal scores in the order given.
 
         ``top_k``: the most documents to return; None: all. Raises :class:`UnsupportedFeatureError`
         for a model with several labels, whose scores have no order. Other options and exceptions:
-        see :meth:`score`.
+        see :meth:`predict`.
         """
         if self.num_labels != 1:
             raise UnsupportedFeatureError(
@@ -390,15 +403,8 @@ class Ranker:
             )
         check_top_k(top_k)
         texts = list(open_texts(documents).rows)
-        scores = self.score(
-            [(query, text) for text in texts],
-            prompt=prompt,
-            prompt_name=prompt_name,
-            activation=activation,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            on_truncation=on_truncation,
-        )
+        pairs = [(query, text) for text in texts]
+        scores = self.predict(pairs, activation_fn=activation_fn, **options)
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
 
@@ -442,21 +448,6 @@ def order_documents(
     return ranked
 
 
-def check_scores(scores: Scores, first_row: int = 0) -> None:
-    """Raise :class:`NonFiniteVectorError` for scores [N] or [N, C] that are NaN or infinite.
-
-    ``first_row``: the row of the first score in its stream.
-    """
-    rows = scores[:, None] if scores.ndim == 1 else scores
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first_row
-    if len(broken):
-        raise NonFiniteVectorError(
-            f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
-            f"{broken[0]}: the model's numbers overflow or are damaged",
-            rows=[int(row) for row in broken],
-        )
-
-
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
@@ -467,32 +458,3 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
         firsts.append(pair[0])
         seconds.append(pair[1])
     return firsts, seconds
-
-
-def check_activation(activation: str) -> Activation:
-    for known in ACTIVATIONS:
-        if activation == known:
-            return known
-    raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-
-
-def _read_activation(directory: Path, folder: Path) -> Activation | None:
-    """Read the activation that the directory states, in any dialect of sentence-transformers."""
-    stated: object = None
-    path = directory / CONFIG
-    if path.is_file():
-        stated = read_value(path).get(NEW_KEY).value
-    if stated is None:
-        path = weights_directory(folder) / "config.json"
-        config = read_value(path).object()
-        nested = config.get("sentence_transformers")
-        stated = nested.get(NEW_KEY) if isinstance(nested, dict) else None
-        stated = config.get(OLD_KEY) if stated is None else stated
-    if stated is None:
-        return None
-    name = stated.rpartition(".")[2].lower() if isinstance(stated, str) else ""
-    if name not in ACTIVATIONS or not str(stated).startswith("torch."):
-        raise UnsupportedFeatureError(
-            f"{path} states the activation {stated!r}, which is not implemented; pass activation="
-        )
-    return check_activation(name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from encoder_engine.packing.token_rows import TokenRows
 
 __all__ = [
+    "Activation",
     "CausalEngine",
     "Engine",
     "EngineChoice",
@@ -39,6 +40,7 @@ __all__ = [
 
 EngineName = Literal["compiled", "torch"]
 EngineChoice = Literal["auto", "compiled", "torch"]
+Activation = Literal["identity", "sigmoid"]
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
@@ -148,7 +150,7 @@ class ScoringEngine(Engine, Protocol):
     def num_labels(self) -> int:
         """The number of labels, C."""
 
-    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
+    def scores(self, rows: TokenRows, *, activation: Activation) -> Vectors:
         """Return the activated logits of each sequence, [B, C]."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.checkpoints import stacking
 from encoder_engine.models.checkpoints.fingerprint import weights_sha256
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
@@ -471,9 +472,7 @@ def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str
     return MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
 
 
-def as_tensor(vectors: Any) -> Tensor:
-    """Return a NumPy array as a tensor on the CPU that shares its memory."""
-    return torch.from_numpy(vectors)
+as_tensor, as_sparse_tensor = to_tensor, stacking.as_sparse_tensor
 
 
 def gpu_is_available() -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.embedding.jobs.keywords import run_over_files
-from encoder_engine.embedding.library_keywords import resolve_output
+from encoder_engine.embedding.library_keywords import naming, resolve_output
 from encoder_engine.embedding.options import (
     EncodeCall,
     EncodeOptions,
@@ -231,6 +231,7 @@ class StaticEmbedder(QueryMethods):
         """The path that the table was loaded from."""
         return self._name
 
+    @naming("texts")
     def encode(
         self,
         texts: str | Iterable[str],
@@ -275,7 +276,7 @@ class StaticEmbedder(QueryMethods):
         opened = open_texts(texts)
         notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
         parts = []
-        with progress_bar(opened.count, shown=show_progress_bar) as advance:
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
             for window in self._windows(opened.rows, options, notice):
                 parts.append(window.vectors)
                 advance(len(window.vectors))
