@@ -10,6 +10,7 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.embedding.library_keywords import (
     HybridKeywords,
     check_keywords,
@@ -40,7 +42,6 @@ from encoder_engine.packing.token_rows import TokenRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
@@ -83,6 +84,7 @@ class HybridEmbedder:
 
     def __init__(self, embedder: Embedder, weigh: DenseModule, project: DenseModule) -> None:
         self.embedder = embedder
+        self._layers = {SPARSE_FILE: weigh, TOKENS_FILE: project}
         weighing = DenseModule(weight_NK=weigh.weight_NK, bias_N=weigh.bias_N, activation="relu")
         self._weigh = ModuleStack((weighing,))
         self._project = ModuleStack((project, NormalizeModule()))
@@ -229,6 +231,18 @@ class HybridEmbedder:
             raise InputError(f"weights must be finite numbers from 0, one above, got {weights!r}")
         mean = sum(scores[name] * np.float32(share / total) for name, share in shares.items())
         return np.asarray(mean, dtype=np.float32)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write an embedder's directory, with ``sparse_linear.pt`` and ``colbert_linear.pt``.
+
+        sentence-transformers loads the dense vectors of it. Raises
+        :class:`MissingDependencyError` without PyTorch, whose format the two files have. Other
+        exceptions: see :meth:`Embedder.save_pretrained`.
+        """
+        engine = torch_engine("HybridEmbedder.save_pretrained")
+        self.embedder.save_pretrained(directory)
+        for name, layer in self._layers.items():
+            engine.save_tensors(Path(directory) / name, layer.arrays())
 
     def encode_window(
         self, window: TokenizedWindow, options: EncodeOptions, outputs: Sequence[Output]

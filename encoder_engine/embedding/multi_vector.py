@@ -16,7 +16,7 @@ from encoder_engine.embedding.directory.late_interaction import (
     TokenMask,
     open_late_interaction,
 )
-from encoder_engine.embedding.directory.recipe import PoolingRecipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe, Settings
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.jobs.keywords import run_over_files
@@ -29,6 +29,8 @@ from encoder_engine.embedding.library_keywords import (
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import Loading, smallest
 from encoder_engine.embedding.queries import with_prompt
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
 from encoder_engine.embedding.steps.calls import TokenCallKeywords
 from encoder_engine.embedding.steps.token_vectors import (
     TokenVectors,
@@ -298,6 +300,33 @@ class MultiVectorEmbedder:
         )
         return run_over_files(
             *(TokensJob(self, kind), inputs, output), task="tokens", call=call, job=job
+        )
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``MultiVectorEncoder``: encoder, tokenizer, modules, card.
+
+        Exceptions: see :meth:`Embedder.save_pretrained`.
+        """
+        embedder, mask = self.embedder, self.mask
+        recipe, tokenizer = embedder.recipe, embedder.tokenizer
+        own = self.loading.path if self.loading else str(recipe.encoder_directory)
+        folder = open_target(directory, own)
+        embedder.engine.save_encoder(folder)
+        tokenizer.save(folder)
+        write_late_interaction_settings(
+            *(folder, embedder.engine.spec, self.modules),
+            settings=Settings(
+                prompts=dict(recipe.prompts), default_prompt_name=recipe.default_prompt_name
+            ),
+            max_seq_length=embedder.max_seq_length,
+            query_length=self._lengths["query"],
+            document_length=self._lengths["document"],
+            expansion=None if self.expansion is None else self.expansion.describe(tokenizer),
+            skipped_words=[str(tokenizer.id_to_token(one)) for one in sorted(mask.skipped)],
+            skipped_of=sorted(mask.tasks),
+            kept_ids=sorted(mask.kept) or None,
+            normalized=self.normalized,
+            base_model=self.loading.path if self.loading else None,
         )
 
     def most_tokens(self, kind: Kind) -> int | None:

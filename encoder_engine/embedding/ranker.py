@@ -39,6 +39,8 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import write_ranker_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.calls import ScoreCall, ScoreKeywords, ScoreOptions
 from encoder_engine.embedding.steps.progress import progress_bar
@@ -282,6 +284,23 @@ class Ranker:
             call=call,
             job={"column": "query", **job},
             pair_column=pair_column,
+        )
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``CrossEncoder``: classifier, tokenizer, prompts, card.
+
+        Exceptions: see :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a
+        model in int8.
+        """
+        folder = open_target(directory, self._path, of_head=self.engine.quantization)
+        self.engine.save_encoder(folder)
+        self.tokenizer.save(folder)
+        write_ranker_settings(
+            *(folder, self.engine.spec, self.settings),
+            activation=self.activation,
+            num_labels=self.num_labels,
+            max_seq_length=self.max_seq_length,
+            base_model=self._path,
         )
 
     @property

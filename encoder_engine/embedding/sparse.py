@@ -38,6 +38,8 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.calls import (
     SparseCall,
@@ -333,6 +335,27 @@ class SparseEmbedder:
             on_truncation=on_truncation,
         )
         return run_over_files(self, inputs, output, task="sparse", call=call, job=job)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``SparseEncoder``: masked LM, tokenizer, pooling, prompts, card.
+
+        A model with weights for queries gets a Router. Exceptions: see
+        :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a model in int8.
+        """
+        folder = open_target(directory, self._path, of_head=self.engine.quantization)
+        encoder = encoder_folder(folder, self.query_weights)
+        self.engine.save_encoder(encoder)
+        self.tokenizer.save(encoder)
+        write_splade_settings(
+            *(folder, self.engine.spec),
+            settings=self.settings,
+            max_seq_length=self.max_seq_length,
+            pooling=self.pooling,
+            activation=self.activation,
+            queries=self.query_weights,
+            default_route=self.default_route,
+            base_model=self._path,
+        )
 
     @property
     def dimension(self) -> int:

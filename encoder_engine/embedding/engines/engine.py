@@ -150,12 +150,18 @@ class ScoringEngine(Engine, Protocol):
     def num_labels(self) -> int:
         """The number of labels, C."""
 
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head as they are in memory, in Hugging Face layout."""
+
     def scores(self, rows: TokenRows, *, activation: Activation) -> Vectors:
         """Return the activated logits of each sequence, [B, C]."""
 
 
 class VocabularyEngine(Engine, Protocol):
     """An engine of a masked-language model. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head as they are in memory, in Hugging Face layout."""
 
     def vocabulary(
         self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation

@@ -345,6 +345,10 @@ class _HeadEngine(_ModuleEngine, Generic[HeadType]):
         arrays = [(n, to_array(t.cpu().contiguous())) for n, t in model.head.state_dict().items()]
         return join_fingerprint(super().fingerprint(), model.layout, model.rows, arrays)
 
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head; see :meth:`ScoringEngine.save_encoder`."""
+        self.model.save_pretrained(directory)
+
 
 class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
     """A :class:`ScoringEngine` over a classifier."""
@@ -472,7 +476,8 @@ def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str
     return MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
 
 
-as_tensor, as_sparse_tensor = to_tensor, stacking.as_sparse_tensor
+as_tensor, save_tensors = to_tensor, stacking.save_tensors
+as_sparse_tensor = stacking.as_sparse_tensor
 
 
 def gpu_is_available() -> bool:

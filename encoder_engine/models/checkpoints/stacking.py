@@ -9,9 +9,11 @@ import torch
 
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, words
 from encoder_engine.families.checkpoints.assembling import raise_of_unstored
+from encoder_engine.files import writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_sparse_tensor",
+    "save_tensors",
     "stack_tensors",
     "to_array",
     "to_tensor",
@@ -87,3 +90,10 @@ def as_sparse_tensor(indptr: Array, indices: Array, values: Array, dimension: in
     return torch.sparse_coo_tensor(
         *(places, torch.from_numpy(values), size), is_coalesced=True, check_invariants=True
     )
+
+
+def save_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name to a file of PyTorch."""
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    with writing(path):
+        torch.save(tensors, path)

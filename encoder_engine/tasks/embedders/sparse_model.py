@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.saving.other_directories import write_splade_settings
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.models.training_model import Inputs, LossSum
@@ -108,6 +109,6 @@ class SparseModel(StepModel):
         self.model.save_pretrained(folder)
         write_splade_settings(
             *(folder, self.encoder.spec),
-            prompts=task.prompts,
+            settings=Settings(prompts=dict(task.prompts)),
             max_seq_length=task.max_seq_length,
         )
