@@ -68,8 +68,7 @@ def _check_options(task: str, options: dict[str, Any]) -> None:
 def _call(task: str, options: dict[str, Any]) -> Any:
     """Return the options of the model's call, of its own type."""
     from encoder_engine.embedding.options import EncodeCall
-    from encoder_engine.embedding.ranker import ScoreCall
-    from encoder_engine.embedding.sparse import SparseCall
+    from encoder_engine.embedding.steps.calls import ScoreCall, SparseCall
 
     kinds: dict[str, Any] = {"sparse": SparseCall, "scores": ScoreCall}
     kind = kinds.get(task, EncodeCall)

@@ -11,12 +11,17 @@ import click
 from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import numpy.typing as npt
 
-    from encoder_engine.embedding import Embedder, StaticEmbedder
-    from encoder_engine.vectors.search import Hit
+    from encoder_engine.embedding import Embedder, SparseEmbedder, StaticEmbedder
+    from encoder_engine.vectors.hits import Hit
     from encoder_engine.vectors.stored_vectors import StoredVectors
+
+# Options of STORE alone, not of the store that is joined with it.
+_OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", "max_seq_length")
 
 
 @click.command()
@@ -38,7 +43,12 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="With --quantized: candidates of each result.",
+    help="With --quantized or --fuse: candidates of each result.",
+)
+@click.option(
+    "--fuse",
+    metavar="STORE",
+    help="Another store of the same texts, dense or sparse: the rankings are joined.",
 )
 @click.option("--pooling", help="The pooling of a file's vectors; see embed.")
 @click.option(
@@ -52,26 +62,28 @@ if TYPE_CHECKING:
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     """Print the rows of STORE whose vectors have the largest dot products with each QUERY's.
 
-    STORE is a file of vectors or a folder of shards that embed wrote. It is compared with the
-    checksums of its manifest and read once, block by block. With vectors of length 1 the score is
-    the cosine.
+    STORE is a file of dense or sparse vectors or a folder of shards that embed wrote. It is
+    compared with the checksums of its manifest and read once, block by block. With vectors of
+    length 1 the score is the cosine. With --fuse the score is the sum of both reciprocal ranks.
     """
+    from encoder_engine.vectors.hybrid import check_same_rows, fuse_ranks
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
     if options["quantized"] is not None and options["index"] is not None:
         raise click.UsageError("name --index or --quantized, not both")
-    stored = StoredVectors(store)
-    embedder = load_for(stored, options)
-    settings = {} if stored.manifest is None else stored.manifest["plan"]["options"]
-    vectors = embedder.encode(
-        list(queries),
-        prompt=options["prompt"],
-        prompt_name=options["prompt_name"],
-        normalize_embeddings=settings.get("normalized"),
-        truncate_dim=settings.get("dimension"),
-    )
-    found = search_stored(stored, vectors, options["top"], options)
-    warn_of_lengths(stored, embedder.stated_similarity)
+    stored, top = StoredVectors(store), options["top"]
+    if options["fuse"] is None:
+        found = _rank(stored, queries, top, options)
+    else:
+        other, depth = StoredVectors(options["fuse"]), top * options["oversampling"]
+        check_same_rows(stored, other)
+        # Of the second store: its own model, and the prompt of queries that this has.
+        own = dict.fromkeys(_OF_STORE)
+        rankings = (
+            _rank(stored, queries, depth, options),
+            _rank(other, queries, depth, {**options, **own}),
+        )
+        found = [fuse_ranks(pair, top) for pair in zip(*rankings, strict=True)]
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
@@ -80,6 +92,21 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
             lines = [f"{hit.score:.4f}  {row}" for hit, row in zip(hits, rows, strict=True)]
             facts = {f"{rank}.": line for rank, line in enumerate(lines, start=1)}
             print_facts(query, facts)
+
+
+def _rank(
+    stored: StoredVectors, queries: tuple[str, ...], num_hits: int, options: dict[str, Any]
+) -> list[list[Hit]]:
+    """Embed queries by the model of a store, and return its nearest rows."""
+    if stored.kind != "sparse":
+        return search_stored(stored, embed_queries(stored, queries, options), num_hits, options)
+    from encoder_engine.vectors.search import search_vectors
+
+    if options["quantized"] is not None or options["index"] is not None:
+        raise click.UsageError("--index and --quantized are of dense vectors")
+    prompts = {name: options[name] for name in ("prompt", "prompt_name")}
+    weights = _load_sparse(stored, options).encode_query(list(queries), **prompts)
+    return search_vectors(stored, weights, num_hits)
 
 
 def search_stored(
@@ -98,6 +125,26 @@ def search_stored(
     from encoder_engine.vectors.search import search_vectors
 
     return search_vectors(stored, vectors, num_hits)
+
+
+def embed_queries(
+    stored: StoredVectors, queries: Sequence[str], options: dict[str, Any]
+) -> npt.NDArray[np.float32]:
+    """Embed questions with the model and the options of a store, float32 [Q, D].
+
+    Warns if scores depend on vector lengths and the model was not trained for dot products.
+    """
+    embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
+    recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
+    vectors: npt.NDArray[np.float32] = embedder.encode(
+        list(queries),
+        prompt=options["prompt"],
+        prompt_name=options["prompt_name"],
+        normalize_embeddings=recorded.get("normalized"),
+        truncate_dim=recorded.get("dimension"),
+    )
+    warn_of_lengths(stored, embedder.stated_similarity)
+    return vectors
 
 
 def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
@@ -122,30 +169,20 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.errors import InputError
 
-    manifest, name = stored.manifest, options["model"]
     if stored.kind != "dense":
         raise InputError(
-            f"{stored.path} holds {stored.kind} results; search compares vectors that embed wrote "
+            f"{stored.path} holds {stored.kind} results; this compares vectors that embed wrote "
             "with --task dense"
         )
+    manifest, name = stored.manifest, _model_name(stored, options)
     if manifest is None:
-        if name is None:
-            raise InputError(
-                f"{stored.path} does not say which model made it; name it with --model"
-            )
         return load_dense(
             name,
             device=options["device"],
             pooling=pooling_modes(options["pooling"]),
             max_seq_length=options["max_seq_length"],
         )
-    for option in ("pooling", "max_seq_length"):
-        if options[option] is not None:
-            raise InputError(
-                f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
-            )
     recorded = manifest["plan"]["model"]
-    name = name or manifest["model"]
     if recorded.get("engine") == "static":
         table = StaticEmbedder.from_pretrained(name, rules=recorded["rules"])
         _refuse_another(stored, name, table)
@@ -167,7 +204,48 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
     return embedder
 
 
-def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder | StaticEmbedder) -> None:
+def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedder:
+    """Load the model of sparse vectors; refuse another than the manifest's."""
+    from encoder_engine.embedding import SparseEmbedder
+
+    name = _model_name(stored, options)
+    if options["pooling"] is not None:
+        raise click.UsageError("--pooling is of dense vectors")
+    if stored.manifest is None:
+        limit = options["max_seq_length"]
+        return SparseEmbedder.from_pretrained(name, options["device"], max_seq_length=limit)
+    recorded = stored.manifest["plan"]["model"]
+    embedder = SparseEmbedder.from_pretrained(
+        *(name, options["device"], recorded["dtype"], recorded["quantization"]),
+        pooling=recorded["sparse_pooling"],
+    )
+    _refuse_another(stored, name, embedder)
+    embedder.max_seq_length = recorded["max_seq_length"]
+    return embedder
+
+
+def _model_name(stored: StoredVectors, options: dict[str, Any]) -> str:
+    """Return the name of a store's model; refuse options that its manifest records."""
+    from encoder_engine.errors import InputError
+
+    name: str | None = options["model"]
+    if stored.manifest is None:
+        if name is None:
+            raise InputError(
+                f"{stored.path} does not say which model made it; name it with --model"
+            )
+        return name
+    for option in ("pooling", "max_seq_length"):
+        if options[option] is not None:
+            raise InputError(
+                f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
+            )
+    return name or str(stored.manifest["model"])
+
+
+def _refuse_another(
+    stored: StoredVectors, name: str, embedder: Embedder | StaticEmbedder | SparseEmbedder
+) -> None:
     """Raise :class:`ConfigError` for a model other than the manifest's."""
     from encoder_engine.errors import ConfigError
     from encoder_engine.text.fingerprint import tokenizer_fingerprint

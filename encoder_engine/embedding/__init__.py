@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.static.embedder import Coverage, StaticEmbedder
     from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
     from encoder_engine.embedding.steps.window import EmbeddedWindow
+    from encoder_engine.vectors.hits import Hit
+    from encoder_engine.vectors.hybrid import fuse_ranks
     from encoder_engine.vectors.precision import quantize_vectors
+    from encoder_engine.vectors.search import search_vectors
     from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
+    "Hit",
     "HybridEmbedder",
     "HybridVectors",
     "MultiVectorEmbedder",
@@ -45,10 +49,12 @@ __all__ = [
     "StoredVectors",
     "TokenVectors",
     "encoder_directory",
+    "fuse_ranks",
     "load_vectors",
     "max_similarity",
     "quantize_vectors",
     "read_recipe",
+    "search_vectors",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -59,6 +65,7 @@ __getattr__, __dir__ = lazy_names(
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
+        "Hit": "encoder_engine.vectors.hits",
         "HybridEmbedder": "hybrid",
         "HybridVectors": "hybrid",
         "MultiVectorEmbedder": "multi_vector",
@@ -73,10 +80,12 @@ __getattr__, __dir__ = lazy_names(
         "StoredVectors": "encoder_engine.vectors.stored_vectors",
         "TokenVectors": "steps.token_vectors",
         "encoder_directory": "directory.recipe",
+        "fuse_ranks": "encoder_engine.vectors.hybrid",
         "load_vectors": "encoder_engine.vectors.stored_vectors",
         "max_similarity": "steps.token_vectors",
         "quantize_vectors": "encoder_engine.vectors.precision",
         "read_recipe": "directory.opening",
+        "search_vectors": "encoder_engine.vectors.search",
     },
     former_names(__name__, {"Recipe": "PoolingRecipe"}),
 )

@@ -13,7 +13,7 @@ from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.reading import is_static
 from encoder_engine.errors import InputError
 from encoder_engine.families.checkpoints.adapters import weights_directory
-from encoder_engine.families.checkpoints.files import HubKeywords, resolve_directory
+from encoder_engine.families.checkpoints.files import HubKeywords, fetching, resolve_directory
 from encoder_engine.families.config import read_config
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+@fetching
 def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedder | StaticEmbedder:
     """Load a :class:`StaticEmbedder` where the directory holds a static model, else an Embedder.
 
@@ -57,6 +58,7 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
     )
 
 
+@fetching
 def load_ranker(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Ranker:
     """Load a :class:`CausalRanker` where the directory holds a causal model, else a Ranker.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.embedding.directory.activation import check_activation, read_activation
 from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
@@ -26,29 +27,22 @@ from encoder_engine.embedding.directory.modules import (
 )
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
-from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal, torch_engine
-from encoder_engine.embedding.library_keywords import (
-    PredictKeywords,
-    resolve_activation,
-    resolve_output,
-)
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
+from encoder_engine.embedding.library_keywords import naming
 from encoder_engine.embedding.limits import MemoryLimit
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
-from encoder_engine.embedding.ranker import Ranker, ScoreCall, check_activation, read_activation
+from encoder_engine.embedding.ranker import Ranker, load_again
+from encoder_engine.embedding.steps.calls import ScoreCall
 from encoder_engine.embedding.steps.pair_rows import (
     ChatFormat,
     PairTemplate,
     PlainFormat,
     TemplateFormat,
 )
-from encoder_engine.embedding.steps.pairs import check_top_k, order_documents, unzip_pairs
-from encoder_engine.embedding.steps.progress import progress_bar
-from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import weights_directory
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.json_values import JsonValue
 
@@ -61,11 +55,12 @@ if TYPE_CHECKING:
     import torch
 
     from encoder_engine.embedding.directory.opening import ModelDirectory
-    from encoder_engine.embedding.engines.engine import CausalEngine, EngineChoice
-    from encoder_engine.embedding.options import OnTruncation
-    from encoder_engine.embedding.ranker import Activation, ScoreOptions
+    from encoder_engine.embedding.engines.engine import Activation, CausalEngine, EngineChoice
+    from encoder_engine.embedding.steps.calls import ScoreKeywords, ScoreOptions
     from encoder_engine.embedding.steps.pair_rows import PairFormat
-    from encoder_engine.embedding.steps.pairs import Ranked, Scores
+    from encoder_engine.embedding.steps.pairs import Ranked
+    from encoder_engine.embedding.steps.scores import Scores
+    from encoder_engine.embedding.steps.truncation import TruncationNotice
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.packing.token_rows import TokenRows
     from encoder_engine.text import Tokenizer
@@ -128,6 +123,7 @@ class CausalRanker(Ranker):
         self._check_room(self.resolve(ScoreCall()).prompt)
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -171,10 +167,11 @@ class CausalRanker(Ranker):
         )
         ranker._path = str(opened.directory)
         ranker._reload = partial(
-            _load_again,
+            load_again,
             *(cls, ranker._path, request),
             template=template,
             engine=ranker.engine.name,
+            **hub_of_base(),
         )
         return ranker
 
@@ -183,96 +180,38 @@ class CausalRanker(Ranker):
         """The number of scores of each pair: 1."""
         return 1
 
+    @naming("pairs")
     def score(
         self,
         pairs: Iterable[tuple[str, str]],
         *,
         instruction: str | None = None,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
-        show_progress_bar: bool = False,
+        **options: Unpack[ScoreKeywords],
     ) -> Scores:
         """Score pairs of a query and a document: float32 [N].
 
         instruction: the task in words; None: the template's.
         prompt, prompt_name: the same, as a text or by the name of one of the directory's.
-        activation: replaces the ranker's.
-        batch_tokens, batch_size: the most tokens and the most pairs of a batch.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
-        show_progress_bar: on a terminal.
 
-        Raises :class:`TextError` and :class:`InputError` with the row, and
-        :class:`NonFiniteVectorError` where a score is NaN or infinite.
+        Other options and exceptions: see :meth:`Ranker.score`.
         """
-        if instruction is not None and prompt is not None:
-            raise InputError("give instruction or prompt, not both: they are the same")
-        options = self.resolve(
-            ScoreCall(
-                prompt=prompt if instruction is None else instruction,
-                prompt_name=prompt_name,
-                activation=activation,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-                on_truncation=on_truncation,
-            )
-        )
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
-        tokenized = self._tokenize(*unzip_pairs(pairs), 0, options, notice)
-        notice.warn()
-        with progress_bar(len(tokenized.encoding), shown=show_progress_bar) as advance:
-            return self._scores(tokenized, options, advance)[:, 0]
+        return super().score(pairs, **_prompted(instruction, options))
 
-    def predict(  # type: ignore[override]
+    @naming("pairs")
+    def predict(
         self,
         pairs: Iterable[tuple[str, str]] | tuple[str, str],
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int | None = None,
-        show_progress_bar: bool = False,
         *,
         instruction: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        on_truncation: OnTruncation = "warn",
-        convert_to_tensor: bool = False,
-        **library: Unpack[PredictKeywords],
+        **options: Any,
     ) -> Any:
-        """Score pairs as sentence-transformers' CrossEncoder is called: [N]; one number of a pair.
+        """Score pairs as ``CrossEncoder.predict`` does: [N], or one score of a single pair.
 
-        convert_to_tensor: return a tensor on the CPU.
-        library: other keywords of sentence-transformers, see :class:`PredictKeywords`; a value with
-            another meaning than the default raises :class:`InputError` that names ours.
-
-        Other options and exceptions: see :meth:`score`.
+        instruction: see :meth:`score`. Other options: see :meth:`Ranker.predict`.
         """
-        output = resolve_output(
-            *("predict", library),
-            output="numpy",
-            convert_to_tensor=convert_to_tensor,
-            device=self.engine.device,
-            known=PredictKeywords,
-            job="score_dataset",
-        )
-        torch = torch_engine("convert_to_tensor=True") if output == "torch" else None
-        is_single = isinstance(pairs, (tuple, list)) and isinstance(next(iter(pairs), None), str)
-        scores = self.score(
-            [pairs] if is_single else pairs,  # type: ignore[list-item, arg-type]
-            instruction=instruction,
-            prompt=prompt,
-            prompt_name=prompt_name,
-            activation=resolve_activation(activation, library.get("activation_fn")),
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            on_truncation=on_truncation,
-            show_progress_bar=show_progress_bar,
-        )
-        found: Any = scores if torch is None else torch.as_tensor(scores)
-        return found[0] if is_single else found
+        return super().predict(pairs, **_prompted(instruction, options))
 
     def rank(
         self,
@@ -280,20 +219,24 @@ class CausalRanker(Ranker):
         documents: Iterable[str],
         top_k: int | None = None,
         return_documents: bool = False,
+        *,
+        instruction: str | None = None,
         **options: Any,
     ) -> list[Ranked]:
         """Rank documents for a query: the best first, equal scores in the order given.
 
-        ``top_k``: the most documents to return; None: all. Other options and exceptions: see
-        :meth:`predict`.
+        instruction: see :meth:`score`. Other options: see :meth:`Ranker.rank`.
         """
-        check_top_k(top_k)
-        for name in ("convert_to_tensor", "convert_to_numpy", "apply_softmax"):
-            if name in options:
-                raise TypeError(f"rank() got an unexpected keyword argument {name!r}")
-        texts = list(open_texts(documents).rows)
-        scores = self.predict([(query, text) for text in texts], **options)
-        return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
+        return super().rank(
+            *(query, documents, top_k, return_documents), **_prompted(instruction, options)
+        )
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Raise :class:`UnsupportedFeatureError`: copy the directory instead."""
+        raise UnsupportedFeatureError(
+            f"a CausalRanker is not written to {directory}: copy the directory that it was loaded "
+            f"from, {self.name}"
+        )
 
     def resolve(self, call: ScoreCall) -> ScoreOptions:
         """Check the options of a call and fill in the directory's settings for those not given."""
@@ -398,6 +341,15 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
     )
 
 
+def _prompted(instruction: str | None, options: Any) -> dict[str, Any]:
+    """Return the options of a call with its instruction, which is the prompt."""
+    if instruction is None:
+        return dict(options)
+    if options.get("prompt") is not None:
+        raise InputError("give instruction or prompt, not both: they are the same")
+    return {**options, "prompt": instruction}
+
+
 def _default_template(model_type: str, where: str) -> PairTemplate:
     """Return Qwen3-Reranker's template. Raises :class:`ConfigError` for another family."""
     if model_type != DEFAULT_FAMILY:
@@ -445,25 +397,3 @@ def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairForm
     model_type = str(read_config(weights_directory(folder)).get("model_type"))
     template = ChatTemplate(folder, settings, model_type)
     return ChatFormat(tokenizer, template), settings.max_length
-
-
-def _load_again(
-    kind: type[CausalRanker],
-    path: str,
-    request: EngineRequest,
-    device: str,
-    num_threads: int,
-    *,
-    max_seq_length: int | None,
-    activation: Activation | None,
-    template: PairTemplate | None,
-    engine: EngineChoice,
-) -> CausalRanker:
-    return kind.from_pretrained(
-        *(path, device, request.dtype, request.quantization),
-        template=template,
-        max_seq_length=max_seq_length,
-        activation=activation,
-        num_threads=num_threads,
-        engine=engine,
-    )

@@ -14,7 +14,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.choosing import EngineRequest, torch_engine
 from encoder_engine.embedding.jobs.dense import DenseJob
-from encoder_engine.embedding.library_keywords import resolve_output
+from encoder_engine.embedding.library_keywords import naming, resolve_output
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import QueryMethods
@@ -25,7 +25,7 @@ from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_vectors import embed_tokens
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -74,6 +74,7 @@ class Embedder(DenseJob, QueryMethods):
         )
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -178,6 +179,7 @@ class Embedder(DenseJob, QueryMethods):
         **library: Unpack[LibraryKeywords],
     ) -> Tensor: ...
 
+    @naming("texts")
     def encode(
         self,
         texts: str | Iterable[str],
@@ -239,7 +241,7 @@ class Embedder(DenseJob, QueryMethods):
         )
         opened, notice = open_texts(texts), TruncationNotice.of(self, on_truncation)
         parts = [self.no_vectors(options)]
-        with progress_bar(opened.count, shown=show_progress_bar) as advance:
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
             for window in embed_windows(self, opened.rows, options, notice):
                 parts.append(window.vectors)
                 advance(len(window.vectors))
@@ -268,6 +270,7 @@ class Embedder(DenseJob, QueryMethods):
         notice = TruncationNotice.of(self, on_truncation)
         return embed_windows(self, open_texts(texts).rows, resolved, notice)
 
+    @naming("texts")
     def encode_long(
         self,
         texts: str | Iterable[str],
@@ -288,6 +291,7 @@ class Embedder(DenseJob, QueryMethods):
         resolved = self.resolve(EncodeCall.of("encode_long", options))
         return embed_long(self, texts, resolved, overlap=overlap, chunk_pooling=chunk_pooling)
 
+    @naming("texts")
     def encode_tokens(
         self,
         texts: str | Iterable[str],

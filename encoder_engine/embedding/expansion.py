@@ -6,7 +6,7 @@ token attends to them, while they attend to the query's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     from encoder_engine.packing.token_rows import TokenizedRows
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["QueryExpansion"]
 
@@ -33,6 +34,15 @@ class QueryExpansion:
     token_id: int
     fixed: bool = True
     attended: bool = False
+
+    def describe(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return the settings as a Transformer of sentence-transformers states them."""
+        return {
+            "strategy": "fixed" if self.fixed else "min",
+            "length": self.length,
+            "attend": self.attended,
+            "token": tokenizer.id_to_token(self.token_id),
+        }
 
     def expand(self, tokenized: TokenizedRows) -> TokenRows:
         """Return the rows of tokenized queries with the added tokens, whose segment is 0."""

@@ -10,6 +10,7 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -17,22 +18,30 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.engines.choosing import torch_engine
+from encoder_engine.embedding.library_keywords import (
+    HybridKeywords,
+    check_keywords,
+    naming,
+    refuse_forms,
+)
 from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
 from encoder_engine.embedding.sparse import SparseVectors
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.token_vectors import TokenVectors
+from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import CheckpointFileError, ConfigError, InputError, NonFiniteVectorError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack, NormalizeModule
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Unpack
 
     import torch
@@ -75,6 +84,7 @@ class HybridEmbedder:
 
     def __init__(self, embedder: Embedder, weigh: DenseModule, project: DenseModule) -> None:
         self.embedder = embedder
+        self._layers = {SPARSE_FILE: weigh, TOKENS_FILE: project}
         weighing = DenseModule(weight_NK=weigh.weight_NK, bias_N=weigh.bias_N, activation="relu")
         self._weigh = ModuleStack((weighing,))
         self._project = ModuleStack((project, NormalizeModule()))
@@ -94,6 +104,7 @@ class HybridEmbedder:
         self._special = np.array([number for number in special if number is not None], np.int32)
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -123,6 +134,7 @@ class HybridEmbedder:
         )
         return cls(embedder, *heads)
 
+    @naming("texts")
     def encode(
         self,
         texts: str | Iterable[str],
@@ -131,39 +143,106 @@ class HybridEmbedder:
         prompt: str | None = None,
         prompt_name: str | None = None,
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
         on_truncation: OnTruncation = "warn",
+        show_progress_bar: bool | None = False,
+        **library: Unpack[HybridKeywords],
     ) -> HybridVectors:
         """Embed texts: the requested outputs, a row each in the order given.
 
         A single ``str`` gives outputs of one row. Other options and exceptions: see
-        :meth:`Embedder.encode`.
+        :meth:`Embedder.encode`; other keywords of sentence-transformers: see
+        :class:`HybridKeywords`.
         """
+        parts = self.embedder
+        check_keywords("encode", library, HybridKeywords, device=parts.engine.device, job=None)
+        refuse_forms(library, "found.dense, found.sparse.values and found.tokens.vectors")
         unknown = [name for name in outputs if name not in OUTPUTS]
         if unknown or isinstance(outputs, str) or not outputs:
             raise InputError(f"outputs must list some of {', '.join(OUTPUTS)}, got {outputs!r}")
-        parts = self.embedder
         options = parts.resolve(
             EncodeCall(
                 prompt=prompt,
                 prompt_name=prompt_name,
                 batch_tokens=batch_tokens,
+                batch_size=batch_size,
                 on_truncation=on_truncation,
             )
         )
-        collected = self._collected(options)
+        collected, opened = self._collected(options), open_texts(texts)
         notice = TruncationNotice.of(parts, on_truncation)
-        for window in tokenized_windows(
-            parts.tokenizer,
-            open_texts(texts).rows,
-            prompt=options.prompt,
-            num_prompt_tokens=options.num_prompt_tokens,
-            max_length=parts.max_seq_length,
-            num_threads=parts.engine.num_threads,
-            notice=notice,
-        ):
-            self._add_window(collected, window, options, outputs)
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
+            for window in tokenized_windows(
+                parts.tokenizer,
+                opened.rows,
+                prompt=options.prompt,
+                num_prompt_tokens=options.num_prompt_tokens,
+                max_length=parts.max_seq_length,
+                num_threads=parts.engine.num_threads,
+                notice=notice,
+            ):
+                self._add_window(collected, window, options, outputs)
+                advance(len(window.encoding))
         notice.warn()
         return collected.finish(outputs)
+
+    @naming("texts")
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> HybridVectors:
+        """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
+        return self.encode(texts, **with_prompt(options, query_prompt(self.embedder.prompts)))
+
+    @naming("texts")
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> HybridVectors:
+        """Embed documents: :meth:`encode` with the prompt of documents unless one is given."""
+        return self.encode(texts, **with_prompt(options, document_prompt(self.embedder.prompts)))
+
+    def similarity(
+        self,
+        queries: HybridVectors,
+        documents: HybridVectors,
+        weights: Mapping[Output, float] | None = None,
+    ) -> Vectors:
+        """Return the weighted mean of the outputs' similarities, float32 [Q, N].
+
+        Dense and sparse vectors are compared by inner products, tokens by :func:`max_similarity`
+        divided by the number of the query's, as FlagEmbedding's ``compute_score`` does.
+
+        weights: of some outputs; None: those that both have, equally.
+
+        Raises :class:`InputError` for weights that do not fit, and for an output that is missing.
+        """
+        scores: dict[str, Vectors] = {}
+        if queries.dense is not None and documents.dense is not None:
+            scores["dense"] = queries.dense @ documents.dense.T
+        if queries.sparse is not None and documents.sparse is not None:
+            scores["sparse"] = queries.sparse.similarity(documents.sparse)
+        if queries.tokens is not None and documents.tokens is not None:
+            lengths = np.maximum(np.diff(queries.tokens.cu_seqlens), 1)
+            found = max_similarity(queries.tokens, documents.tokens)
+            scores["tokens"] = np.divide(found, lengths[:, None], dtype=np.float32)
+        shares = dict.fromkeys(scores, 1.0) if weights is None else dict(weights)
+        if not shares or not shares.keys() <= scores.keys():
+            raise InputError(
+                f"weights are of {', '.join(shares) or 'nothing'}, the outputs that queries and "
+                f"documents both have are {', '.join(scores) or 'none'}"
+            )
+        total = sum(shares.values())
+        if not all(0 <= share < float("inf") for share in shares.values()) or not total:
+            raise InputError(f"weights must be finite numbers from 0, one above, got {weights!r}")
+        mean = sum(scores[name] * np.float32(share / total) for name, share in shares.items())
+        return np.asarray(mean, dtype=np.float32)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write an embedder's directory, with ``sparse_linear.pt`` and ``colbert_linear.pt``.
+
+        sentence-transformers loads the dense vectors of it. Raises
+        :class:`MissingDependencyError` without PyTorch, whose format the two files have. Other
+        exceptions: see :meth:`Embedder.save_pretrained`.
+        """
+        engine = torch_engine("HybridEmbedder.save_pretrained")
+        self.embedder.save_pretrained(directory)
+        for name, layer in self._layers.items():
+            engine.save_tensors(Path(directory) / name, layer.arrays())
 
     def encode_window(
         self, window: TokenizedWindow, options: EncodeOptions, outputs: Sequence[Output]
@@ -204,6 +283,7 @@ class HybridEmbedder:
         batches = compute_batches(
             *(parts.engine, rows, compute),
             batch_tokens=options.batch_tokens,
+            batch_size=options.batch_size,
             limit=parts.memory_limit,
             numbers=numbers,
         )

@@ -1,97 +1,213 @@
-"""Keywords that scripts for sentence-transformers pass: taken with their meaning, or refused."""
+"""Keywords that scripts for sentence-transformers pass: taken with their meaning, or refused.
+
+Each class takes the keywords of its counterpart there. A value with a meaning that another method
+has is refused by the name of that method; a keyword that is not known is a ``TypeError``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
-from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["LibraryKeywords", "PredictKeywords", "resolve_activation", "resolve_output"]
+__all__ = [
+    "CommonKeywords",
+    "HybridKeywords",
+    "LibraryKeywords",
+    "PairKeywords",
+    "SparseKeywords",
+    "TokenKeywords",
+    "check_keywords",
+    "check_names",
+    "naming",
+    "refuse_forms",
+    "resolve_output",
+    "resolve_sparse_output",
+]
 
 Output = Literal["numpy", "torch"]
+SparseOutput = Literal["vectors", "sparse", "dense"]
+Method = TypeVar("Method", bound="Callable[..., Any]")
+# The first argument of a call in other libraries.
+_FIRST = ("sentences", "inputs")
 
 
-class LibraryKeywords(TypedDict, total=False):
+class CommonKeywords(TypedDict, total=False):
+    """Keywords of every ``encode`` and ``predict`` of sentence-transformers.
+
+    device: the device that the model is on.
+    pool, chunk_size: None; several processes are a job over files with ``workers=``.
+    processing_kwargs: None; limits are the model's ``max_seq_length``.
+    """
+
+    device: Any
+    pool: None
+    chunk_size: None
+    processing_kwargs: None
+
+
+class LibraryKeywords(CommonKeywords, total=False):
     """Keywords of ``SentenceTransformer.encode`` beside the engine's own.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
-    device: the device that the model is on.
-    pool, chunk_size: None; several processes are ``encode_dataset(workers=)``.
+    task: None; an adapter is chosen at loading, ``from_pretrained(task=)``.
+
+    Others: see :class:`CommonKeywords`.
     """
 
     convert_to_numpy: bool
     output_value: str | None
-    device: Any
-    pool: None
-    chunk_size: None
+    task: None
 
 
-class PredictKeywords(TypedDict, total=False):
-    """Keywords of ``CrossEncoder.predict`` and ``rank`` beside the engine's own.
+class PairKeywords(CommonKeywords, total=False):
+    """Keywords of ``CrossEncoder.predict`` beside the engine's own.
 
-    convert_to_numpy: True, as by default; not of ``rank``.
-    apply_softmax: of a pair with one score, it changes nothing; not of ``rank``.
-    activation_fn: ``torch.nn.Sigmoid()`` or ``torch.nn.Identity()``, else see ``activation``.
-    device: the device that the model is on.
-    pool, chunk_size: None; several processes are ``score_dataset(workers=)``.
+    convert_to_numpy: True, as by default.
+
+    Others: see :class:`CommonKeywords`.
     """
 
     convert_to_numpy: bool
-    apply_softmax: bool | None
-    activation_fn: Any
-    device: Any
-    pool: None
-    chunk_size: None
 
 
-def resolve_activation(activation: str | None, activation_fn: object) -> Any:
-    """Return the name of the activation; None: the model's.
+class SparseKeywords(CommonKeywords, total=False):
+    """Keywords of ``SparseEncoder.encode`` beside the engine's own.
 
-    Raises :class:`InputError` for both, and for another function than the two that have a name.
+    save_to_cpu: True; False where the model is on the CPU. Results are always there.
+
+    Others: see :class:`CommonKeywords`.
     """
-    if activation_fn is None:
-        return activation
-    if activation is not None:
-        raise InputError("give activation or activation_fn, not both")
-    kind = type(activation_fn)
-    name = ACTIVATIONS.get(f"{kind.__module__}.{kind.__qualname__}")
-    if name not in ("sigmoid", "identity"):
+
+    save_to_cpu: bool
+
+
+class TokenKeywords(CommonKeywords, total=False):
+    """Keywords of ``MultiVectorEncoder.encode`` beside the engine's own.
+
+    convert_to_numpy: True, as by default.
+    convert_to_tensor: False; there is one vector for each token.
+    output_value: ``"token_embeddings"``.
+    token_pooling: None.
+
+    Others: see :class:`CommonKeywords`.
+    """
+
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+    output_value: str | None
+    token_pooling: None
+
+
+class HybridKeywords(CommonKeywords, total=False):
+    """Keywords of sentence-transformers that have a meaning for three outputs at once.
+
+    convert_to_numpy: True, as by default.
+    convert_to_tensor: False.
+
+    Others: see :class:`CommonKeywords`.
+    """
+
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+
+
+def naming(first: str) -> Callable[[Method], Method]:
+    """Make a method refuse the arguments of other libraries that it would misunderstand.
+
+    They are ``sentences=`` and ``inputs=``, whose message names ``first``, and the name of a prompt
+    in second place, where the method has the prompt itself.
+    """
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            for name in _FIRST:
+                if name in options:
+                    raise InputError(
+                        f"{method.__name__}({name}=...) is of another library: pass the values "
+                        f"first, or as {first}="
+                    )
+            second = arguments[2] if len(arguments) > 2 else None
+            if isinstance(second, str) and second in getattr(arguments[0], "prompts", ()):
+                raise InputError(
+                    f"{method.__name__}({first}, {second!r}) would put this word before every "
+                    f"text: pass prompt_name={second!r} for the prompt of that name, or "
+                    f"prompt={second!r}"
+                )
+            return method(*arguments, **options)
+
+        return cast("Method", call)
+
+    return decorate
+
+
+def check_names(method: str, keywords: Mapping[str, Any], known: Any) -> None:
+    """Raise ``TypeError`` for a keyword that a class of keywords does not list."""
+    for name in keywords:
+        if name not in known.__annotations__:
+            advice = nearest(name, dict.fromkeys([*known.__annotations__, "batch_size", "prompt"]))
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
+
+
+def check_keywords(
+    method: str, keywords: Mapping[str, Any], known: Any, *, device: str, job: str | None
+) -> None:
+    """Refuse keywords of other libraries whose value asks for what the method does not do.
+
+    known: the class that lists them.
+    device: the model's.
+    job: the method for several processes; None: there is none.
+
+    Raises :class:`InputError`, and ``TypeError`` for a keyword that is not known.
+    """
+    check_names(method, keywords, known)
+    wanted = keywords.get("device")
+    if wanted is not None and not _is_same(str(wanted), device):
         raise InputError(
-            f"activation_fn={activation_fn!r} is not implemented: pass activation='sigmoid' or "
-            "'identity', and apply the function to the scores of 'identity'"
+            f"device={str(wanted)!r}, but the model is on {device}: choose the device at loading, "
+            "from_pretrained(..., device=)"
         )
-    return name
+    for name in ("pool", "chunk_size"):
+        if keywords.get(name) is not None:
+            others = f"; for several processes or GPUs, see {job}(workers=)" if job else ""
+            raise InputError(f"{name}= is not implemented: one process uses all threads{others}")
+    for name, ours in (
+        ("processing_kwargs", "set the limit of tokens by max_seq_length"),
+        ("token_pooling", "every token keeps its vector"),
+    ):
+        if keywords.get(name) is not None:
+            raise InputError(f"{name}= is not implemented: {ours}")
 
 
 def resolve_output(
     method: str,
     keywords: Mapping[str, Any],
     *,
-    output: str,
+    output: str = "numpy",
     convert_to_tensor: bool,
     device: str,
-    known: type = LibraryKeywords,
+    known: Any = LibraryKeywords,
     job: str = "encode_dataset",
 ) -> Output:
     """Return the form of the vectors that the output and the library's keywords ask for.
 
-    known: the keywords of the method. job: its method of several processes.
-
-    Raises :class:`InputError` for a value whose meaning another method has, by its name, and
-    ``TypeError`` for an unknown keyword.
+    Exceptions: see :func:`check_keywords`.
     """
-    for name in keywords:
-        if name not in known.__annotations__:
-            advice = nearest(name, [*known.__annotations__, "batch_size", "prompt"])
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
+    check_keywords(method, keywords, known, device=device, job=job)
     if output not in ("numpy", "torch"):
         raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
+    if keywords.get("task") is not None:
+        raise InputError(
+            f"task={keywords['task']!r} is not implemented: encode_query and encode_document have "
+            "the prompts of a task, and from_pretrained(..., task=) chooses its adapter"
+        )
     value = keywords.get("output_value", "sentence_embedding")
     if value == "token_embeddings":
         raise InputError(
@@ -102,18 +218,6 @@ def resolve_output(
             f"output_value={value!r} is not implemented; encode(texts) returns sentence "
             "embeddings, encode_tokens(texts) token embeddings"
         )
-    wanted = keywords.get("device")
-    if wanted is not None and not _is_same(str(wanted), device):
-        raise InputError(
-            f"device={str(wanted)!r}, but the model is on {device}: choose the device at loading, "
-            "from_pretrained(..., device=)"
-        )
-    for name in ("pool", "chunk_size"):
-        if keywords.get(name) is not None:
-            raise InputError(
-                f"{name}= is not implemented: one process uses all threads; for several processes "
-                f"or GPUs, see {job}(workers=)"
-            )
     if convert_to_tensor:
         return "torch"
     if not keywords.get("convert_to_numpy", True) and output == "numpy":
@@ -122,6 +226,50 @@ def resolve_output(
             "convert_to_tensor=True for one tensor of all rows"
         )
     return "torch" if output == "torch" else "numpy"
+
+
+def resolve_sparse_output(
+    method: str,
+    keywords: Mapping[str, Any],
+    known: Any,
+    *,
+    convert_to_tensor: bool | None,
+    convert_to_sparse_tensor: bool | None,
+    device: str,
+) -> SparseOutput:
+    """Return the form of sparse vectors; None, None: :class:`SparseVectors`.
+
+    Exceptions: see :func:`check_keywords`.
+    """
+    check_keywords(method, keywords, known, device=device, job="encode_dataset")
+    if keywords.get("save_to_cpu") is False and device.partition(":")[0] != "cpu":
+        raise InputError(
+            "save_to_cpu=False asks for a tensor on the model's device, which is not implemented: "
+            f"pass convert_to_tensor=True and call .to({device!r})"
+        )
+    if convert_to_tensor is False:
+        raise InputError(
+            "convert_to_tensor=False asks for a list of tensors, which is not implemented: without "
+            "it, the result is SparseVectors, whose rows are found.row(number)"
+        )
+    if convert_to_tensor is None and convert_to_sparse_tensor is None:
+        return "vectors"
+    return "dense" if convert_to_sparse_tensor is False else "sparse"
+
+
+def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
+    """Refuse tensors where a result is not one array; ``ours``: what holds the arrays."""
+    if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
+        raise InputError(
+            f"the result is not one array, and tensors of its parts are not implemented: {ours} "
+            "are NumPy arrays, which torch.from_numpy takes"
+        )
+    value = keywords.get("output_value", "token_embeddings")
+    if value != "token_embeddings":
+        raise InputError(
+            f"output_value={value!r} is not implemented: the result has the vectors of the tokens "
+            "and their ids"
+        )
 
 
 def _is_same(wanted: str, device: str) -> bool:

@@ -12,6 +12,7 @@ from encoder_engine.embedding.engines.choosing import EngineRequest, is_compiled
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import ConfigError, DefaultPoolingWarning, MissingPoolerWarning
+from encoder_engine.families.checkpoints.files import fetched_by, hub_of_base
 from encoder_engine.families.checkpoints.opening import verified
 from encoder_engine.warn import warn_caller
 
@@ -39,14 +40,15 @@ def load_again(
         num_threads=num_threads,
         adapter=loading.task,
     )
-    return load_parts(
-        parts_type,
-        loading.path,
-        request,
-        pooling=loading.pooling,
-        max_seq_length=loading.max_seq_length,
-        layers=None if loading.layers is None else dict(loading.layers),
-    )
+    with fetched_by(loading.hub):
+        return load_parts(
+            parts_type,
+            loading.path,
+            request,
+            pooling=loading.pooling,
+            max_seq_length=loading.max_seq_length,
+            layers=None if loading.layers is None else dict(loading.layers),
+        )
 
 
 def load_parts(
@@ -98,6 +100,7 @@ def load_parts(
         layers=recipe.layers,
         engine=parts.engine.name,
         task=request.adapter,
+        hub=hub_of_base(),
     )
     return parts
 

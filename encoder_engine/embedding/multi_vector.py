@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,12 +16,22 @@ from encoder_engine.embedding.directory.late_interaction import (
     TokenMask,
     open_late_interaction,
 )
-from encoder_engine.embedding.directory.recipe import PoolingRecipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe, Settings
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.library_keywords import (
+    TokenKeywords,
+    check_keywords,
+    naming,
+    refuse_forms,
+)
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import Loading, smallest
+from encoder_engine.embedding.queries import with_prompt
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
+from encoder_engine.embedding.steps.calls import TokenCallKeywords
 from encoder_engine.embedding.steps.token_vectors import (
     TokenVectors,
     embed_token_window,
@@ -30,8 +40,13 @@ from encoder_engine.embedding.steps.token_vectors import (
 )
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import ResultWindow, tokenize_texts
-from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeightsWarning
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    MissingPoolerWarning,
+    UnusedWeightsWarning,
+)
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.module_stack import EMPTY_STACK, DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 
@@ -47,7 +62,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.engine import EngineChoice, VectorEngine, Vectors
     from encoder_engine.embedding.expansion import QueryExpansion
     from encoder_engine.embedding.jobs.keywords import JobKeywords
-    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
+    from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.steps.window import TokenizedWindow
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.packing.token_rows import TokenizedRows
@@ -56,6 +71,10 @@ if TYPE_CHECKING:
 __all__ = ["MultiVectorEmbedder"]
 
 Kind = Literal["document", "query"]
+
+
+class TokenEncodeKeywords(TokenCallKeywords, TokenKeywords, total=False):
+    """The keywords of :meth:`MultiVectorEmbedder.encode`: its own, and those of the library."""
 
 
 class MultiVectorEmbedder:
@@ -109,6 +128,7 @@ class MultiVectorEmbedder:
         self.loading: Loading | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -160,6 +180,7 @@ class MultiVectorEmbedder:
             pooling=None,
             max_seq_length=None,
             engine=embedder.embedder.engine.name,
+            hub=hub_of_base(),
         )
         return embedder
 
@@ -180,31 +201,75 @@ class MultiVectorEmbedder:
         """The ids of tokens that documents leave out."""
         return self.mask.skipped if "document" in self.mask.tasks else frozenset()
 
+    @naming("texts")
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: Kind | None = None,
+        **options: Unpack[TokenEncodeKeywords],
+    ) -> TokenVectors:
+        """Embed texts as queries or as documents: one text each, in the order given.
+
+        ``task`` None: as documents, of at most ``max_seq_length`` tokens, as in
+        ``MultiVectorEncoder.encode``. The prompt is the directory's default unless one is given;
+        :meth:`encode_query` and :meth:`encode_document` have their own. Options and exceptions: see
+        :meth:`Embedder.encode` and :class:`TokenKeywords`.
+        """
+        embedder = self.embedder
+        check_keywords(
+            *("encode", options, TokenEncodeKeywords),
+            device=embedder.engine.device,
+            job="encode_dataset",
+        )
+        refuse_forms(options, "found.vectors, and found[i] of text i,")
+        if task not in (None, "query", "document"):
+            raise InputError(f"task must be 'query' or 'document', got {task!r}")
+        given: dict[str, Any] = {"normalize_embeddings": None, "on_truncation": "warn", **options}
+        own = {f.name: given[f.name] for f in fields(EncodeCall) if f.name in given}
+        if own["normalize_embeddings"] is None:
+            own["normalize_embeddings"] = self.normalized
+        kind = task or "document"
+        found = embed_tokens(
+            *(embedder, texts, embedder.resolve(EncodeCall(**own))),
+            modules=self.modules,
+            max_length=embedder.max_seq_length if task is None else self.most_tokens(kind),
+            rows_of=self.rows_of(kind),
+            shown=bool(given.get("show_progress_bar")),
+        )
+        return self.scored(found, kind)
+
+    @naming("texts")
     def encode_queries(
-        self,
-        texts: str | Iterable[str],
-        *,
-        batch_tokens: int | None = None,
-        on_truncation: OnTruncation = "warn",
+        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
     ) -> TokenVectors:
-        """Embed queries, padded where the model expands them. Options: :meth:`Embedder.encode`."""
-        return self._encode(texts, "query", batch_tokens, on_truncation)
+        """Embed queries, padded where the model expands them, with the prompt ``query``.
 
+        Options: see :meth:`encode`.
+        """
+        return self.encode(texts, task="query", **with_prompt(dict(options), "query"))
+
+    @naming("texts")
     def encode_documents(
-        self,
-        texts: str | Iterable[str],
-        *,
-        batch_tokens: int | None = None,
-        on_truncation: OnTruncation = "warn",
+        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
     ) -> TokenVectors:
-        """Embed documents without the skipped tokens. Options: see :meth:`Embedder.encode`."""
-        return self._encode(texts, "document", batch_tokens, on_truncation)
+        """Embed documents without the skipped tokens, with the prompt ``document``.
 
-    def encode_query(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+        Options: see :meth:`encode`.
+        """
+        return self.encode(texts, task="document", **with_prompt(dict(options), "document"))
+
+    @naming("texts")
+    def encode_query(
+        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
+    ) -> TokenVectors:
         """Embed queries: :meth:`encode_queries`, under its name in other libraries."""
         return self.encode_queries(texts, **options)
 
-    def encode_document(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+    @naming("texts")
+    def encode_document(
+        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
+    ) -> TokenVectors:
         """Embed documents: :meth:`encode_documents`, under its name in other libraries."""
         return self.encode_documents(texts, **options)
 
@@ -237,26 +302,32 @@ class MultiVectorEmbedder:
             *(TokensJob(self, kind), inputs, output), task="tokens", call=call, job=job
         )
 
-    def _encode(
-        self,
-        texts: str | Iterable[str],
-        kind: Kind,
-        batch_tokens: int | None,
-        on_truncation: OnTruncation,
-    ) -> TokenVectors:
-        call = EncodeCall(
-            prompt_name=kind,
-            normalize_embeddings=self.normalized,
-            batch_tokens=batch_tokens,
-            on_truncation=on_truncation,
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``MultiVectorEncoder``: encoder, tokenizer, modules, card.
+
+        Exceptions: see :meth:`Embedder.save_pretrained`.
+        """
+        embedder, mask = self.embedder, self.mask
+        recipe, tokenizer = embedder.recipe, embedder.tokenizer
+        own = self.loading.path if self.loading else str(recipe.encoder_directory)
+        folder = open_target(directory, own)
+        embedder.engine.save_encoder(folder)
+        tokenizer.save(folder)
+        write_late_interaction_settings(
+            *(folder, embedder.engine.spec, self.modules),
+            settings=Settings(
+                prompts=dict(recipe.prompts), default_prompt_name=recipe.default_prompt_name
+            ),
+            max_seq_length=embedder.max_seq_length,
+            query_length=self._lengths["query"],
+            document_length=self._lengths["document"],
+            expansion=None if self.expansion is None else self.expansion.describe(tokenizer),
+            skipped_words=[str(tokenizer.id_to_token(one)) for one in sorted(mask.skipped)],
+            skipped_of=sorted(mask.tasks),
+            kept_ids=sorted(mask.kept) or None,
+            normalized=self.normalized,
+            base_model=self.loading.path if self.loading else None,
         )
-        found = embed_tokens(
-            *(self.embedder, texts, self.embedder.resolve(call)),
-            modules=self.modules,
-            max_length=self.most_tokens(kind),
-            rows_of=self.rows_of(kind),
-        )
-        return self.scored(found, kind)
 
     def most_tokens(self, kind: Kind) -> int | None:
         """Return the most tokens of a text of a kind; None: no limit."""
@@ -378,6 +449,7 @@ def _load_again(
         *(loading.path, device, loading.dtype, loading.quantization),
         num_threads=num_threads,
         engine=loading.engine,  # type: ignore[arg-type]
+        **loading.hub,
     )
     return TokensJob(model, kind)
 

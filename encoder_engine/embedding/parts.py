@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.families.checkpoints.files import HubKeywords
 from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.vectors.precision import quantize_vectors
 
@@ -37,7 +39,10 @@ __all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest", "token_li
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """The arguments of an embedder's loading, with which another process loads the same."""
+    """The arguments of an embedder's loading, with which another process loads the same.
+
+    hub: how an adapter's base model is fetched.
+    """
 
     path: str
     dtype: str
@@ -47,6 +52,7 @@ class Loading:
     layers: tuple[tuple[int, float], ...] | None = None
     engine: str = "auto"
     task: str | None = None
+    hub: HubKeywords = field(default_factory=HubKeywords)
 
 
 class EmbedderParts:

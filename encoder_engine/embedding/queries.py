@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.embedding.library_keywords import naming
 from encoder_engine.vectors.similarity import (
     check_similarity,
     pairwise_similarities,
@@ -61,10 +62,12 @@ class QueryMethods(ABC):
         """The similarity of :meth:`similarity`: the directory's, or cosine."""
         return check_similarity(self.stated_similarity)
 
+    @naming("texts")
     def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
         return self.encode(texts, **with_prompt(options, query_prompt(self.prompts)))
 
+    @naming("texts")
     def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed documents: :meth:`encode` with the prompt of documents unless one is given.
 

@@ -4,57 +4,66 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.activation import check_activation, read_activation
 from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import CONFIG, Settings
+from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
     load_sequence_classification,
     scoring_engine,
+    torch_engine,
 )
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.library_keywords import (
+    CommonKeywords,
+    PairKeywords,
+    check_names,
+    naming,
+    resolve_output,
+)
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.options import (
-    OnTruncation,
     check_on_truncation,
     check_positive,
     resolve_batch_tokens,
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import write_ranker_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.calls import ScoreCall, ScoreKeywords, ScoreOptions
 from encoder_engine.embedding.steps.pairs import (
     Ranked,
-    Scores,
-    check_scores,
     check_top_k,
     order_documents,
     unzip_pairs,
 )
+from encoder_engine.embedding.steps.progress import progress_bar
+from encoder_engine.embedding.steps.scores import apply_function, check_scores, softmax
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import ResultWindow, TokenizedWindow
 from encoder_engine.errors import InputError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.engines.engine import Engine, EngineChoice
+    from encoder_engine.embedding.engines.engine import Activation, Engine, EngineChoice
     from encoder_engine.embedding.jobs.keywords import JobKeywords
+    from encoder_engine.embedding.steps.scores import Scores
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import SequenceClassification
@@ -62,47 +71,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranked", "Ranker"]
 
-Activation = Literal["identity", "sigmoid"]
-ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-# The keys under which sentence-transformers states the activation, the newest first.
-NEW_KEY = "activation_fn"
-OLD_KEY = "sbert_ce_default_activation_function"
+
+class PredictKeywords(ScoreKeywords, PairKeywords, total=False):
+    """The keywords of :meth:`Ranker.predict`: those of :meth:`Ranker.score`, and the library's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreCall:
-    """The options of one call as given; see :meth:`Ranker.score`."""
-
-    prompt: str | None = None
-    prompt_name: str | None = None
-    activation: Activation | None = None
-    batch_tokens: int | None = None
-    batch_size: int | None = None
-    on_truncation: OnTruncation = "ignore"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """The options of one call with every default filled in."""
-
-    prompt: str
-    activation: Activation
-    batch_tokens: int
-    batch_size: int | None
-    on_truncation: OnTruncation
-    num_labels: int
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the scores, as values of JSON: the plan of a job records it."""
-        return {
-            "prompt": self.prompt,
-            "num_prompt_tokens": 0,
-            "normalized": False,
-            "dimension": self.num_labels,
-            "precision": "float32",
-            "on_truncation": self.on_truncation,
-            "activation": self.activation,
-        }
+class RankKeywords(ScoreKeywords, CommonKeywords, total=False):
+    """The keywords of :meth:`Ranker.rank`: those of :meth:`Ranker.score`, and the library's."""
 
 
 class Ranker:
@@ -137,6 +112,7 @@ class Ranker:
         self._reload: Callable[..., Ranker] | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -178,7 +154,10 @@ class Ranker:
             ranker.activation = "sigmoid"
         ranker._path = str(opened.directory)
         ranker._reload = partial(
-            _load_again, *(cls, str(opened.directory), request), engine=ranker.engine.name
+            load_again,
+            *(cls, str(opened.directory), request),
+            engine=ranker.engine.name,
+            **hub_of_base(),
         )
         return ranker
 
@@ -187,17 +166,8 @@ class Ranker:
         """The number of scores of each pair."""
         return self._scoring.num_labels
 
-    def score(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
-    ) -> Scores:
+    @naming("pairs")
+    def score(self, pairs: Iterable[tuple[str, str]], **options: Unpack[ScoreKeywords]) -> Scores:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
 
         prompt, prompt_name: a text, or the name of the directory's, put before each first text.
@@ -205,30 +175,76 @@ class Ranker:
         batch_tokens, batch_size: the most tokens and the most pairs of a batch.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its longer text.
+        show_progress_bar: a bar on standard error, if that is a terminal.
 
         Raises :class:`TextError` and :class:`InputError` with the row, and
         :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
-        firsts, seconds = unzip_pairs(pairs)
-        options = self.resolve(
-            ScoreCall(
-                prompt=prompt,
-                prompt_name=prompt_name,
-                activation=activation,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-                on_truncation=on_truncation,
-            )
-        )
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
-        tokenized = self._tokenize(firsts, seconds, 0, options, notice)
-        notice.warn()
-        scores = self._scores(tokenized, options)
+        check_names("score", options, ScoreKeywords)
+        scores = self._score(pairs, options)
         return scores[:, 0] if self.num_labels == 1 else scores
 
-    def predict(self, pairs: Iterable[tuple[str, str]], **options: Any) -> Scores:
-        """Score pairs: :meth:`score`, as sentence-transformers calls it."""
-        return self.score(pairs, **options)
+    def _score(self, pairs: Iterable[tuple[str, str]], keywords: ScoreKeywords) -> Scores:
+        """Score pairs, [N, C]."""
+        given: dict[str, Any] = {"on_truncation": "warn", **keywords}
+        shown = bool(given.pop("show_progress_bar", False))
+        call = ScoreCall(**given)
+        firsts, seconds = unzip_pairs(pairs)
+        options = self.resolve(call)
+        notice = TruncationNotice(call.on_truncation, limit=self.max_seq_length, row_name="pair")
+        tokenized = self._tokenize(firsts, seconds, 0, options, notice)
+        notice.warn()
+        with progress_bar(len(firsts), shown=shown, action="Scoring") as advance:
+            return self._scores(tokenized, options, advance)
+
+    @naming("pairs")
+    def predict(
+        self,
+        pairs: Iterable[tuple[str, str]] | tuple[str, str],
+        *,
+        activation_fn: Callable[[Any], Any] | None = None,
+        apply_softmax: bool = False,
+        convert_to_tensor: bool = False,
+        **options: Unpack[PredictKeywords],
+    ) -> Any:
+        """Score pairs as ``CrossEncoder.predict`` does: an array, or one score of a single pair.
+
+        activation_fn: a function of PyTorch that replaces the activation: it takes the logits
+            [N, C] and returns a row of scores for each pair.
+        apply_softmax: the labels' scores of a pair add up to 1, where there are several.
+        convert_to_tensor: a tensor on the CPU.
+        options: those of :meth:`score`, and others of sentence-transformers; see
+            :class:`PairKeywords`.
+
+        Exceptions: see :meth:`score`.
+        """
+        output = resolve_output(
+            *("predict", options),
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+            known=PredictKeywords,
+            job="score_dataset",
+        )
+        names = [name for name in ScoreKeywords.__annotations__ if name in options]
+        keywords: Any = {name: options[name] for name in names}  # type: ignore[literal-required]
+        if activation_fn is not None:
+            if keywords.get("activation") is not None:
+                raise InputError("give activation or activation_fn, not both")
+            keywords["activation"] = "identity"
+        single = isinstance(pairs, (tuple, list)) and len(pairs) == 2
+        single = single and all(isinstance(one, str) for one in pairs)
+        rows: Any = [pairs] if single else pairs
+        scores = self._score(rows, keywords)
+        if activation_fn is not None:
+            scores = apply_function(activation_fn, scores)
+        if self.num_labels == 1 and scores.ndim == 2:
+            scores = scores[:, 0]
+        if apply_softmax and scores.ndim == 2:
+            scores = softmax(scores)
+        found: Any = scores
+        if output == "torch":
+            found = torch_engine("convert_to_tensor=True").as_tensor(np.ascontiguousarray(scores))
+        return found[0] if single else found
 
     def score_dataset(
         self,
@@ -262,6 +278,23 @@ class Ranker:
             call=call,
             job={"column": "query", **job},
             pair_column=pair_column,
+        )
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``CrossEncoder``: classifier, tokenizer, prompts, card.
+
+        Exceptions: see :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a
+        model in int8.
+        """
+        folder = open_target(directory, self._path, of_head=self.engine.quantization)
+        self._scoring.save_encoder(folder)
+        self.tokenizer.save(folder)
+        write_ranker_settings(
+            *(folder, self.engine.spec, self.settings),
+            activation=self.activation,
+            num_labels=self.num_labels,
+            max_seq_length=self.max_seq_length,
+            base_model=self._path,
         )
 
     @property
@@ -372,84 +405,39 @@ class Ranker:
         self,
         query: str,
         documents: Iterable[str],
-        *,
         top_k: int | None = None,
         return_documents: bool = False,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        activation: Activation | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
+        *,
+        activation_fn: Callable[[Any], Any] | None = None,
+        **options: Unpack[RankKeywords],
     ) -> list[Ranked]:
         """Rank documents for a query: the best first, equal scores in the order given.
 
         ``top_k``: the most documents to return; None: all. Raises :class:`UnsupportedFeatureError`
         for a model with several labels, whose scores have no order. Other options and exceptions:
-        see :meth:`score`.
+        see :meth:`predict`.
         """
         if self.num_labels != 1:
             raise UnsupportedFeatureError(
                 f"rank needs a model with one label, this one has {self.num_labels}; use score"
             )
+        check_names("rank", options, RankKeywords)
         check_top_k(top_k)
         texts = list(open_texts(documents).rows)
-        scores = self.score(
-            [(query, text) for text in texts],
-            prompt=prompt,
-            prompt_name=prompt_name,
-            activation=activation,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            on_truncation=on_truncation,
-        )
+        pairs = [(query, text) for text in texts]
+        scores = self.predict(pairs, activation_fn=activation_fn, **options)
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
 
-def _load_again(
+def load_again(
     kind: type[Ranker],
     path: str,
     request: EngineRequest,
     device: str,
     num_threads: int,
-    *,
-    max_seq_length: int | None,
-    activation: Activation | None,
-    engine: EngineChoice,
+    **options: Any,
 ) -> Ranker:
+    """Load a ranker in another process; ``options``: others of its ``from_pretrained``."""
     return kind.from_pretrained(
-        *(path, device, request.dtype, request.quantization),
-        max_seq_length=max_seq_length,
-        activation=activation,
-        num_threads=num_threads,
-        engine=engine,
+        *(path, device, request.dtype, request.quantization), num_threads=num_threads, **options
     )
-
-
-def check_activation(activation: str) -> Activation:
-    for known in ACTIVATIONS:
-        if activation == known:
-            return known
-    raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-
-
-def read_activation(directory: Path, folder: Path) -> Activation | None:
-    """Read the activation that the directory states, in any dialect of sentence-transformers."""
-    stated: object = None
-    path = directory / CONFIG
-    if path.is_file():
-        stated = read_value(path).get(NEW_KEY).value
-    if stated is None:
-        path = folder / "config.json"
-        config = read_value(path).object()
-        nested = config.get("sentence_transformers")
-        stated = nested.get(NEW_KEY) if isinstance(nested, dict) else None
-        stated = config.get(OLD_KEY) if stated is None else stated
-    if stated is None:
-        return None
-    name = stated.rpartition(".")[2].lower() if isinstance(stated, str) else ""
-    if name not in ACTIVATIONS or not str(stated).startswith("torch."):
-        raise UnsupportedFeatureError(
-            f"{path} states the activation {stated!r}, which is not implemented; pass activation="
-        )
-    return check_activation(name)

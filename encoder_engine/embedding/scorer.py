@@ -26,7 +26,7 @@ from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import InputError, NonFiniteVectorError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Scorer:
         self.memory_limit = MemoryLimit()
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],

@@ -6,26 +6,31 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
+from encoder_engine.embedding.directory.sparse_pooling import read_sparse_pooling
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
     load_masked_lm,
+    torch_engine,
     vocabulary_engine,
 )
 from encoder_engine.embedding.engines.engine import SparseActivation, SparsePooling
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.library_keywords import (
+    SparseKeywords,
+    naming,
+    resolve_sparse_output,
+)
 from encoder_engine.embedding.limits import WIDEST_BYTES, MemoryLimit
 from encoder_engine.embedding.options import (
-    OnTruncation,
     check_on_truncation,
     check_positive,
     resolve_batch_tokens,
@@ -33,7 +38,15 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.embedding.parts import check_vocabulary, token_limit
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
+from encoder_engine.embedding.saving.modules import open_target
+from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.calls import (
+    SparseCall,
+    SparseCallKeywords,
+    SparseOptions,
+)
+from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import (
@@ -43,7 +56,6 @@ from encoder_engine.embedding.steps.window import (
     tokenized_windows,
 )
 from encoder_engine.embedding.token_weights import (
-    Route,
     TokenWeights,
     join_rows,
     keep_largest,
@@ -55,21 +67,22 @@ from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
 )
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
+    from torch import Tensor
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.jobs.keywords import JobKeywords
+    from encoder_engine.embedding.steps.calls import Route
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
@@ -77,50 +90,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseEmbedder", "SparseVectors", "TokenWeights"]
 
-_POOLING_KEYS = (
-    "pooling_strategy",
-    "activation_function",
-    "embedding_dimension",
-    "word_embedding_dimension",
-)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SparseCall:
-    """The options of one call as given; see :meth:`SparseEmbedder.encode`."""
-
-    prompt: str | None = None
-    prompt_name: str | None = None
-    max_active_dims: int | None = None
-    batch_tokens: int | None = None
-    batch_size: int | None = None
-    on_truncation: OnTruncation = "ignore"
-    route: Route | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparseOptions:
-    """The options of one call with every default filled in; ``dimension``: V."""
-
-    prompt: str
-    max_active_dims: int | None
-    batch_tokens: int
-    batch_size: int | None
-    on_truncation: OnTruncation
-    dimension: int
-    route: Route = "document"
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the vectors, as values of JSON: the plan of a job records it."""
-        return {
-            "prompt": self.prompt,
-            "num_prompt_tokens": 0,
-            "normalized": False,
-            "dimension": self.dimension,
-            "precision": "float32",
-            "on_truncation": self.on_truncation,
-            "max_active_dims": self.max_active_dims,
-        }
+class SparseEncodeKeywords(SparseCallKeywords, SparseKeywords, total=False):
+    """The keywords of :meth:`SparseEmbedder.encode`: its own, and those of the library."""
 
 
 class SparseEmbedder:
@@ -178,6 +150,7 @@ class SparseEmbedder:
         self._reload: Callable[..., SparseEmbedder] | None = None
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -202,7 +175,7 @@ class SparseEmbedder:
             task="fill-mask",
             reads="logits",
         )
-        stated = _read_pooling(opened.modules[1].folder) if opened.modules else {}
+        stated = read_sparse_pooling(opened.modules[1].folder) if opened.modules else {}
         if pooling is not None:
             stated["pooling"] = pooling
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
@@ -221,73 +194,115 @@ class SparseEmbedder:
             *(cls, str(opened.directory), request),
             pooling=pooling,
             engine=embedder.engine.name,
+            hub=hub_of_base(),
         )
         return embedder
 
+    @overload
+    def encode(
+        self, texts: str | Iterable[str], **options: Unpack[SparseEncodeKeywords]
+    ) -> SparseVectors: ...
+
+    @overload
     def encode(
         self,
         texts: str | Iterable[str],
         *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        max_active_dims: int | None = None,
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
-        on_truncation: OnTruncation = "warn",
-    ) -> SparseVectors:
+        convert_to_tensor: bool | None = ...,
+        convert_to_sparse_tensor: bool | None = ...,
+        **options: Unpack[SparseEncodeKeywords],
+    ) -> SparseVectors | Tensor: ...
+
+    @naming("texts")
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        convert_to_tensor: bool | None = None,
+        convert_to_sparse_tensor: bool | None = None,
+        **options: Unpack[SparseEncodeKeywords],
+    ) -> SparseVectors | Tensor:
         """Embed texts: one row each, in the order given; one row for a single ``str``.
 
-        ``max_active_dims`` keeps only that many of the largest values of a row; None: the
-        directory's setting. Other options and exceptions: see :meth:`Embedder.encode`. A model
-        with weights for queries takes texts for the directory's default, queries or documents.
-        """
-        call = SparseCall(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            max_active_dims=max_active_dims,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            on_truncation=on_truncation,
-        )
-        return self._encode(texts, call)
+        max_active_dims: keeps only that many of the largest values of a row; None: the directory's
+            setting.
+        task: ``"query"`` or ``"document"``, of a model with weights for queries; None: the
+            directory's default.
+        convert_to_tensor: True returns a sparse tensor of PyTorch on the CPU, [N, V], or [V] for a
+            single ``str``.
+        convert_to_sparse_tensor: False returns it dense.
 
-    def _encode(self, texts: str | Iterable[str], call: SparseCall) -> SparseVectors:
-        options, on_truncation = self.resolve(call), call.on_truncation
+        ``prompt``, ``prompt_name``, ``batch_tokens``, ``batch_size``, ``on_truncation``,
+        ``show_progress_bar`` and exceptions: see :meth:`Embedder.encode`; other keywords of
+        sentence-transformers: see :class:`SparseKeywords`.
+        """
+        form = resolve_sparse_output(
+            *("encode", options, SparseEncodeKeywords),
+            convert_to_tensor=convert_to_tensor,
+            convert_to_sparse_tensor=convert_to_sparse_tensor,
+            device=self.engine.device,
+        )
+        engine = None if form == "vectors" else torch_engine("convert_to_tensor=True")
+        found = self._encode(texts, options)
+        if engine is None:
+            return found
+        tensor: Tensor = engine.as_sparse_tensor(
+            found.indptr, found.indices, found.values, found.dimension
+        )
+        tensor = tensor.to_dense() if form == "dense" else tensor
+        return tensor[0] if isinstance(texts, str) else tensor
+
+    def _encode(self, texts: str | Iterable[str], keywords: SparseEncodeKeywords) -> SparseVectors:
+        given: dict[str, Any] = {"on_truncation": "warn", **keywords}
+        own = {f.name: given[f.name] for f in fields(SparseCall) if f.name in given}
+        options = self.resolve(SparseCall(route=given.get("task"), **own))
+        on_truncation = options.on_truncation
         if options.route == "query" and self.query_weights is not None:
             most = options.max_active_dims
             return weigh_tokens(self.query_weights, texts, options.prompt, most, on_truncation)
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
-        tokenized = tokenized_windows(
-            self.tokenizer,
-            open_texts(texts).rows,
-            prompt=options.prompt,
-            num_prompt_tokens=0,
-            max_length=self.max_seq_length,
-            num_threads=self.engine.num_threads,
-            notice=notice,
+        opened, notice = (
+            open_texts(texts),
+            TruncationNotice(on_truncation, limit=self.max_seq_length),
         )
-        parts = [self._rows(window, options) for window in tokenized]
+        parts = []
+        with progress_bar(opened.count, shown=bool(given.get("show_progress_bar"))) as advance:
+            for window in tokenized_windows(
+                self.tokenizer,
+                opened.rows,
+                prompt=options.prompt,
+                num_prompt_tokens=0,
+                max_length=self.max_seq_length,
+                num_threads=self.engine.num_threads,
+                notice=notice,
+            ):
+                parts.append(self._rows(window, options))
+                advance(len(parts[-1]))
         notice.warn()
         return join_sparse(parts, self.dimension)
 
-    def encode_query(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+    @naming("texts")
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
         given = with_prompt(options, query_prompt(self.settings.prompts))
-        return self._encode(texts, SparseCall(route="query", **({"on_truncation": "warn"} | given)))
+        return self.encode(texts, **({"task": "query"} | given))
 
-    def encode_document(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+    @naming("texts")
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed documents: :meth:`encode` with the prompt of documents unless one is given."""
         given = with_prompt(options, document_prompt(self.settings.prompts))
-        call = SparseCall(route="document", **({"on_truncation": "warn"} | given))
-        return self._encode(texts, call)
+        return self.encode(texts, **({"task": "document"} | given))
 
+    @naming("texts")
     def encode_queries(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
         """Embed queries: :meth:`encode_query`, under the name that other embedders use."""
-        return self.encode_query(texts, **options)
+        found: SparseVectors = self.encode_query(texts, **options)
+        return found
 
+    @naming("texts")
     def encode_documents(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
         """Embed documents: :meth:`encode_document`, under the name that other embedders use."""
-        return self.encode_document(texts, **options)
+        found: SparseVectors = self.encode_document(texts, **options)
+        return found
 
     def similarity(
         self, first: SparseVectors, second: SparseVectors
@@ -321,6 +336,27 @@ class SparseEmbedder:
         )
         return run_over_files(self, inputs, output, task="sparse", call=call, job=job)
 
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the directory of a ``SparseEncoder``: masked LM, tokenizer, pooling, prompts, card.
+
+        A model with weights for queries gets a Router. Exceptions: see
+        :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a model in int8.
+        """
+        folder = open_target(directory, self._path, of_head=self.engine.quantization)
+        encoder = encoder_folder(folder, self.query_weights)
+        self.engine.save_encoder(encoder)
+        self.tokenizer.save(encoder)
+        write_splade_settings(
+            *(folder, self.engine.spec),
+            settings=self.settings,
+            max_seq_length=self.max_seq_length,
+            pooling=self.pooling,
+            activation=self.activation,
+            queries=self.query_weights,
+            default_route=self.default_route,
+            base_model=self._path,
+        )
+
     @property
     def dimension(self) -> int:
         """The vocabulary size, V."""
@@ -334,6 +370,8 @@ class SparseEmbedder:
     def resolve(self, call: SparseCall) -> SparseOptions:
         """Check the options of a call and fill in the directory's settings for those not given."""
         settings, most = self.settings, call.max_active_dims
+        if call.route not in (None, "query", "document"):
+            raise InputError(f"task must be 'query' or 'document', got {call.route!r}")
         check_on_truncation(call.on_truncation)
         if most is not None:
             check_positive(most, "max_active_dims")
@@ -429,6 +467,7 @@ def _load_again(
     max_seq_length: int | None,
     pooling: SparsePooling | None,
     engine: EngineChoice,
+    hub: HubKeywords,
 ) -> SparseEmbedder:
     return kind.from_pretrained(
         path,
@@ -439,6 +478,7 @@ def _load_again(
         max_seq_length=max_seq_length,
         num_threads=num_threads,
         engine=engine,
+        **hub,
     )
 
 
@@ -452,10 +492,3 @@ def _active(
             rows=[row],
         )
     return keep_largest(np.flatnonzero(weights_V), weights_V, most)
-
-
-def _read_pooling(folder: Path) -> dict[str, Any]:
-    config = read_value(folder / "config.json")
-    config.only_keys(_POOLING_KEYS)
-    names = {"pooling_strategy": "pooling", "activation_function": "activation"}
-    return {names[key]: value for key, value in config.object().items() if key in names}

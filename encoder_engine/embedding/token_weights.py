@@ -6,7 +6,7 @@ V: the vocabulary size.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from encoder_engine.text import Encoding, Tokenizer
 
 __all__ = [
-    "Route",
     "TokenWeights",
     "join_rows",
     "keep_largest",
@@ -37,8 +36,6 @@ __all__ = [
     "weigh_rows",
     "weigh_tokens",
 ]
-
-Route = Literal["query", "document"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

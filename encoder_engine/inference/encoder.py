@@ -274,9 +274,9 @@ class CompiledEncoder:
         """config.json of the checkpoint; empty if there was none."""
         return self._description.config
 
-    def parameters(self) -> Iterator[tuple[str, Array]]:
-        """Yield the name and the values of each parameter, as an encoder's state dict has them."""
-        return self._network.parameters()
+    def parameters(self, *, head: bool = False) -> Iterator[tuple[str, Array]]:
+        """Yield each parameter of the encoder, or of its head, by its name in the state dict."""
+        return (self._find_head() if head else self._network).parameters()
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:

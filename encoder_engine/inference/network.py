@@ -353,9 +353,13 @@ class CompiledHead:
             program.widen(logits, OUTPUT, self.num_outputs)
         return program
 
+    def parameters(self) -> Iterator[tuple[str, Array]]:
+        """Yield the name and the values of each parameter, as a head's state dict has them."""
+        return _parameters(self.reader)
+
     def join_fingerprint(self, encoder: str) -> str:
         """Return the SHA-256 of an encoder's fingerprint and of this head."""
-        return join_fingerprint(encoder, self.layout, self.rows, _parameters(self.reader))
+        return join_fingerprint(encoder, self.layout, self.rows, self.parameters())
 
     @staticmethod
     def _dense(program: Program, layer: Dense, rows: int, domain: str, function: str) -> int:

@@ -13,6 +13,7 @@ from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
+from encoder_engine.families.heads import find_layout
 from encoder_engine.families.registry import find_family
 from encoder_engine.files import CHECKSUMS, write_atomically, write_checksums, writing
 
@@ -32,14 +33,14 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str]) -> None:
     """Write config.json, model.safetensors and SHA256SUMS of an encoder as it is in memory.
 
-    The files are those that :meth:`Encoder.save_pretrained` writes of the same weights. Raises
-    :class:`UnsupportedFeatureError` for an encoder with a head, :class:`ConfigError` for one that
-    was compiled without a configuration, and :class:`OutputError`.
+    The tensors are those that ``save_pretrained`` of the module with the same weights writes.
+    Raises :class:`UnsupportedFeatureError` for an encoder in int8 with a head,
+    :class:`ConfigError` for one that was compiled without a configuration, and
+    :class:`OutputError`.
     """
-    if encoder.head is not None:
+    if encoder.head is not None and encoder.quantization is not None:
         raise UnsupportedFeatureError(
-            "a compiled encoder with a head is not saved as a checkpoint; copy the directory that "
-            "it was loaded from"
+            "an encoder in 8-bit integers cannot be saved with a head; load it without quantization"
         )
     if not encoder.config:
         raise ConfigError(
@@ -52,6 +53,17 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
         config.pop(stale, None)
     if encoder.quantization is not None:
         config["quantization_config"] = INT8_CONFIG
+    tensors = _tensors(encoder.spec, encoder.parameters())
+    if encoder.head is not None:
+        family = find_family(encoder.spec.model_type)
+        layout = find_layout(encoder.spec.model_type, encoder.head)
+        config["architectures"] = [layout.architecture]
+        tensors = {f"{family.prefix}{name}": array for name, array in tensors.items()}
+        parameters = dict(encoder.parameters(head=True))
+        if layout.task == "masked-lm":
+            del parameters["output.weight"]  # the table of tokens, which is saved with the encoder
+        for name, origin in origins(layout.renames, parameters).items():
+            tensors |= unstack_array(origin, parameters[name])
     target = Path(directory)
     check_no_leftovers(target)
     with writing(target):
@@ -59,7 +71,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
         # Until the new configuration is there, the directory is not a model.
         for name in (CHECKSUMS, CONFIG):
             (target / name).unlink(missing_ok=True)
-        write_tensors(target / WEIGHTS, _tensors(encoder.spec, encoder.parameters()))
+        write_tensors(target / WEIGHTS, tensors)
         write_atomically(target / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
         write_checksums(target, [CONFIG, WEIGHTS])
 

@@ -24,10 +24,9 @@ from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.multi_vector import TokensJob
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt, query_prompt
-from encoder_engine.embedding.ranker import ScoreCall
-from encoder_engine.embedding.sparse import SparseCall
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import TokenizedTexts
+from encoder_engine.embedding.steps.calls import ScoreCall, SparseCall
 from encoder_engine.embedding.steps.token_vectors import embed_token_window
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import TokenizedWindow, tokenize_texts

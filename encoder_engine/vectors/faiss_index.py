@@ -20,7 +20,8 @@ from encoder_engine.errors import (
     ShapeError,
 )
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.vectors.search import Hit, check_num_hits, check_queries, make_hits
+from encoder_engine.vectors.hits import Hit, check_num_hits
+from encoder_engine.vectors.search import check_queries, make_hits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
-from encoder_engine.vectors.search import Hit, check_num_hits
+from encoder_engine.vectors.hits import Hit, check_num_hits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DEFAULT_CONSTANT", "fuse_ranks"]
+    from encoder_engine.vectors.stored_vectors import StoredVectors
+
+__all__ = ["DEFAULT_CONSTANT", "check_same_rows", "fuse_ranks"]
 
 # The constant of the paper: rank 1 counts 1/61, rank 100 still 1/160.
 DEFAULT_CONSTANT = 60
@@ -30,7 +32,8 @@ def fuse_ranks(
     1 the best. Equal scores come in the order of their rows. Scores of the rankings are not
     compared with each other: those of dense and of sparse vectors have different scales.
 
-    rankings: of the same store, such as dense and sparse.
+    rankings: of the same rows, such as those of a dense and of a sparse store; see
+        :func:`check_same_rows`.
     weights: of each ranking; None: 1.
 
     Raises :class:`InputError` for a constant below 1 and for weights that do not fit.
@@ -49,3 +52,32 @@ def fuse_ranks(
             found.setdefault(hit.row, hit)
     best = sorted(scores, key=lambda row: (-scores[row], row))[:num_hits]
     return [Hit(row=row, identifier=found[row].identifier, score=scores[row]) for row in best]
+
+
+def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
+    """Raise :class:`InputError` unless two stores say that their rows are of the same texts.
+
+    They have the same ids, or without ids they were made of the same inputs and no row was skipped.
+    """
+    if first.rows != second.rows:
+        raise InputError(
+            f"{first.path} has {first.rows} rows, {second.path} has {second.rows}: the rows of "
+            "both must be of the same texts; embed the same inputs, with --on-error fail"
+        )
+    if first.has_ids and second.has_ids:
+        mine, others = first.ids or [], second.ids or []
+        for row, (one, other) in enumerate(zip(mine, others, strict=True)):
+            if one != other:
+                raise InputError(
+                    f"row {row} has the id {one!r} in {first.path} and {other!r} in "
+                    f"{second.path}: the rows of both must be of the same texts",
+                    row=row,
+                )
+        return
+    made = [None if one.manifest is None else one.manifest["inputs"] for one in (first, second)]
+    skipped = [one.manifest["skipped_rows"] for one in (first, second) if one.manifest is not None]
+    if None in made or made[0] != made[1] or any(skipped):
+        raise InputError(
+            f"nothing says that the rows of {first.path} and {second.path} are of the same texts: "
+            "embed the same inputs into folders, with --id-column where rows have ids"
+        )

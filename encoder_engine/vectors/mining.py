@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.vectors.search import Hit
+    from encoder_engine.vectors.hits import Hit
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 __all__ = ["MinedNegatives", "MiningOptions", "mine_negatives"]

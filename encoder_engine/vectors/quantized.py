@@ -21,9 +21,9 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, ReadError, ShapeError
 from encoder_engine.files import check_target, file_sha256, write_atomically
 from encoder_engine.json_values import JsonValue, read_value
+from encoder_engine.vectors.hits import check_num_hits
 from encoder_engine.vectors.precision import quantize_vectors
 from encoder_engine.vectors.search import (
-    check_num_hits,
     check_queries,
     keep_best,
     make_hits,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.vectors.search import Hit
+    from encoder_engine.vectors.hits import Hit
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 __all__ = ["QuantizedCopy", "load_copy", "search_copy", "write_copy"]

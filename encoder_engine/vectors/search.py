@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, ReadError, ShapeError
+from encoder_engine.vectors.hits import Hit, check_num_hits
+from encoder_engine.vectors.sparse_vectors import SparseVectors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from encoder_engine.inputs.identifiers import Identifier
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 # Queries whose scores are in memory at a time: 16 MB for a block of 16,384 rows.
@@ -21,26 +22,21 @@ QUERIES = 256
 Best = tuple["npt.NDArray[np.int64]", "npt.NDArray[np.float32]"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hit:
-    """A stored row near a query: its number from 0, its id if the store has ids, its score."""
-
-    row: int
-    identifier: Identifier | None
-    score: float
-
-
 def search_vectors(
-    store: StoredVectors, queries_QD: npt.NDArray[np.float32], num_hits: int
+    store: StoredVectors, queries_QD: npt.NDArray[np.float32] | SparseVectors, num_hits: int
 ) -> list[list[Hit]]:
     """Return each query's rows of the largest dot products, exactly, the largest first.
 
-    ``queries_QD``: float32 [Q, D]. Equal scores come in the order of their rows. Memory holds one
-    block of the store and its scores for 256 queries at a time. Raises :class:`InputError` for
-    vectors stored in bits and queries with NaN, :class:`ShapeError` for queries of another width,
-    and :class:`ReadError` for a damaged store.
+    ``queries_QD``: float32 [Q, D], or the sparse vectors of Q queries for a store of sparse
+    vectors; see :meth:`SparseVectors.search`. Equal scores come in the order of their rows. Memory
+    holds one block of the store and its scores for 256 queries at a time; of a sparse store, all.
+    Raises :class:`InputError` for vectors stored in bits, queries with NaN and a store of another
+    kind, :class:`ShapeError` for queries of another width, and :class:`ReadError` for a damaged
+    store.
     """
     check_num_hits(num_hits)
+    if isinstance(queries_QD, SparseVectors):
+        return _with_ids(store, store.sparse.search(queries_QD, num_hits))
     check_queries(queries_QD)
     parts = query_parts(queries_QD)
     best = [no_hits(part_QD) for part_QD in parts]
@@ -91,12 +87,6 @@ def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, co
     return numbers, np.take_along_axis(scores, order, axis=1)
 
 
-def check_num_hits(value: object, name: str = "num_hits") -> None:
-    """Raise :class:`InputError` unless a number of hits is a positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
 def check_queries(queries_QD: object) -> None:
     """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for NaN or infinity."""
     if not isinstance(queries_QD, np.ndarray) or queries_QD.ndim != 2:
@@ -125,3 +115,9 @@ def make_hits(
         ]
         for rows_K, scores_K in zip(rows_QK, scores_QK, strict=True)
     ]
+
+
+def _with_ids(store: StoredVectors, found: list[list[Hit]]) -> list[list[Hit]]:
+    """Return hits with the ids that a store has for their rows."""
+    names = store.identifiers({hit.row for hits in found for hit in hits})
+    return [[replace(hit, identifier=names.get(hit.row)) for hit in hits] for hits in found]

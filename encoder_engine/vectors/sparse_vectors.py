@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import InputError, ShapeError
+from encoder_engine.errors import ShapeError
+from encoder_engine.vectors.hits import Hit, check_num_hits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,19 +65,15 @@ class SparseVectors:
             found[number] = ends[others.indptr[1:]] - ends[others.indptr[:-1]]
         return found
 
-    def search(self, queries: SparseVectors, num_hits: int) -> list[list[tuple[int, float]]]:
+    def search(self, queries: SparseVectors, num_hits: int) -> list[list[Hit]]:
         """Return each query's rows of the largest inner products, the largest first.
 
         Only rows that share a token with the query are hits. Equal scores come in the order of
-        their rows. The inverted lists are made at the first call and kept. Raises
-        :class:`ShapeError` for queries over another vocabulary.
+        their rows. The inverted lists are made at the first call and kept. Hits have no ids;
+        :func:`search_vectors` of a store adds them. Raises :class:`ShapeError` for queries over
+        another vocabulary.
         """
-        if (
-            isinstance(num_hits, bool)
-            or not isinstance(num_hits, (int, np.integer))
-            or num_hits < 1
-        ):
-            raise InputError(f"num_hits must be a whole number of at least 1, got {num_hits!r}")
+        check_num_hits(num_hits)
         self._check_vocabulary(queries)
         starts, rows, values = self._postings
         found = []
@@ -90,7 +87,12 @@ class SparseVectors:
                 met[rows[part]] = True
             hits = np.flatnonzero(met)
             order = np.argsort(-scores[hits], kind="stable")[:num_hits]
-            found.append([(int(row), float(scores[row])) for row in hits[order]])
+            found.append(
+                [
+                    Hit(row=int(row), identifier=None, score=float(scores[row]))
+                    for row in hits[order]
+                ]
+            )
         return found
 
     @cached_property

@@ -10,11 +10,10 @@ import pytest
 
 from encoder_engine import Embedder, load_vectors
 from encoder_engine.cli import main
-from encoder_engine.embedding import SparseEmbedder
+from encoder_engine.embedding import MultiVectorEmbedder
 from encoder_engine.embedding.any_model import load_dense
-from encoder_engine.models import MaskedLM
 from tests.embedding.static.static_models import write_model2vec
-from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,14 +99,14 @@ def test_static_models_are_loaded_by_what_they_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoder.encode("the").shape, (16,))
 
 
-def test_results_that_are_no_dense_vectors_are_not_searched(
+def test_vectors_of_tokens_are_not_searched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = write_head_directory(tmp_path / "model", MaskedLM)
+    embedder = Embedder.from_pretrained(write_sentence_directory(tmp_path / "model"))
     (tmp_path / "d.txt").write_text("text a\nrow b\n", "utf-8")
-    SparseEmbedder.from_pretrained(model).encode_dataset(tmp_path / "d.txt", tmp_path / "v")
+    MultiVectorEmbedder(embedder).encode_dataset(tmp_path / "d.txt", tmp_path / "v")
     assert main(["search", str(tmp_path / "v"), "a"]) == 1
-    assert "holds sparse results; search compares" in capsys.readouterr().err
+    assert "holds tokens results; this compares" in capsys.readouterr().err
 
 
 def test_recall_counts_answers_among_the_first_results(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -396,6 +397,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "show_progress_bar": {"show_progress_bar": False},
     "activation_fn": {"activation_fn": torch.nn.Identity()},
     "sigmoid": {"activation_fn": torch.nn.Sigmoid()},
+    "tanh": {"activation_fn": torch.tanh},
     "apply_softmax": {"apply_softmax": True},
     "prompt": {"prompt": "Find it"},
     "device": {"device": "cpu"},
@@ -424,8 +426,6 @@ def test_calls_return_what_the_library_returns(name: str, folder: Path) -> None:
     ("options", "message"),
     [
         ({"convert_to_numpy": False}, "convert_to_tensor=True"),
-        ({"activation_fn": torch.nn.Tanh()}, "pass activation='sigmoid' or 'identity'"),
-        ({"activation_fn": torch.sigmoid}, "pass activation='sigmoid' or 'identity'"),
         ({"activation_fn": torch.nn.Sigmoid(), "activation": "sigmoid"}, "not both"),
         ({"device": "cuda"}, r"from_pretrained\(..., device=\)"),
         ({"pool": {}}, r"score_dataset\(workers=\)"),
@@ -448,6 +448,23 @@ def test_a_misspelt_keyword_is_no_option(folder: Path) -> None:
         ranker.rank("a", ["b"], convert_to_tensor=True)
     with pytest.raises(InputError, match="pair 1 must be two texts"):
         ranker.predict([("a", "b"), ("a", 3)])
+
+
+def test_an_instruction_is_the_prompt_of_every_call(folder: Path, tmp_path: Path) -> None:
+    ranker = CausalRanker.from_pretrained(folder, device="cpu")
+    query, texts = PAIRS[0][0], [document for _, document in PAIRS]
+    for call in (
+        partial(ranker.score, PAIRS),
+        partial(ranker.predict, PAIRS),
+        partial(ranker.rank, query, texts),
+    ):
+        assert np.array_equal(call(instruction="Find it"), call(prompt="Find it"))
+        assert not np.array_equal(call(instruction="Find it"), call())
+        with pytest.raises(InputError, match="instruction or prompt, not both"):
+            call(instruction="Find it", prompt="Find it")
+    with pytest.raises(UnsupportedFeatureError, match="copy the directory"):
+        ranker.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import warnings
 from dataclasses import dataclass
@@ -10,18 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine import Embedder, StaticEmbedder
 from encoder_engine.embedding import (
+    HybridEmbedder,
     MultiVectorEmbedder,
     Ranker,
     SparseEmbedder,
     SparseVectors,
+    TokenVectors,
     max_similarity,
 )
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM, SequenceClassification
 from tests import ROOT
+from tests.embedding.directory.test_late_interaction import native
+from tests.embedding.hybrid_model import write_hybrid_directory
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 
@@ -38,7 +44,7 @@ MODULES = {
     "FlagEmbedding": "FlagEmbedding",
     "PyLate": "pylate",
 }
-# fastembed downloads its models, and PyLate's layout has tests of its own.
+# fastembed downloads its models; results of the others are compared in tests of their layouts.
 ONLY_OURS = {"fastembed", "FlagEmbedding", "PyLate"}
 TEXTS = ["the text", "a row of words", "query 7"]
 ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \|$")
@@ -72,7 +78,18 @@ CALLS = calls()
 
 def test_the_page_has_a_table_for_each_library() -> None:
     assert {call.library for call in CALLS} == set(MODULES)
-    assert len(CALLS) > 40
+    assert len(CALLS) > 70
+
+
+def test_the_page_says_which_libraries_run() -> None:
+    words = " ".join(PAGE.read_text("utf-8").partition("\n## ")[0].split())
+    run = re.search(r"The calls of ([^.]+?) run too", words)
+    shown = re.search(r"The calls of ([^.]+?) are shown beside ours", words)
+    assert run is not None
+    assert shown is not None
+    listed = {name for name in MODULES if name in shown[1]}
+    assert listed == ONLY_OURS
+    assert {name for name in MODULES if name in run[1]} == set(MODULES) - ONLY_OURS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +100,8 @@ class Models:
     static: Path
     ranking: Path
     masked: Path
+    late: Path
+    hybrid: Path
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +114,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
         static=write_model2vec(folder / "static"),
         ranking=write_head_directory(folder / "ranking", SequenceClassification, num_labels=1),
         masked=write_head_directory(folder / "masked", MaskedLM),
+        late=native(folder / "late"),
+        hybrid=write_hybrid_directory(folder / "hybrid"),
     )
 
 
@@ -108,7 +129,11 @@ def names(models: Models, folder: Path) -> dict[str, Any]:
         "path": str(models.sentences),
         "ranking": str(models.ranking),
         "masked": str(models.masked),
+        "late": str(models.late),
+        "m3_path": str(models.hybrid),
+        "encoder": str(models.sentences),
         "folder": str(folder),
+        "torch": torch,
     }
 
 
@@ -123,12 +148,24 @@ def ours_of(library: str, models: Models) -> dict[str, Any]:
     return {
         "path": path,
         "embedder": embedder,
+        "ranker": Ranker.from_pretrained(models.ranking, device="cpu"),
+        "sparse": SparseEmbedder.from_pretrained(models.masked, device="cpu"),
+        "colbert": MultiVectorEmbedder.from_pretrained(models.late, device="cpu"),
+        "m3": HybridEmbedder.from_pretrained(models.hybrid, device="cpu"),
         "Embedder": Embedder,
         "StaticEmbedder": StaticEmbedder,
         "Ranker": Ranker,
         "SparseEmbedder": SparseEmbedder,
         "max_similarity": max_similarity,
+        "upload_folder": upload_folder,
     }
+
+
+def upload_folder(**keywords: Any) -> None:
+    """Check a call of huggingface_hub's function, and that the folder is a model's."""
+    hub = pytest.importorskip("huggingface_hub")
+    inspect.signature(hub.upload_folder).bind(**keywords)
+    assert len(Embedder.from_pretrained(keywords["folder_path"], device="cpu").encode(TEXTS))
 
 
 def theirs_of(library: str, models: Models) -> dict[str, Any]:
@@ -138,9 +175,13 @@ def theirs_of(library: str, models: Models) -> dict[str, Any]:
         path = str(models.static)
         model = module.StaticModel.from_pretrained(path)
         return {"path": path, "model": model, "StaticModel": module.StaticModel}
-    model = module.SentenceTransformer(str(models.sentences), device="cpu")
-    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder")
-    return {"model": model} | {kind: getattr(module, kind) for kind in kinds}
+    return {
+        "SentenceTransformer": module.SentenceTransformer,
+        "model": module.SentenceTransformer(str(models.sentences), device="cpu"),
+        "ranker": module.CrossEncoder(str(models.ranking), device="cpu"),
+        "sparse": module.SparseEncoder(str(models.masked), device="cpu"),
+        "colbert": module.MultiVectorEncoder(str(models.late), device="cpu"),
+    }
 
 
 def comparable(value: Any) -> Any:
@@ -157,6 +198,9 @@ def assert_equal(found: Any, expected: Any) -> None:
     if isinstance(expected, list) and expected and isinstance(expected[0], dict):
         assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
         found, expected = ([one["score"] for one in side] for side in (found, expected))
+    if isinstance(found, TokenVectors):
+        assert [len(one) for one in found] == [len(one) for one in expected]
+        found, expected = found.vectors, np.concatenate([np.asarray(one) for one in expected])
     if isinstance(expected, (str, dict)):
         assert found == expected
         return
@@ -173,24 +217,40 @@ def test_a_row_of_the_page_holds(call: Call, models: Models, tmp_path: Path) -> 
         with pytest.raises(InputError, match=re.escape(named)):
             run(call.ours, ours)
     else:
-        found = run(call.ours, ours)
-    if call.library in ONLY_OURS:
+        for part in call.ours.split("; "):
+            found = run(part, ours)
+    if call.library in ONLY_OURS or "upload_folder" in call.result:
         return
     pytest.importorskip(MODULES[call.library], reason=f"{call.library} is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = names(models, tmp_path / "theirs") | theirs_of(call.library, models)
+        if "distill(" in call.theirs:
+            # Needs an extra of model2vec.
+            distilling = pytest.importorskip("model2vec.distill", exc_type=ImportError)
+            theirs["distill"] = distilling.distill
         expected = run(call.theirs, theirs)
     if call.result == "equal":
         assert_equal(found, expected)
+    elif call.result == "the same method":
+        assert found.dimension == expected.dim
     elif not call.result.startswith("refused"):
         assert call.result == "either library loads it"
-        vectors = ours["embedder"].encode(TEXTS)
-        load = (StaticEmbedder if call.library == "model2vec" else Embedder).from_pretrained
-        for folder in ("ours", "theirs"):
-            assert_equal(load(tmp_path / folder).encode(TEXTS), vectors)
-        loader: Any = theirs.get("StaticModel", theirs.get("SentenceTransformer"))
-        loader = getattr(loader, "from_pretrained", loader)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert_equal(loader(str(tmp_path / "ours")).encode(TEXTS), vectors)
+        name = call.ours.partition(".")[0]
+        assert_both_load(ours[name], theirs["model" if name == "embedder" else name], tmp_path)
+
+
+def assert_both_load(ours: Any, theirs: Any, folder: Path) -> None:
+    """Compare the model that either library saved, loaded by either library, with ours."""
+    values: Any = TEXTS
+    method = "encode"
+    if isinstance(ours, Ranker):
+        values, method = [(TEXTS[0], text) for text in TEXTS], "predict"
+    expected = getattr(ours, method)(values)
+    load = getattr(type(theirs), "from_pretrained", type(theirs))
+    for saved in (folder / "ours", folder / "theirs"):
+        assert_equal(getattr(type(ours).from_pretrained(saved), method)(values), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = getattr(load(str(folder / "ours")), method)(values)
+    assert_equal(expected, found)

@@ -12,11 +12,12 @@ import pytest
 
 from encoder_engine import load_vectors
 from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
+from encoder_engine.vectors.hits import Hit
 from encoder_engine.vectors.hybrid import fuse_ranks
 from encoder_engine.vectors.mining import MiningOptions, mine_negatives
 from encoder_engine.vectors.quantized import load_copy, search_copy, write_copy
 from encoder_engine.vectors.recall import retrieval_loss
-from encoder_engine.vectors.search import QUERIES, Hit, search_vectors
+from encoder_engine.vectors.search import QUERIES, search_vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
 
@@ -204,8 +205,9 @@ def test_sparse_search_equals_the_matrix_product() -> None:
     np.testing.assert_allclose(queries.similarity(documents), scores, atol=ROUNDING)
     for number, hits in enumerate(documents.search(queries, 5)):
         order = [row for row in np.argsort(-scores[number], kind="stable") if scores[number, row]]
-        assert [row for row, _ in hits] == order[:5]
-        np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=ROUNDING)
+        assert [hit.row for hit in hits] == order[:5]
+        found = [hit.score for hit in hits]
+        np.testing.assert_allclose(found, scores[number][order[:5]], atol=ROUNDING)
     with pytest.raises(ShapeError, match="over vocabularies of 20 and 21"):
         documents.search(sparse([{0: 1.0}], 21), 3)
 

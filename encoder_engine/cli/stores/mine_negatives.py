@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts
-from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, read_pairs
+from encoder_engine.cli.search import embed_queries
+from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

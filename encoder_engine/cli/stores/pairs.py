@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.cli.search import load_for, warn_of_lengths
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
-__all__ = ["FORMATS", "embed_queries", "known_rows", "read_pairs"]
+__all__ = ["FORMATS", "known_rows", "read_pairs"]
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "arrow")
 
@@ -51,23 +46,3 @@ def known_rows(
         for query, texts in answers.items()
     }
     return documents, known
-
-
-def embed_queries(
-    stored: StoredVectors, queries: Sequence[str], options: dict[str, Any]
-) -> npt.NDArray[np.float32]:
-    """Embed questions with the model and the options of a store, float32 [Q, D].
-
-    Warns if scores depend on vector lengths and the model was not trained for dot products.
-    """
-    embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
-    recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
-    vectors: npt.NDArray[np.float32] = embedder.encode(
-        list(queries),
-        prompt=options["prompt"],
-        prompt_name=options["prompt_name"],
-        normalize_embeddings=recorded.get("normalized"),
-        truncate_dim=recorded.get("dimension"),
-    )
-    warn_of_lengths(stored, embedder.stated_similarity)
-    return vectors

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
-from encoder_engine.cli.search import search_stored
-from encoder_engine.cli.stores.pairs import FORMATS, embed_queries, known_rows, read_pairs
+from encoder_engine.cli.search import embed_queries, search_stored
+from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 
 
 @click.command()

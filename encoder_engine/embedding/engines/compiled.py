@@ -103,7 +103,7 @@ class CompiledEngine:
         return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
-        """Implement :meth:`VectorEngine.save_encoder`."""
+        """Write the encoder, and its head if it has one; see :meth:`VectorEngine.save_encoder`."""
         save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:

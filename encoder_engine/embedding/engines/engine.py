@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from encoder_engine.packing.token_rows import TokenRows
 
 __all__ = [
+    "Activation",
     "CausalEngine",
     "Engine",
     "EngineChoice",
@@ -39,6 +40,7 @@ __all__ = [
 
 EngineName = Literal["compiled", "torch"]
 EngineChoice = Literal["auto", "compiled", "torch"]
+Activation = Literal["identity", "sigmoid"]
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
@@ -148,12 +150,18 @@ class ScoringEngine(Engine, Protocol):
     def num_labels(self) -> int:
         """The number of labels, C."""
 
-    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head as they are in memory, in Hugging Face layout."""
+
+    def scores(self, rows: TokenRows, *, activation: Activation) -> Vectors:
         """Return the activated logits of each sequence, [B, C]."""
 
 
 class VocabularyEngine(Engine, Protocol):
     """An engine of a masked-language model. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head as they are in memory, in Hugging Face layout."""
 
     def vocabulary(
         self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation

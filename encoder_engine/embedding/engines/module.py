@@ -24,6 +24,7 @@ from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.families.checkpoints.vocabulary import join_output_layer
 from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.checkpoints import stacking
 from encoder_engine.models.checkpoints.fingerprint import weights_sha256
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
@@ -348,6 +349,10 @@ class _HeadEngine(ModuleEngine, Generic[HeadType]):
         arrays = [(n, to_array(t.cpu().contiguous())) for n, t in model.head.state_dict().items()]
         return join_fingerprint(super().fingerprint(), model.layout, model.rows, arrays)
 
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head; see :meth:`ScoringEngine.save_encoder`."""
+        self.model.save_pretrained(directory)
+
 
 class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
     """A :class:`ScoringEngine` over a classifier."""
@@ -476,9 +481,8 @@ def load_causal(
     return CausalModule(encoder, layer)
 
 
-def as_tensor(vectors: Any) -> Tensor:
-    """Return a NumPy array as a tensor on the CPU that shares its memory."""
-    return torch.from_numpy(vectors)
+as_tensor, save_tensors = to_tensor, stacking.save_tensors
+as_sparse_tensor = stacking.as_sparse_tensor
 
 
 def gpu_is_available() -> bool:

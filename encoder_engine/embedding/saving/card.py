@@ -19,21 +19,23 @@ def write_card(
     folder: Path,
     *,
     loader: str,
-    dimension: int,
+    subject: str,
     base_model: str | None,
     facts: Mapping[str, str],
-    method: str = "encode",
-    vectors: str = "vectors",
+    call: str = 'vectors = model.encode(["a text", "another"])',
+    task: str = "sentence-similarity",
 ) -> None:
     """Write README.md unless there is one: how the model is loaded, and facts by name.
 
     loader: the class that loads the directory.
+    subject: a sentence that says what the model makes of texts.
     base_model: the model that this one was made of.
-    method: of the class, which embeds texts. vectors: the kind of vectors.
+    call: a line that uses the model.
+    task: the hub's name of what the model is for.
     """
     if (folder / CARD).exists():
         return
-    lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
+    lines = ["---", "library_name: sentence-transformers", f"pipeline_tag: {task}"]
     # A path of this machine is not an id of the hub.
     if base_model and base_model.count("/") <= 1 and not base_model.startswith((".", "/")):
         lines.append(f"base_model: {base_model}")
@@ -41,13 +43,13 @@ def write_card(
     lines += [
         f"# {folder.resolve().name}",
         "",
-        f"Texts to {vectors} of {dimension} features.",
+        subject,
         "",
         "```python",
-        "import encoder_engine as ee",
+        f"from encoder_engine.embedding import {loader}",
         "",
-        f'embedder = ee.{loader}.from_pretrained("{folder.resolve().name}")',
-        f'vectors = embedder.{method}(["a text", "another"])',
+        f'model = {loader}.from_pretrained("{folder.resolve().name}")',
+        call,
         "```",
         "",
         "| | |",

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.recipe import CONFIG
 from encoder_engine.embedding.directory.stack import ACTIVATIONS
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import OutputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import write_atomically, writing
 from encoder_engine.packing.module_stack import DenseModule, LayerNormModule
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
-    from pathlib import Path
 
     from encoder_engine.packing.module_stack import ModuleStack, StackModule
 
 __all__ = [
     "check_writable",
+    "class_path",
+    "open_target",
     "write_json",
     "write_module",
     "write_modules_json",
@@ -31,12 +36,45 @@ _NAMES = {activation: name for name, activation in reversed(ACTIVATIONS.items())
 # Modules that only one kind of model has; the others stand at a path that all versions know.
 _CLASSES = {
     "MultiVectorMask": "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+    "SparseStaticEmbedding": "sparse_encoder.models.SparseStaticEmbedding",
     "SpladePooling": "sparse_encoder.models.SpladePooling",
 }
 # What a module reads and writes that follows the encoder token by token.
 _OF_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 # The epsilon of torch.nn.LayerNorm, which the module of sentence-transformers does not state.
 _EPSILON = 1e-5
+
+
+def open_target(
+    directory: str | os.PathLike[str],
+    own: str | os.PathLike[str] | None,
+    *,
+    of_head: str | None = None,
+) -> Path:
+    """Make the directory that a model is written to, and return it.
+
+    own: the directory that the model was loaded from.
+    of_head: the quantization of a model with a head.
+
+    Raises :class:`OutputError` where both directories are the same, and for files that would change
+    the saved model, and :class:`UnsupportedFeatureError` for a quantized model with a head.
+    """
+    if of_head is not None:
+        raise UnsupportedFeatureError(
+            "an encoder in 8-bit integers cannot be saved with a head; load it without quantization"
+        )
+    folder = Path(directory)
+    source = None if own is None else Path(own)
+    if source is not None and folder.exists() and source.exists() and folder.samefile(source):
+        raise OutputError(
+            f"{folder} holds the files that this embedder reads; name another directory"
+        )
+    check_no_leftovers(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # A directory without this file is not a model: the new parts never meet the old ones.
+        (folder / MODULES).unlink(missing_ok=True)
+    return folder
 
 
 def check_writable(stack: ModuleStack) -> None:
@@ -86,6 +124,11 @@ def write_module(folder: Path, module: StackModule, *, of_tokens: bool = False) 
     return "Dense" if isinstance(module, DenseModule) else "LayerNorm"
 
 
+def class_path(kind: str) -> str:
+    """Return the path of a module's class in sentence-transformers."""
+    return f"sentence_transformers.{_CLASSES.get(kind, f'models.{kind}')}"
+
+
 def write_modules_json(path: Path, kinds: Mapping[str, str]) -> None:
     """Write ``modules.json``: the class of sentence-transformers for each folder, in order."""
     listed = [
@@ -93,7 +136,7 @@ def write_modules_json(path: Path, kinds: Mapping[str, str]) -> None:
             "idx": n,
             "name": str(n),
             "path": place,
-            "type": f"sentence_transformers.{_CLASSES.get(kind, f'models.{kind}')}",
+            "type": class_path(kind),
         }
         for n, (place, kind) in enumerate(kinds.items())
     ]
@@ -101,18 +144,24 @@ def write_modules_json(path: Path, kinds: Mapping[str, str]) -> None:
 
 
 def write_transformer_settings(
-    folder: Path, stated: Mapping[str, Any], *, max_seq_length: int | None, **transformer: Any
+    folder: Path,
+    stated: Mapping[str, Any],
+    *,
+    max_seq_length: int | None,
+    root: Path | None = None,
+    **transformer: Any,
 ) -> None:
     """Write the settings of a model, and those of its Transformer.
 
     stated: the model's type, prompts and others.
+    root: the model's directory; None: the Transformer's.
     max_seq_length: the most tokens of a text; None: no limit.
     transformer: further settings of the Transformer.
     """
     # Lower-casing is a part of the tokenizer that was saved.
     settings = {"max_seq_length": max_seq_length, "do_lower_case": False, **transformer}
     write_json(folder / "sentence_bert_config.json", settings)
-    write_json(folder / CONFIG, stated)
+    write_json((folder if root is None else root) / CONFIG, stated)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -1,79 +1,137 @@
-"""Writes sparse and late-interaction models as directories of sentence-transformers."""
+"""Writes rankers, sparse and late-interaction models as directories of sentence-transformers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.directory.activation import ACTIVATION_KEY, ACTIVATION_NAMES
 from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
+    check_writable,
+    class_path,
     write_json,
     write_module,
     write_modules_json,
     write_transformer_settings,
 )
+from encoder_engine.errors import ConfigError
+from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import writing
-from encoder_engine.packing.module_stack import DenseModule, NormalizeModule
+from encoder_engine.json_values import read_json
+from encoder_engine.packing.module_stack import NormalizeModule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
-    import numpy.typing as npt
-
+    from encoder_engine.embedding.directory.recipe import Settings
+    from encoder_engine.embedding.engines.engine import (
+        Activation,
+        SparseActivation,
+        SparsePooling,
+    )
+    from encoder_engine.embedding.steps.calls import Route
+    from encoder_engine.embedding.token_weights import TokenWeights
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.packing.module_stack import ModuleStack
 
-__all__ = ["write_late_interaction_settings", "write_splade_settings"]
+__all__ = [
+    "encoder_folder",
+    "write_late_interaction_settings",
+    "write_ranker_settings",
+    "write_splade_settings",
+]
+
+
+def write_ranker_settings(
+    folder: Path,
+    spec: EncoderSpec,
+    settings: Settings,
+    *,
+    activation: Activation,
+    num_labels: int,
+    max_seq_length: int | None,
+    base_model: str | None,
+) -> None:
+    """Write what a ``CrossEncoder`` has beside the classifier and the tokenizer, and the card."""
+    stated = _stated("CrossEncoder", settings)
+    stated[ACTIVATION_KEY] = ACTIVATION_NAMES[activation]
+    write_transformer_settings(
+        *(folder, stated),
+        max_seq_length=max_seq_length,
+        transformer_task="sequence-classification",
+    )
+    write_card(
+        folder,
+        loader="Ranker",
+        subject=f"Pairs of texts to {num_labels} score{'s' * (num_labels > 1)} each.",
+        call='scores = model.predict([("a query", "a text"), ("a query", "another")])',
+        task="text-ranking",
+        base_model=base_model,
+        facts={
+            "encoder": f"{spec.model_type}, {spec.num_layers} layers",
+            "labels": str(num_labels),
+            "activation": activation,
+        },
+    )
+    write_modules_json(folder / MODULES, {"": "Transformer"})
 
 
 def write_late_interaction_settings(
     folder: Path,
     spec: EncoderSpec,
-    projection_ND: npt.NDArray[np.float32],
+    modules: ModuleStack,
     *,
-    prompts: Mapping[str, str],
+    settings: Settings,
     max_seq_length: int | None,
-    query_length: int,
+    query_length: int | None,
     document_length: int | None,
-    attend_expansion: bool | None,
+    expansion: Mapping[str, Any] | None,
     skipped_words: Sequence[str],
+    skipped_of: Sequence[str] = ("document",),
+    kept_ids: Sequence[int] | None = None,
+    normalized: bool = True,
+    base_model: str | None = None,
 ) -> None:
     """Write what a ``MultiVectorEncoder`` has beside the encoder and the tokenizer, and the card.
 
-    attend_expansion: whether tokens attend to those that queries are padded with; None: queries are
-    not padded.
+    modules: what follows the encoder, for each token.
+    expansion: of queries, as the Transformer states it; None: queries are not padded.
+    skipped_words, skipped_of: the tokens that are left out, and of whose texts.
+    kept_ids: the tokens of documents that remain; None: all others.
     """
-    expansion = None
-    if attend_expansion is not None:
-        expansion = {"strategy": "fixed", "length": query_length, "attend": attend_expansion}
+    check_writable(modules)
     write_transformer_settings(
         folder,
-        _stated("MultiVectorEncoder", prompts),
+        _stated("MultiVectorEncoder", settings) | {"similarity_fn_name": None},
         max_seq_length=max_seq_length,
         query_length=query_length,
         document_length=document_length,
-        query_expansion=expansion,
+        query_expansion=None if expansion is None else dict(expansion),
     )
     kinds = {"": "Transformer"}
-    kinds["1_Dense"] = write_module(
-        folder / "1_Dense", DenseModule(weight_NK=projection_ND), of_tokens=True
-    )
-    kinds["2_MultiVectorMask"] = "MultiVectorMask"
-    words = {"skiplist_words": list(skipped_words), "skiplist_tasks": ["document"]}
-    _write_config(folder / "2_MultiVectorMask", words | {"keep_only_token_ids": None})
-    kinds["3_Normalize"] = write_module(folder / "3_Normalize", NormalizeModule(), of_tokens=True)
+    for number, module in enumerate(modules.modules, start=1):
+        place = f"{number}_{type(module).__name__.removesuffix('Module')}"
+        kinds[place] = write_module(folder / place, module, of_tokens=True)
+    place = f"{len(kinds)}_MultiVectorMask"
+    kinds[place] = "MultiVectorMask"
+    words = {"skiplist_words": list(skipped_words), "skiplist_tasks": list(skipped_of)}
+    kept = None if kept_ids is None else list(kept_ids)
+    _write_config(folder / place, words | {"keep_only_token_ids": kept})
+    if normalized:
+        place = f"{len(kinds)}_Normalize"
+        kinds[place] = write_module(folder / place, NormalizeModule(), of_tokens=True)
     write_card(
         folder,
         loader="MultiVectorEmbedder",
-        method="encode_documents",
-        vectors="a vector for each token,",
-        dimension=len(projection_ND),
-        base_model=None,
+        call='vectors = model.encode_documents(["a text", "another"])',
+        subject=f"Texts to a vector for each token, of {modules.width(spec.width)} features.",
+        base_model=base_model,
         facts={
             "encoder": f"{spec.model_type}, {spec.num_layers} layers",
             "similarity": "MaxSim",
-            "tokens of a query": str(query_length),
+            "tokens of a query": "as of a document" if query_length is None else str(query_length),
         },
     )
     # Last, because its presence marks a complete model.
@@ -81,35 +139,83 @@ def write_late_interaction_settings(
 
 
 def write_splade_settings(
-    folder: Path, spec: EncoderSpec, *, prompts: Mapping[str, str], max_seq_length: int | None
+    folder: Path,
+    spec: EncoderSpec,
+    *,
+    settings: Settings,
+    max_seq_length: int | None,
+    pooling: SparsePooling = "max",
+    activation: SparseActivation = "relu",
+    queries: TokenWeights | None = None,
+    default_route: Route = "document",
+    base_model: str | None = None,
 ) -> None:
-    """Write what a ``SparseEncoder`` has beside the masked LM and the tokenizer, and the card."""
+    """Write what a ``SparseEncoder`` has beside the masked LM and the tokenizer, and the card.
+
+    queries: the weights of queries, which a Router keeps beside the masked LM of documents, which
+        is in :func:`encoder_folder`.
+    """
+    stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": None}
+    if settings.max_active_dims is not None:
+        stated["max_active_dims"] = settings.max_active_dims
     write_transformer_settings(
-        folder,
-        _stated("SparseEncoder", prompts),
+        *(encoder_folder(folder, queries), stated),
+        root=folder,
         max_seq_length=max_seq_length,
         transformer_task="fill-mask",
     )
-    pooling = {"pooling_strategy": "max", "activation_function": "relu"}
+    pooled = {"pooling_strategy": pooling, "activation_function": activation}
     vocab_size = spec.embedding.vocab_size
-    _write_config(folder / "1_SpladePooling", pooling | {"embedding_dimension": vocab_size})
+    kinds = {"": "Transformer", "1_SpladePooling": "SpladePooling"}
+    place = "1_SpladePooling"
+    if queries is not None:
+        kinds, place = {"": "Router"}, "document_1_SpladePooling"
+        _write_router(folder, queries, default_route)
+    _write_config(folder / place, pooled | {"embedding_dimension": vocab_size})
     write_card(
         folder,
         loader="SparseEmbedder",
-        vectors="sparse vectors",
-        dimension=vocab_size,
-        base_model=None,
+        subject=f"Texts to sparse vectors of {vocab_size} features.",
+        base_model=base_model,
         facts={"encoder": f"{spec.model_type}, {spec.num_layers} layers", "similarity": "dot"},
     )
-    write_modules_json(folder / MODULES, {"": "Transformer", "1_SpladePooling": "SpladePooling"})
+    write_modules_json(folder / MODULES, kinds)
 
 
-def _stated(model_type: str, prompts: Mapping[str, str]) -> dict[str, Any]:
+def encoder_folder(folder: Path, queries: TokenWeights | None) -> Path:
+    """Return where the masked LM of a sparse model's directory is."""
+    return folder if queries is None else folder / "document_0_Transformer"
+
+
+def _write_router(folder: Path, queries: TokenWeights, default_route: Route) -> None:
+    """Write the weights of queries with their tokenizer, and the modules of both routes."""
+    place = "query_0_SparseStaticEmbedding"
+    structure = {
+        "query": {place: "SparseStaticEmbedding"},
+        "document": {
+            "document_0_Transformer": "Transformer",
+            "document_1_SpladePooling": "SpladePooling",
+        },
+    }
+    _write_config(folder / place, {"frozen": False})
+    write_tensors(folder / place / "model.safetensors", {"weight": queries.weights_V})
+    queries.tokenizer.save(folder / place)
+    path = folder / place / "tokenizer_config.json"
+    limited = read_json(path, ConfigError) if path.is_file() else {}
+    write_json(path, limited | {"model_max_length": queries.max_length})
+    router = {
+        "types": {n: class_path(kind) for route in structure.values() for n, kind in route.items()},
+        "structure": {name: list(route) for name, route in structure.items()},
+        "parameters": {"default_route": default_route, "allow_empty_key": True},
+    }
+    write_json(folder / "router_config.json", router)
+
+
+def _stated(model_type: str, settings: Settings) -> dict[str, Any]:
     return {
         "model_type": model_type,
-        "prompts": {"query": "", "document": ""} | dict(prompts),
-        "default_prompt_name": None,
-        "similarity_fn_name": None,
+        "prompts": {"query": "", "document": ""} | settings.prompts,
+        "default_prompt_name": settings.default_prompt_name,
     }
 
 

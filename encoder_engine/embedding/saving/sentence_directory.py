@@ -9,13 +9,13 @@ from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
     check_writable,
+    open_target,
     write_json,
     write_module,
     write_modules_json,
     write_transformer_settings,
 )
-from encoder_engine.errors import OutputError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.adapters import check_no_leftovers
+from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.files import writing
 from encoder_engine.packing.module_stack import NormalizeModule
 
@@ -31,22 +31,14 @@ __all__ = ["save_embedder", "write_sentence_settings"]
 
 def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> None:
     """Write a directory; see :meth:`Embedder.save_pretrained`."""
-    folder, recipe = Path(directory), parts.recipe
+    recipe = parts.recipe
     if recipe.layers is not None:
         raise UnsupportedFeatureError(
             "layers= has no module in sentence-transformers; save an embedder of the last layer"
         )
     check_writable(recipe.modules)
     own = Path(parts.loading.path) if parts.loading else recipe.encoder_directory
-    if folder.exists() and own.exists() and folder.resolve() == own.resolve():
-        raise OutputError(
-            f"{folder} holds the files that this embedder reads; name another directory"
-        )
-    check_no_leftovers(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        # A directory without this file is not a model: the new parts never meet the old ones.
-        (folder / MODULES).unlink(missing_ok=True)
+    folder = open_target(directory, own)
     parts.engine.save_encoder(folder)
     parts.tokenizer.save(folder)
     write_sentence_settings(
@@ -97,7 +89,7 @@ def write_sentence_settings(
     write_card(
         folder,
         loader="Embedder",
-        dimension=dimension,
+        subject=f"Texts to vectors of {dimension} features.",
         base_model=base_model,
         facts={
             "encoder": f"{spec.model_type}, {spec.num_layers} layers",

@@ -19,7 +19,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.embedding.jobs.keywords import run_over_files
-from encoder_engine.embedding.library_keywords import resolve_output
+from encoder_engine.embedding.library_keywords import naming, resolve_output
 from encoder_engine.embedding.options import (
     EncodeCall,
     EncodeOptions,
@@ -41,7 +41,7 @@ from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, located_error
 from encoder_engine.errors import InputError, TextError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.inference.options import check_threads
 from encoder_engine.vectors.precision import quantize_vectors
 
@@ -78,6 +78,7 @@ class StaticEmbedder(QueryMethods):
         self._cut = self._most_characters()
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -146,6 +147,7 @@ class StaticEmbedder(QueryMethods):
         return embedder
 
     @classmethod
+    @fetching
     def distill(
         cls,
         path_or_hub_id: str | os.PathLike[str],
@@ -229,6 +231,7 @@ class StaticEmbedder(QueryMethods):
         """The path that the table was loaded from."""
         return self._name
 
+    @naming("texts")
     def encode(
         self,
         texts: str | Iterable[str],
@@ -273,7 +276,7 @@ class StaticEmbedder(QueryMethods):
         opened = open_texts(texts)
         notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
         parts = []
-        with progress_bar(opened.count, shown=show_progress_bar) as advance:
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
             for window in self._windows(opened.rows, options, notice):
                 parts.append(window.vectors)
                 advance(len(window.vectors))

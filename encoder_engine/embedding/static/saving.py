@@ -73,7 +73,7 @@ def save_static_model(
     write_card(
         folder,
         loader="StaticEmbedder",
-        dimension=table.width,
+        subject=f"Texts to vectors of {table.width} features.",
         base_model=settings.base_model,
         facts={
             "vectors": f"the mean of {table.num_ids:,} tokens' rows",

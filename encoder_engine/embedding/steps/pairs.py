@@ -1,18 +1,19 @@
-"""Pairs of texts before they are tokenized, and their scores after they are computed."""
+"""Pairs of texts before they are tokenized, and the order of documents by their scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
 from encoder_engine.embedding.options import check_positive
-from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
+from encoder_engine.errors import InputError, TextError
 
-__all__ = ["Ranked", "Scores", "check_scores", "check_top_k", "order_documents", "unzip_pairs"]
+if TYPE_CHECKING:
+    from encoder_engine.embedding.steps.scores import Scores
 
-Scores = np.ndarray[Any, np.dtype[np.float32]]
+__all__ = ["Ranked", "check_top_k", "order_documents", "unzip_pairs"]
 
 
 class Ranked(TypedDict):
@@ -39,21 +40,6 @@ def order_documents(
         for one in ranked:
             one["text"] = texts[one["corpus_id"]]
     return ranked
-
-
-def check_scores(scores: Scores, first_row: int = 0) -> None:
-    """Raise :class:`NonFiniteVectorError` for scores [N] or [N, C] that are NaN or infinite.
-
-    ``first_row``: the row of the first score in its stream.
-    """
-    rows = scores[:, None] if scores.ndim == 1 else scores
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first_row
-    if len(broken):
-        raise NonFiniteVectorError(
-            f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
-            f"{broken[0]}: the model's numbers overflow or are damaged",
-            rows=[int(row) for row in broken],
-        )
 
 
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:

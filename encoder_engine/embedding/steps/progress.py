@@ -1,4 +1,4 @@
-"""The progress bar of ``Embedder.encode``."""
+"""The progress bar of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    total: int | None, *, shown: bool, action: str = "Embedding"
+) -> Iterator[Callable[[int], None]]:
     """Yield a function that adds finished texts to a bar on standard error, if a terminal."""
     if not shown:
         yield lambda _done: None
@@ -22,7 +24,7 @@ def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[int], 
     if not console.is_terminal:
         yield lambda _done: None
         return
-    columns = (TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn(action), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("embed", total=total)
         yield lambda done: progress.advance(task, done)

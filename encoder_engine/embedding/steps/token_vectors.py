@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
@@ -41,27 +42,31 @@ def embed_tokens(
     modules: ModuleStack = EMPTY_STACK,
     max_length: int | None = None,
     rows_of: Callable[[TokenizedRows], TokenRows] = TokenRows.of,
+    shown: bool = False,
 ) -> TokenVectors:
     """Embed every token: the encoder's D features, or N after ``modules``.
 
     max_length: the most tokens of a text; None: the limit of ``parts``.
     rows_of: makes the rows to embed of a tokenizer's result.
+    shown: a progress bar is.
     """
     limit = parts.max_seq_length if max_length is None else max_length
     notice = TruncationNotice(options.on_truncation, limit=limit)
-    tokenized = tokenized_windows(
-        parts.tokenizer,
-        open_texts(texts).rows,
-        prompt=options.prompt,
-        num_prompt_tokens=0,
-        max_length=limit,
-        num_threads=parts.engine.num_threads,
-        notice=notice,
-    )
-    found = [
-        embed_token_window(parts, window, options, modules=modules, rows_of=rows_of)
-        for window in tokenized
-    ]
+    opened, found = open_texts(texts), []
+    with progress_bar(opened.count, shown=shown) as advance:
+        for window in tokenized_windows(
+            parts.tokenizer,
+            opened.rows,
+            prompt=options.prompt,
+            num_prompt_tokens=0,
+            max_length=limit,
+            num_threads=parts.engine.num_threads,
+            notice=notice,
+        ):
+            found.append(
+                embed_token_window(parts, window, options, modules=modules, rows_of=rows_of)
+            )
+            advance(len(found[-1]))
     notice.warn()
     return join_tokens(found, modules.width(parts.engine.spec.width))
 

@@ -32,8 +32,8 @@ from encoder_engine.families.checkpoints.arrays import dtype_name, widen
 from encoder_engine.families.checkpoints.files import (
     COMPILED,
     WEIGHTS,
-    HubKeywords,
     StoredTensor,
+    hub_of_base,
     index_of,
     open_tensor_file,
     resolve_directory,
@@ -116,7 +116,7 @@ def weights_directory(directory: Path) -> Path:
 
     A directory with config.json and weights of its own is its adapter's base, as in transformers.
     The base is a directory or a hub id, of the revision that the adapter was trained on where it
-    states one. Raises :class:`ConfigError` for an adapter without a base.
+    states one; see :func:`fetching`. Raises :class:`ConfigError` for an adapter without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -128,7 +128,7 @@ def weights_directory(directory: Path) -> Path:
     stated, revision = config.get("base_model_name_or_path"), config.get("revision")
     if stated.is_null:
         raise stated.must_be("the directory or the hub id of the adapter's model")
-    hub: HubKeywords = {}
+    hub = hub_of_base()
     if not revision.is_null and not Path(stated.string()).is_dir():
         hub["revision"] = revision.string()
     base = resolve_directory(stated.string(), **hub)

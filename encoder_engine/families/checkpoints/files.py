@@ -7,9 +7,10 @@ import mmap
 import os
 import re
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextvars import ContextVar
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -30,7 +31,7 @@ from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
 from encoder_engine.json_values import JsonValue, nearest, read_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from io import BufferedReader
     from typing import Unpack
 
@@ -42,6 +43,9 @@ __all__ = [
     "WEIGHTS",
     "HubKeywords",
     "StoredTensor",
+    "fetched_by",
+    "fetching",
+    "hub_of_base",
     "index_of",
     "mapped_files",
     "open_tensor_file",
@@ -74,6 +78,10 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 # Settings of ColBERT as its authors publish it, and the two small heads of BGE-M3.
 SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.pt")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# Of sentence-transformers: the folders of modules, and those of a Router.
+_MODULES, _ROUTER = "modules.json", "router_config.json"
+# The classes of modules without weights.
+_WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "SpladePooling"}
 
 
 class HubKeywords(TypedDict, total=False):
@@ -89,6 +97,40 @@ class HubKeywords(TypedDict, total=False):
     token: str | bool | None
     cache_dir: str | os.PathLike[str] | None
     local_files_only: bool
+
+
+# The keywords of the loading that is under way.
+_LOADING: ContextVar[HubKeywords | None] = ContextVar("loading", default=None)
+Load = TypeVar("Load", bound="Callable[..., Any]")
+
+
+@contextmanager
+def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
+    """Fetch the base models of adapters by the :class:`HubKeywords` among ``hub`` too."""
+    own = {name: hub[name] for name in HubKeywords.__annotations__ if name in hub}
+    token = _LOADING.set(cast("HubKeywords", {**(_LOADING.get() or {}), **own}))
+    try:
+        yield
+    finally:
+        _LOADING.reset(token)
+
+
+def fetching(load: Load) -> Load:
+    """Make a loader's keywords those of the base models of adapters; see :func:`fetched_by`."""
+
+    @wraps(load)
+    def load_by_keywords(*arguments: Any, **options: Any) -> Any:
+        with fetched_by(options):
+            return load(*arguments, **options)
+
+    return cast("Load", load_by_keywords)
+
+
+def hub_of_base() -> HubKeywords:
+    """Return how the loading under way fetches an adapter's base: its keywords but the revision."""
+    hub = HubKeywords(**(_LOADING.get() or {}))
+    hub.pop("revision", None)
+    return hub
 
 
 def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubKeywords]) -> Path:
@@ -134,8 +176,9 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
     small = ["*.json", "*.txt", "*.model", "*.jinja", "SHA256SUMS", *SETTINGS_OF_OTHERS]
     try:
         directory = Path(fetch(allow_patterns=[*small, "*.safetensors"]))
-        if not any(directory.rglob("*.safetensors")):
-            directory = Path(fetch(allow_patterns=[*small, "*.bin"]))
+        others = _patterns_of_bin(directory)
+        if others:
+            directory = Path(fetch(allow_patterns=[*small, *others]))
     except (
         errors.HfHubHTTPError,
         errors.LocalEntryNotFoundError,
@@ -149,6 +192,33 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
             f"{reason}"
         ) from error
     return directory
+
+
+def _patterns_of_bin(directory: Path) -> list[str]:
+    """Return the patterns of the ``.bin`` files of modules that have no safetensors file."""
+    patterns = []
+    for place, kind in _module_types(directory).items():
+        names = [path.name for path in (directory / place).glob("*.safetensors")]
+        # A directory may hold an adapter beside the weights of its base.
+        if kind.rpartition(".")[2] in _WEIGHTLESS or set(names) - {"adapter_model.safetensors"}:
+            continue
+        patterns += [f"{place}/*.bin"] if place else ["pytorch_model*.bin", "adapter_model.bin"]
+    return patterns
+
+
+def _module_types(directory: Path) -> dict[str, str]:
+    """Return the class of each folder that ``modules.json`` and its Routers list; "": the root."""
+    if not (directory / _MODULES).is_file():
+        return {"": "Transformer"}
+    types: dict[str, str] = {}
+    for entry in read_value(directory / _MODULES, ConfigError).items():
+        place = entry.get("path").string()
+        types[place] = entry.kind()
+        router = directory / place / _ROUTER
+        if router.is_file():
+            routed = read_value(router, ConfigError).get("types").members()
+            types |= {f"{place}/{name}".strip("/"): one.string() for name, one in routed.items()}
+    return types
 
 
 def mapped_files(directory: Path) -> list[Path]:

@@ -9,16 +9,25 @@ import torch
 
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, words
 from encoder_engine.families.checkpoints.assembling import raise_of_unstored
+from encoder_engine.files import writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.names import Origin
 
-__all__ = ["stack_tensors", "to_array", "to_tensor", "unstack_parameter"]
+__all__ = [
+    "as_sparse_tensor",
+    "save_tensors",
+    "stack_tensors",
+    "to_array",
+    "to_tensor",
+    "unstack_parameter",
+]
 
 
 def to_tensor(array: Array) -> Tensor:
@@ -71,3 +80,20 @@ def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
 
 def _swap_halves(whole: Tensor) -> Tensor:
     return torch.cat(whole.chunk(2)[::-1])
+
+
+def as_sparse_tensor(indptr: Array, indices: Array, values: Array, dimension: int) -> Tensor:
+    """Return a matrix in CSR form as a sparse (COO) tensor on the CPU, [N, dimension]."""
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    places = torch.from_numpy(np.stack([rows, indices.astype(np.int64)]))
+    size = (len(indptr) - 1, dimension)
+    return torch.sparse_coo_tensor(
+        *(places, torch.from_numpy(values), size), is_coalesced=True, check_invariants=True
+    )
+
+
+def save_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name to a file of PyTorch."""
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    with writing(path):
+        torch.save(tensors, path)

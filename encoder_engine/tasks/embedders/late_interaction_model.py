@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.directory.recipe import Settings, encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.init import draw_weights
@@ -23,6 +23,7 @@ from encoder_engine.objectives.vectors.late_interaction import (
     late_interaction_negatives,
     paired_max_similarity,
 )
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
 from encoder_engine.tasks.embedders.layout import StepLayout, ranges
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
@@ -138,15 +139,18 @@ class LateInteractionModel(StepModel):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the encoder and the modules and settings of a ``MultiVectorEncoder``."""
-        folder, task = Path(directory), self.task
+        folder, task, expansion = Path(directory), self.task, None
+        if task.expand_queries:
+            attend = bool(task.attend_expansion)
+            expansion = {"strategy": "fixed", "length": task.query_length, "attend": attend}
+        projection_ND = self.projection.weight.detach().float().cpu().numpy()
         self.encoder.save_pretrained(folder)
         write_late_interaction_settings(
-            *(folder, self.encoder.spec),
-            self.projection.weight.detach().float().cpu().numpy(),
-            prompts=task.prompts,
+            *(folder, self.encoder.spec, ModuleStack((DenseModule(weight_NK=projection_ND),))),
+            settings=Settings(prompts=dict(task.prompts)),
             max_seq_length=task.max_seq_length,
             query_length=task.query_length,
             document_length=task.document_length,
-            attend_expansion=bool(task.attend_expansion) if task.expand_queries else None,
+            expansion=expansion,
             skipped_words=task.skipped_words or (),
         )

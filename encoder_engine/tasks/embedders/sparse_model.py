@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.directory.recipe import Settings, encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_splade_settings
 from encoder_engine.errors import ConfigError, TensorNamesError
 from encoder_engine.models.encoder import Encoder
@@ -139,6 +139,6 @@ class SparseModel(StepModel):
         self.model.save_pretrained(folder)
         write_splade_settings(
             *(folder, self.encoder.spec),
-            prompts=task.prompts,
+            settings=Settings(prompts=dict(task.prompts)),
             max_seq_length=task.max_seq_length,
         )

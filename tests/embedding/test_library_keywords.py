@@ -1,0 +1,307 @@
+"""Keywords of sentence-transformers' other encoders: the same results, or a typed refusal."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding import (
+    Embedder,
+    HybridEmbedder,
+    MultiVectorEmbedder,
+    Ranker,
+    SparseEmbedder,
+    SparseVectors,
+    max_similarity,
+)
+from encoder_engine.errors import InputError
+from encoder_engine.models import MaskedLM, SequenceClassification
+from tests.embedding.directory.test_late_interaction import native
+from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
+from tests.embedding.hybrid_model import write_hybrid_directory
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TEXTS = ["the text", "a row of words", "query 7"]
+PAIRS = [("the query", text) for text in TEXTS]
+ENGINES = ("compiled", "torch")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("keywords")
+    ranking = SequenceClassification
+    return {
+        "dense": write_sentence_directory(folder / "dense"),
+        "ranking": write_head_directory(folder / "ranking", ranking, num_labels=1),
+        "labels": write_head_directory(folder / "labels", ranking, num_labels=3),
+        "sparse": write_head_directory(folder / "sparse", MaskedLM),
+        "tokens": native(folder / "tokens", {"skiplist_words": ["row", "words"]}, query_length=12),
+        "hybrid": write_hybrid_directory(folder / "hybrid"),
+    }
+
+
+def library_model(kind: str, path: Path) -> Any:
+    module = pytest.importorskip("sentence_transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(module, kind)(str(path), device="cpu")
+
+
+PREDICTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch_size": {"batch_size": 1},
+    "convert_to_tensor": {"convert_to_tensor": True},
+    "convert_to_numpy": {"convert_to_numpy": True},
+    "show_progress_bar": {"show_progress_bar": None},
+    "identity": {"activation_fn": torch.nn.Identity()},
+    "another activation": {"activation_fn": torch.tanh},
+    "apply_softmax": {"apply_softmax": True},
+    "softmax of tanh": {"activation_fn": torch.nn.Tanh(), "apply_softmax": True},
+    "device": {"device": "cpu"},
+    "prompt": {"prompt": "row "},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", ["ranking", "labels"])
+def test_a_ranker_predicts_what_the_library_predicts(
+    paths: dict[str, Path], model: str, engine: Any
+) -> None:
+    ranker = Ranker.from_pretrained(paths[model], device="cpu", engine=engine)
+    library = library_model("CrossEncoder", paths[model])
+    for name, options in PREDICTIONS.items():
+        # One pair has one score, whether it is a tuple or a list.
+        several: tuple[Any, ...] = (PAIRS, PAIRS[0], list(PAIRS[0]), PAIRS[:1])
+        for pairs in several:
+            expected = library.predict(pairs, **options)
+            found = ranker.predict(pairs, **options)
+            assert type(found) is type(expected), name
+            np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+    if model == "ranking":
+        options = {"activation_fn": torch.tanh, "batch_size": 2, "show_progress_bar": False}
+        expected = library.rank("the query", TEXTS, top_k=2, **options)
+        found = ranker.rank("the query", TEXTS, top_k=2, **options)
+        assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
+
+
+SPARSE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "convert_to_tensor": {"convert_to_tensor": True},
+    "dense tensor": {"convert_to_sparse_tensor": False},
+    "both": {"convert_to_tensor": True, "convert_to_sparse_tensor": True},
+    "save_to_cpu": {"save_to_cpu": True, "convert_to_tensor": True},
+    "max_active_dims": {"max_active_dims": 4},
+    "batch_size": {"batch_size": 1},
+    "task": {"task": "query"},
+    "show_progress_bar": {"show_progress_bar": None, "device": "cpu"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+def test_a_sparse_embedder_returns_what_the_library_returns(
+    paths: dict[str, Path], method: str
+) -> None:
+    embedder = SparseEmbedder.from_pretrained(paths["sparse"], device="cpu")
+    library = library_model("SparseEncoder", paths["sparse"])
+    for name, options in SPARSE.items():
+        if method != "encode" and "task" in options:
+            continue
+        for texts in (TEXTS, TEXTS[0]):
+            expected = getattr(library, method)(texts, **options)
+            found = getattr(embedder, method)(texts, **options)
+            if isinstance(found, SparseVectors):
+                assert not {"convert_to_tensor", "convert_to_sparse_tensor"} & options.keys()
+                dense = found.dense()
+                found, expected = dense, expected.to_dense().reshape(dense.shape)
+            else:
+                assert found.shape == expected.shape
+                assert found.layout == expected.layout
+                found, expected = found.to_dense(), expected.to_dense()
+            np.testing.assert_allclose(found, expected.detach(), atol=1e-5, err_msg=name)
+
+
+TOKENS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "convert_to_numpy": {"convert_to_numpy": True},
+    "output_value": {"output_value": "token_embeddings"},
+    "batch_size": {"batch_size": 1},
+    "prompt": {"prompt": "text "},
+    "prompt_name": {"prompt_name": "query"},
+    "normalize_embeddings": {"normalize_embeddings": True, "token_pooling": None},
+    "device": {"device": "cpu", "show_progress_bar": None},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: Any) -> None:
+    embedder = MultiVectorEmbedder.from_pretrained(paths["tokens"], device="cpu", engine=engine)
+    library = library_model("MultiVectorEncoder", paths["tokens"])
+    texts = [*TEXTS, "a long row of words " * 4]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("encode", {}),
+        ("encode", {"task": "query"}),
+        ("encode", {"task": "document"}),
+        ("encode_query", {}),
+        ("encode_document", {}),
+    ]
+    for method, task in calls:
+        for name, options in TOKENS.items():
+            expected = getattr(library, method)(texts, **task, **options)
+            found = getattr(embedder, method)(texts, **task, **options, on_truncation="ignore")
+            assert [len(one) for one in found] == [len(one) for one in expected], (method, name)
+            for ours, theirs in zip(found, expected, strict=True):
+                np.testing.assert_allclose(ours, theirs, atol=1e-5, err_msg=f"{method} {name}")
+
+
+LOADERS: dict[str, Callable[..., Any]] = {
+    "dense": Embedder.from_pretrained,
+    "ranking": Ranker.from_pretrained,
+    "sparse": SparseEmbedder.from_pretrained,
+    "tokens": MultiVectorEmbedder.from_pretrained,
+    "hybrid": HybridEmbedder.from_pretrained,
+}
+DEVICE, SEVERAL = r"from_pretrained\(\.\.\., device=\)", r"encode_dataset\(workers=\)"
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    ("dense", "encode", {"task": "retrieval"}, r"from_pretrained\(\.\.\., task=\)"),
+    ("dense", "encode", {"processing_kwargs": {"text": {}}}, "max_seq_length"),
+    ("ranking", "predict", {"device": "cuda"}, DEVICE),
+    ("ranking", "predict", {"pool": {}}, r"score_dataset\(workers=\)"),
+    ("ranking", "predict", {"chunk_size": 4}, r"score_dataset\(workers=\)"),
+    ("ranking", "predict", {"convert_to_numpy": False}, "convert_to_tensor=True"),
+    ("ranking", "predict", {"processing_kwargs": {"text": {}}}, "max_seq_length"),
+    (
+        "ranking",
+        "predict",
+        {"activation_fn": torch.tanh, "activation": "sigmoid"},
+        "activation or activation_fn",
+    ),
+    ("ranking", "predict", {"activation_fn": torch.sum}, "a row of scores for each of 3 pairs"),
+    ("sparse", "encode", {"convert_to_tensor": False}, r"found\.row\(number\)"),
+    ("sparse", "encode", {"device": "cuda"}, DEVICE),
+    ("sparse", "encode_query", {"pool": {}}, SEVERAL),
+    ("sparse", "encode", {"task": "retrieval"}, "task must be 'query' or 'document'"),
+    ("tokens", "encode_query", {"convert_to_tensor": True}, r"found\.vectors, and found\[i\]"),
+    ("tokens", "encode_document", {"convert_to_numpy": False}, r"torch\.from_numpy"),
+    ("tokens", "encode", {"output_value": None}, "the vectors of the tokens and their ids"),
+    ("tokens", "encode", {"token_pooling": object()}, "every token keeps its vector"),
+    ("tokens", "encode", {"chunk_size": 4}, SEVERAL),
+    ("tokens", "encode", {"task": "retrieval"}, "task must be 'query' or 'document'"),
+    ("hybrid", "encode", {"convert_to_tensor": True}, r"found\.dense"),
+    ("hybrid", "encode_query", {"pool": {}}, "one process uses all threads"),
+    ("hybrid", "encode", {"device": "cuda"}, DEVICE),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "options", "message"), REFUSED)
+def test_other_meanings_are_refused_by_name(
+    paths: dict[str, Path], kind: str, method: str, options: dict[str, Any], message: str
+) -> None:
+    model = LOADERS[kind](paths[kind], device="cpu")
+    with pytest.raises(InputError, match=message):
+        getattr(model, method)(PAIRS if kind == "ranking" else TEXTS, **options)
+
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "dense": ("encode", "encode_query", "encode_document", "encode_tokens", "encode_long"),
+    "ranking": ("score", "predict"),
+    "sparse": ("encode", "encode_query", "encode_document", "encode_queries", "encode_documents"),
+    "tokens": ("encode", "encode_query", "encode_document", "encode_queries", "encode_documents"),
+    "hybrid": ("encode", "encode_query", "encode_document"),
+}
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_the_first_argument_of_other_libraries_is_named(paths: dict[str, Path], kind: str) -> None:
+    model = LOADERS[kind](paths[kind], device="cpu")
+    ours = "pairs=" if kind == "ranking" else "texts="
+    for method in METHODS[kind]:
+        for theirs in ("sentences", "inputs"):
+            with pytest.raises(InputError, match=f"{method}\\({theirs}=.*{ours}"):
+                getattr(model, method)(**{theirs: TEXTS})
+        with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+            getattr(model, method)(TEXTS, batchsize=4)
+
+
+def test_batches_of_a_hybrid_embedder_have_so_many_texts(
+    paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hybrid, sizes = HybridEmbedder.from_pretrained(paths["hybrid"], device="cpu"), []
+    several = type(hybrid.embedder.engine).several
+
+    def counted(self: Any, rows: Any, **options: Any) -> Any:
+        sizes.append(len(rows))
+        return several(self, rows, **options)
+
+    monkeypatch.setattr(type(hybrid.embedder.engine), "several", counted)
+    whole: Any = hybrid.encode(HYBRID_TEXTS)
+    parts: Any = hybrid.encode(HYBRID_TEXTS, batch_size=2)
+    assert sizes == [3, 2, 1]
+    np.testing.assert_allclose(parts.dense, whole.dense, atol=1e-6)
+
+
+def test_hybrid_queries_and_documents_have_their_prompts_and_are_compared(
+    paths: dict[str, Path],
+) -> None:
+    hybrid = HybridEmbedder.from_pretrained(paths["hybrid"], device="cpu")
+    hybrid.embedder.recipe.prompts.update(query="a ", document="b ")
+    queries: Any = hybrid.encode_query(HYBRID_TEXTS[:2])
+    documents: Any = hybrid.encode_document(HYBRID_TEXTS)
+    for vectors, prompt in ((queries, "a "), (documents, "b ")):
+        prompted: Any = hybrid.encode(HYBRID_TEXTS[: len(vectors.dense)], prompt=prompt)
+        np.testing.assert_array_equal(vectors.dense, prompted.dense)
+    lengths = np.diff(queries.tokens.cu_seqlens)[:, None]
+    alone = {
+        "dense": queries.dense @ documents.dense.T,
+        "sparse": queries.sparse.dense() @ documents.sparse.dense().T,
+        "tokens": max_similarity(queries.tokens, documents.tokens) / lengths,
+    }
+    weights: Any
+    for name, expected in alone.items():
+        weights = {name: 2.0}
+        found = hybrid.similarity(queries, documents, weights=weights)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    mean = hybrid.similarity(queries, documents)
+    np.testing.assert_allclose(mean, sum(alone.values()) / 3, rtol=1e-5, atol=1e-6)
+    weights = {"dense": 0.4, "sparse": 0.2, "tokens": 0.4}
+    weighed = sum(weights[name] * scores for name, scores in alone.items())
+    found = hybrid.similarity(queries, documents, weights=weights)
+    np.testing.assert_allclose(found, weighed, rtol=1e-5, atol=1e-6)
+    dense: Any = hybrid.encode(HYBRID_TEXTS, outputs=("dense",))
+    np.testing.assert_allclose(hybrid.similarity(dense, dense), dense.dense @ dense.dense.T)
+    with pytest.raises(InputError, match=r"weights are of sparse, the outputs .* are dense"):
+        hybrid.similarity(dense, documents, weights={"sparse": 1.0})
+    with pytest.raises(InputError, match="finite numbers from 0"):
+        hybrid.similarity(queries, documents, weights={"dense": -1.0})
+
+
+@pytest.mark.parametrize("kind", ["ranking", "sparse", "tokens", "hybrid"])
+def test_a_bar_counts_all_rows(
+    paths: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    @contextmanager
+    def bar(total: int | None, *, shown: bool, **_: Any) -> Iterator[Any]:
+        assert total == len(TEXTS)
+        yield counted.append if shown else lambda _done: None
+
+    model = LOADERS[kind](paths[kind], device="cpu")
+    module = "steps.token_vectors" if kind == "tokens" else type(model).__module__.split(".")[-1]
+    monkeypatch.setattr(f"encoder_engine.embedding.{module}.progress_bar", bar)
+    method = model.predict if kind == "ranking" else model.encode
+    method(PAIRS if kind == "ranking" else TEXTS)
+    assert not counted
+    method(PAIRS if kind == "ranking" else TEXTS, show_progress_bar=True)
+    assert sum(counted) == len(TEXTS)
