@@ -453,11 +453,12 @@ def test_a_misspelt_keyword_is_no_option(folder: Path) -> None:
 def test_an_instruction_is_the_prompt_of_every_call(folder: Path, tmp_path: Path) -> None:
     ranker = CausalRanker.from_pretrained(folder, device="cpu")
     query, texts = PAIRS[0][0], [document for _, document in PAIRS]
-    for call in (
+    calls: list[Callable[..., Any]] = [
         partial(ranker.score, PAIRS),
         partial(ranker.predict, PAIRS),
         partial(ranker.rank, query, texts),
-    ):
+    ]
+    for call in calls:
         assert np.array_equal(call(instruction="Find it"), call(prompt="Find it"))
         assert not np.array_equal(call(instruction="Find it"), call())
         with pytest.raises(InputError, match="instruction or prompt, not both"):

@@ -132,7 +132,7 @@ def load_encoder(directory: Path, request: EngineRequest) -> CompiledEncoder | E
     module = choose_modules(directory, request)
     if module is None:
         return _load_compiled(directory, request, None)
-    encoder: Encoder = module.load_encoder(
+    encoder: Encoder = module.Encoder.from_pretrained(
         directory,
         device=request.device,
         dtype=request.dtype,

@@ -67,7 +67,6 @@ __all__ = [
     "count_gpus",
     "gpu_is_available",
     "load_causal",
-    "load_encoder",
     "make_current",
     "normalize",
     "pool",
@@ -452,20 +451,6 @@ def normalize(vectors_BD: Tensor) -> Tensor:
     return torch.nn.functional.normalize(vectors_BD, dim=-1)
 
 
-def load_encoder(
-    directory: str | os.PathLike[str],
-    *,
-    device: str,
-    dtype: str,
-    quantization: str | None,
-    adapter: str | None = None,
-) -> Encoder:
-    """Load an encoder."""
-    return Encoder.from_pretrained(
-        directory, device=device, dtype=dtype, quantization=quantization, adapter=adapter
-    )
-
-
 def load_causal(
     directory: str | os.PathLike[str],
     layer: OutputLayer,
@@ -477,7 +462,7 @@ def load_causal(
     """Load a causal model, whose output layer was read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
-        encoder = load_encoder(directory, device=device, dtype=dtype, quantization=quantization)
+        encoder = Encoder.from_pretrained(directory, device, dtype, quantization)
     return CausalModule(encoder, layer)
 
 

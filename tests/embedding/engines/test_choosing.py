@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,14 +73,16 @@ def test_a_gpu_is_used_where_there_is_one(
     monkeypatch.setattr(choosing, "_gpu_is_available", lambda: True)
     found: list[str] = []
 
-    class Modules:
+    class Recorder:
         """Records the device that PyTorch's modules are loaded to."""
 
-        def load_encoder(self, directory: Path, *, device: str, **_: Any) -> Encoder:
+        @staticmethod
+        def from_pretrained(directory: Path, *, device: str, **_: Any) -> Encoder:
             found.append(device)
             return Encoder.from_pretrained(directory, device="cpu")
 
-    monkeypatch.setattr(choosing, "torch_engine", lambda _purpose: Modules())
+    modules = SimpleNamespace(Encoder=Recorder)
+    monkeypatch.setattr(choosing, "torch_engine", lambda _purpose: modules)
     for device, count in (("auto", 1), ("cpu", 1), ("cuda:0", 2)):
         choosing.load_encoder(tiny_directory, EngineRequest(device=device))
         assert len(found) == count
