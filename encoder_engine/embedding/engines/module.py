@@ -388,10 +388,9 @@ class MaskedLMModule(_HeadEngine[MaskedLM]):
 
         def compute() -> Tensor:
             batch = self._batch(rows)
-            places_M = torch.from_numpy(chosen).to(batch.sequences.cu_seqlens.device).long()
-            selected = SelectedRows(places_M, batch.sequences)
-            hidden_MD = self.encoder(batch, output_pooled=False, rows=selected).last_hidden_state
-            return self.model.logits_of(hidden_MD).float()
+            wanted = SelectedRows(torch.from_numpy(chosen).to(self.device), batch.sequences)
+            output = self.encoder(batch, output_pooled=False, rows=wanted)
+            return self.model.logits_of(output.last_hidden_state).float()
 
         return self._run(compute)
 
