@@ -1,4 +1,4 @@
-"""What is computed natively is within budget on every instruction set there is here."""
+"""C++ kernels and compiled encoders keep the error budget on every instruction set there is."""
 
 from __future__ import annotations
 
