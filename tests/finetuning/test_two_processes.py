@@ -45,7 +45,7 @@ def test_two_processes_take_the_steps_of_one(checkpoint: Path, tmp_path: Path) -
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=1_800,
         )
         assert ran.returncode == 0, ran.stderr[:3000]
     logs = [

@@ -43,7 +43,7 @@ def run_two(corpus: Path, folder: Path, *settings: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1_800,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
 
@@ -131,7 +131,7 @@ def test_what_the_first_process_is_refused_both_say(corpus: Path, tmp_path: Path
             for rank in ("0", "1")
         ]
         for process in both:
-            said = process.communicate(timeout=120)[1]
+            said = process.communicate(timeout=1_800)[1]
             assert "LockedError" in said, said[-3000:]
             assert "is being written by another run" in said
 
