@@ -152,7 +152,13 @@ def test_two_processes_with_unequal_counts_have_the_same_gradient(tmp_path: Path
     command += ["--nproc-per-node", "2", "-m", "tests.training.coupled_ranks", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1_800
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1_800,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = torch.load(tmp_path / "gradients.pt")
