@@ -3,14 +3,15 @@
 Takes ten minutes at most, from the root of a checkout whose extension is built (``python -m pip
 install --no-deps -e .``); nothing is installed, fetched or built here. The riskiest kernels are
 first compared with float64. Then the tests marked ``gpu`` run side by side, then the cases, one at
-a time and the most important first. Growth is not measured here: see
-``python -m benchmarks run growth``. Exits with 1 where there is no CUDA device or no extension, or
-where anything failed.
+a time and the most important first, several in a process: to start one takes longer than a case.
+Growth is not measured here: see ``python -m benchmarks run growth``. Exits with 1 where there is no
+CUDA device or no extension, or where anything failed.
 
 How it works: every step is a process with a time limit, so that neither a hang nor an illegal
-access, after which a process can use the GPU no more, costs another step its result. A case's
-results are appended to the output folder as soon as it ends, and what a step prints goes to a file
-of its own below ``logs``. The plan is a value (:func:`plan`): ``benchmarks.commands.gpu_rehearsal``
+access, after which a process can use the GPU no more, costs another step its result. Cases that
+such an end left unmeasured run again, each in a process of its own. A case's results are appended
+to the output folder as soon as it ends, and what a step prints goes to a file of its own below
+``logs``. The plan is a value (:func:`plan`): ``benchmarks.commands.gpu_rehearsal``
 runs it by a clock of estimates.
 
 The environment: ``OUT`` names the output folder (default: benchmarks/results). Triton's own
@@ -46,6 +47,8 @@ ALL_SECONDS = 570
 # Less is too short for a process to start, compile and measure.
 LEAST_SECONDS = 15
 CHECK_SECONDS, TEST_SECONDS, CASE_SECONDS = 60, 150, 60
+# On an NVIDIA H200 a process takes 13 s until its first case, and a case 6 s.
+CASES_PER_STEP, NEXT_CASE_SECONDS = 8, 20
 # (head size, dropout) of attention's gradients, the kernels of most shapes and hazards.
 CHECKED_HEADS = tuple((size, dropout) for size in (32, 64, 128) for dropout in (0.0, 0.1))
 # Files whose kernels take a process longer than all the others' to compile, and into how many.
@@ -76,11 +79,15 @@ NOTHING_COLLECTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A process: its name, its command, and after how many seconds it is stopped."""
+    """A process: its name, its command, and after how many seconds it is stopped.
+
+    cases: the benchmark's cases that it measures.
+    """
 
     name: str
     command: Sequence[str]
     seconds: float
+    cases: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -117,11 +124,18 @@ def plan(cases: Iterable[str], *, cores: int, folder: Path) -> list[Phase]:
     # torch's allocator hides what lies beside a tensor.
     plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     sanitizer = shutil.which("compute-sanitizer") or "compute-sanitizer"
+    names = _in_turn(cases)
     sanitized = [sanitizer, "--error-exitcode", "9", *_generated(NUM_SANITIZED, seed=11)]
     return [
         Phase(name="correctness", steps=_checks(), jobs=jobs),
         Phase(name="tests", steps=_tests(), jobs=jobs),
-        Phase(name="cases", steps=[_case(name, folder) for name in _in_turn(cases)]),
+        Phase(
+            name="cases",
+            steps=[
+                _measure(names[first : first + CASES_PER_STEP], folder)
+                for first in range(0, len(names), CASES_PER_STEP)
+            ],
+        ),
         Phase(
             name="compute-sanitizer",
             steps=[
@@ -190,10 +204,12 @@ def _pytest_command(path: str, part: str) -> list[str]:
     return [sys.executable, "-m", "pytest", *options, *plugins, "-m", "gpu", path]
 
 
-def _case(name: str, folder: Path) -> Step:
+def _measure(cases: Sequence[str], folder: Path) -> Step:
     options = ["--device", "cuda", "--no-compile", "--output", str(folder)]
-    command = [sys.executable, "-m", "benchmarks", "run", name, *options]
-    return Step(name=name, command=command, seconds=CASE_SECONDS)
+    command = [sys.executable, "-m", "benchmarks", "run", *cases, *options]
+    seconds = CASE_SECONDS + NEXT_CASE_SECONDS * (len(cases) - 1)
+    name = cases[0] if len(cases) == 1 else f"{cases[0]} to {cases[-1]}"
+    return Step(name=name, command=command, seconds=seconds, cases=cases)
 
 
 def _in_turn(cases: Iterable[str]) -> list[str]:
@@ -262,12 +278,21 @@ def run_plan(phases: Sequence[Phase], folder: Path, logs: Path, *, ends: float) 
             return
         known = {result.run for result in _results(folder)}
         ended = run_step(step, min(step.seconds, left), logs)
-        new = [result for result in _results(folder) if result.run not in known]
-        message = summary(new) if new else str(ended)
-        if not ended.passed:
+        measured: dict[str, list[Result]] = {}
+        for result in _results(folder):
+            if result.run not in known:
+                measured.setdefault(result.case, []).append(result)
+        lines = [summary(results) for results in measured.values()]
+        if ended.passed:
+            print("\n".join(lines or [str(ended)]), flush=True)
+            return
+        print("\n".join([*_last_lines(log_of(step, logs)), *lines, str(ended)]), flush=True)
+        if len(step.cases) < 2:
             failed.append(step.name)
-            message = "\n".join([*_last_lines(log_of(step, logs)), message])
-        print(message, flush=True)
+            return
+        for case in step.cases:
+            if not _is_measured(measured.get(case, [])):
+                run(_measure([case], folder))
 
     for phase in phases:
         print(f"== {phase.name}", flush=True)
@@ -276,6 +301,12 @@ def run_plan(phases: Sequence[Phase], folder: Path, logs: Path, *, ends: float) 
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     print(f"results in {folder}, what was printed in {logs}")
     return 1 if failed else 0
+
+
+def _is_measured(run: Sequence[Result]) -> bool:
+    """Tell whether a case was measured, and none of the engine's candidates failed."""
+    statuses = {result.status for result in run if result.role == "ours"}
+    return "measured" in statuses and statuses.isdisjoint({"failed", "gate failed"})
 
 
 def _results(folder: Path) -> list[Result]:

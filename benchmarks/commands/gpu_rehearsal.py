@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 COUNTS = ROOT / "build" / "gpu-kernels.json"
 COUNT_SECONDS = 300
-# Estimates, of a core of a GPU machine: Python, torch and the device's context; compiling a kernel;
-# of a case the rooflines, 15 rounds of six candidates, and their references.
-START_SECONDS, KERNEL_SECONDS, MEASURE_SECONDS = 8.0, 0.6, 12.0
+# Of a core of an NVIDIA H200's machine: Python, torch and the device's context; compiling a kernel;
+# of a case the rounds of its candidates, and their references.
+START_SECONDS, KERNEL_SECONDS, MEASURE_SECONDS = 13.0, 0.6, 6.0
 GPU_CORES = 16
-# Kernels that a case compiles: forward, backward's, dropout's own.
-CASE_KERNELS = 6
 MINUTES = (2, 5, 9)
 
 
@@ -90,15 +88,13 @@ def count_kernels(steps: Sequence[Step]) -> dict[str, int]:
         return dict(zip([step.name for step in steps], pool.map(count, steps), strict=True))
 
 
-def estimate(phase: str, num_kernels: int) -> float:
+def estimate(step: Step, num_kernels: int) -> float:
     """Return the seconds of a step on the GPU machine."""
-    if phase == "cases":
-        return START_SECONDS + KERNEL_SECONDS * CASE_KERNELS + MEASURE_SECONDS
-    return START_SECONDS + KERNEL_SECONDS * num_kernels
+    return START_SECONDS + KERNEL_SECONDS * num_kernels + MEASURE_SECONDS * len(step.cases)
 
 
 def charge(
-    phases: Sequence[Phase], seconds_of: Callable[[str, Step], float], *, ends: float = ALL_SECONDS
+    phases: Sequence[Phase], seconds_of: Callable[[Step], float], *, ends: float = ALL_SECONDS
 ) -> Iterator[Charged]:
     """Run the plan by a clock; steps that would not start are left out."""
     now = 0.0
@@ -110,7 +106,7 @@ def charge(
             if ends - begin < LEAST_SECONDS:
                 heapq.heappush(free, begin)
                 continue
-            wanted = seconds_of(phase.name, step)
+            wanted = seconds_of(step)
             end = begin + min(wanted, limit)
             heapq.heappush(free, end)
             yield Charged(phase=phase.name, step=step, begin=begin, end=end, ended=wanted <= limit)
@@ -119,7 +115,7 @@ def charge(
 
 def report(phases: Sequence[Phase], counts: Mapping[str, int]) -> str:
     """Say when each phase ends, what is stopped, and what is measured by which minute."""
-    charged = list(charge(phases, lambda phase, step: estimate(phase, counts.get(step.name, 0))))
+    charged = list(charge(phases, lambda step: estimate(step, counts.get(step.name, 0))))
     lines = []
     for phase in phases:
         own = [c for c in charged if c.phase == phase.name]
@@ -131,7 +127,7 @@ def report(phases: Sequence[Phase], counts: Mapping[str, int]) -> str:
     lines += [f"stopped: {c.step.name}" for c in charged if not c.ended]
     cases = [c for c in charged if c.phase == "cases" and c.ended]
     for minute in MINUTES:
-        measured = [c.step.name for c in cases if c.end <= 60 * minute]
+        measured = [name for c in cases if c.end <= 60 * minute for name in c.step.cases]
         num_tests = sum(c.end <= 60 * minute for c in charged if c.phase != "cases" and c.ended)
         names = f": {', '.join(measured)}" if measured else ""
         lines.append(

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -18,6 +19,9 @@ from benchmarks.measuring.measure import measure
 from benchmarks.records import results as records
 from benchmarks.registry import choose_cases
 from benchmarks.tests import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def python(name: str, code: str, seconds: float = 60.0) -> Step:
@@ -86,9 +90,38 @@ def test_the_correct_steps_come_first_and_the_important_cases_before_others(
     assert list(phases) == ["correctness", "tests", "cases", "compute-sanitizer"]
     assert phases["tests"].jobs == 14
     assert phases["cases"].jobs == 1
-    planned = [step.name for step in phases["cases"].steps]
+    planned = [name for step in phases["cases"].steps for name in step.cases]
+    assert max(len(step.cases) for step in phases["cases"].steps) == gpu.CASES_PER_STEP
     assert tuple(planned[: len(gpu.FIRST)]) == gpu.FIRST
     assert sorted(planned) == sorted(name for name in names if not name.startswith("growth/"))
+
+
+def test_cases_that_a_broken_process_left_unmeasured_run_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = fakes.case(fakes.candidate("encoder-engine triton", role="ours"))
+    device = Device(slug="a-gpu", name="A GPU", cores=1)
+    lines = records.make_results(case, measure(case, threads=1), device=device, threads=1)
+    written = records.append(lines, tmp_path / "once")
+    folder = tmp_path / "all"
+    folder.mkdir()
+    copy = f"import shutil; shutil.copy({str(written)!r}, {str(folder)!r}); "
+    code = f"{copy}print('an illegal access'); exit(1)"
+    step = replace(python("three cases", code), cases=("fake/case", "breaks", "is right"))
+    alone: list[Sequence[str]] = []
+
+    def measure_alone(cases: Sequence[str], _: Path) -> Step:
+        alone.append(cases)
+        return replace(python(cases[0], f"exit({int(cases[0] == 'breaks')})"), cases=cases)
+
+    monkeypatch.setattr(gpu, "_measure", measure_alone)
+    assert run([step], folder) == 1
+    printed = capsys.readouterr().out
+    assert alone == [["breaks"], ["is right"]]
+    assert "an illegal access\nfake/case " in printed
+    assert "is right: done" in printed
+    assert printed.endswith(f"what was printed in {folder / 'logs'}\n")
+    assert "failed: breaks\n" in printed
 
 
 def test_every_test_of_a_gpu_is_planned_and_every_part_of_it(tmp_path: Path) -> None:
