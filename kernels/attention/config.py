@@ -1,11 +1,12 @@
 """Launch shapes of the attention kernels, by GPU, head size, element size, terms and lengths.
 
-Forward without dropout, biases and lists was timed on an NVIDIA H200 for heads of 32, 64 and 128
-(benchmarks/LOG.md), and so were the queries' gradients of heads of 64. The others are chosen from
-disassembly (tests/golden/kernel_resources.json): next to nothing spills, on
-Hopper every product is an asynchronous wgmma, and where registers allow two or more programs share
-a multiprocessor, so that one's exponentials overlap the other's products. wgmma takes 64 rows: the
-left operand's block, queries or in the gradient of key and value keys, has as many at least.
+Timed on an NVIDIA H200 (benchmarks/LOG.md): forward without biases and lists for heads of 32, 64
+and 128, with dropout for heads of 64; the gradients for heads of 64 and 128, with dropout of 64.
+The others are chosen from disassembly (tests/golden/kernel_resources.json): next to nothing spills,
+on Hopper every product is an asynchronous wgmma, and where registers allow two or more programs
+share a multiprocessor, so that one's exponentials overlap the other's products. wgmma takes 64
+rows: the left operand's block, queries or in the gradient of key and value keys, has as many at
+least.
 """
 
 from __future__ import annotations
@@ -155,12 +156,14 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
             forward = Launch(64, 128, 4, 2, None, True) if by_tma else Launch(64, 64, 4, 3, 128)
         # With slopes and three stages Triton 3.9's ptxas serialises its products.
         query = Launch(128, 64, 8, 2 if listed or slopes else 3, None if listed else 128)
+        timed = extras == Extras(dropout=True) and head_dim > 32
+        if narrow:
+            query = Launch(64, 32, 4, 3) if timed else Launch(128, 32, 8, 2)
+        rows = 32 if positions or (dropout and not timed) else 64
         launches = Launches(
             forward=forward,
-            query=Launch(128, 32, 8, 2) if narrow else query,
-            key=Launch(
-                16 if small or (bias and listed) else 32 if dropout or positions else 64, 64, 4, 2
-            ),
+            query=query,
+            key=Launch(16 if small or (bias and listed) else rows, 64, 4, 2),
         )
     elif head_dim <= 128:
         by_tma = can_describe_width(head_dim) and not (bias or masked)
@@ -170,10 +173,11 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
             forward = (
                 Launch(64, 32, 4, 3, 168, True) if short else Launch(64, 64, 4, 2, None, by_tma)
             )
+        narrow_key = Launch(16, 64 if bias and listed else 128, 8, 2)
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
-            key=Launch(16 if narrow else 32, 64 if bias and listed else 128, 8, 2),
+            key=narrow_key if narrow else Launch(32, 64, 4, 2),
         )
     else:
         # Blocks of 64 rows would spill: these multiply by the older instructions.
