@@ -80,6 +80,15 @@ ATTENTION = {
     "attention_dropout": "attention with dropout",
     "attention_half": "attention, half of it padding",
 }
+ENCODER = {
+    "encoder/equal": "BERT-base, texts of 128 tokens",
+    "encoder/equal-512": "BERT-base, texts of 512 tokens",
+    "encoder/mixed": "BERT-base, texts of mixed length",
+    "encoder_large/equal": "BERT-large, texts of 128 tokens",
+    "encoder_large/equal-512": "BERT-large, texts of 512 tokens",
+    "encoder_short/1-text": "BERT-base, one text of 30 tokens",
+    "encoder_short/8-texts": "BERT-base, eight texts of 30 tokens",
+}
 
 
 def case_words(case: str) -> str:
@@ -94,6 +103,8 @@ def case_words(case: str) -> str:
     if group in ATTENTION:
         kind = name.removesuffix("-equal")
         return f"{ATTENTION[group]}: {kind}{', equal lengths' if kind != name else ''}"
+    if case in ENCODER:
+        return ENCODER[case]
     if group == "drop_in" and name in DROP_IN:
         return DROP_IN[name]
     if group == "finetuning" and name in FINETUNING:
