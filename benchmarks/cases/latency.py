@@ -14,6 +14,7 @@ from benchmarks.cases.embedding import (
     minilm_directory,
     why_not,
 )
+from benchmarks.environments import peers_folder
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, EmbeddingJob, Options
 from benchmarks.peers import embedding_candidates
 from benchmarks.texts.corpus import fingerprint
@@ -26,30 +27,31 @@ if TYPE_CHECKING:
 
 TEXT = "How do I read a file line by line without keeping all of it in memory?"
 MAX_LENGTH = 256
+COLD_START = "cold_start/minilm-float32"
 # Enough for a 99th percentile.
 LATENCY_ROUNDS = 200
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return MiniLM in every precision, and a cold start, mostly imports, in float32."""
-    kinds = [("latency", precision) for precision in PRECISIONS] + [("cold_start", "float32")]
-    summaries = {
-        "latency": "one short text, embedded by a running process",
-        "cold_start": "a new process's import, load and first vector",
-    }
+    """Return MiniLM in every precision, and cold starts, mostly imports, in float32."""
+    running = "one short text, embedded by a running process"
+    new = "a new process's import, load and first vector"
+    kinds = {f"latency/minilm-{precision}": running for precision in PRECISIONS}
+    kinds |= {COLD_START: new, f"{COLD_START}-compiled": f"{new}, ours from a compiled folder"}
     return [
         CaseSpec(
-            name=f"{group}/minilm-{precision}",
-            summary=f"{summaries[group]}, {precision}",
-            make=partial(make_case, group, precision),
+            name=name,
+            summary=f"{summary}, {name.split('-')[1]}",
+            make=partial(make_case, name),
             unavailable=partial(why_not, "bundled"),
         )
-        for group, precision in kinds
+        for name, summary in kinds.items()
     ]
 
 
-def make_case(group: str, precision: str, options: Options) -> Case:
+def make_case(name: str, options: Options) -> Case:
     """Embed one short text per call."""
+    precision = name.split("-")[1]
     job = EmbeddingJob(
         directory=str(minilm_directory()),
         texts=(TEXT,),
@@ -57,12 +59,13 @@ def make_case(group: str, precision: str, options: Options) -> Case:
         threads=options.threads,
         precision=precision,
     )
-    ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
+    own = replace(job, directory=_compile(job)) if name.endswith("-compiled") else job
+    ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, own))
     # A batch of one text has one size.
     peers = [p for p in embedding_candidates(job, options) if not p.name.endswith(" tuned")]
     candidates = [ours, *(replace(peer, tune=None) for peer in peers)]
     case = Case(
-        name=f"{group}/minilm-{precision}",
+        name=name,
         candidates=tuple(candidates),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=fingerprint(job.texts),
@@ -70,10 +73,20 @@ def make_case(group: str, precision: str, options: Options) -> Case:
         amounts={"documents": 1},
         isolated=True,
     )
-    if group == "latency":
+    if name.startswith("latency/"):
         return replace(case, single=True, rounds=LATENCY_ROUNDS)
     cold = [replace(c, build=ColdStart(build=c.build)) for c in candidates]
     return replace(case, candidates=tuple(cold), fresh=True)
+
+
+def _compile(job: EmbeddingJob) -> str:
+    """Compile the model for the engine of this checkout, and return the folder."""
+    from encoder_engine.embedding.directory.compiling import compile_directory
+
+    folder = peers_folder() / "models" / "minilm-compiled"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    compile_directory(job.directory, folder, dtype=job.precision, overwrite=True)
+    return str(folder)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,7 +122,7 @@ def _embedding_words(group: str, name: str) -> str | None:
     texts = {
         "embedding": SHAPES.get(shape),
         "latency": "one short text",
-        "cold_start": "first vector of a new process",
+        "cold_start": f"first vector of a new process{', compiled' if shape else ''}",
         "dataset": "a million sentences",
     }[group]
     return None if texts is None else f"{MODELS[model]} in {precision}: {texts}"
