@@ -25,6 +25,9 @@ from tests.serving.long.mutations import BODY, HEAD, JSON, gauges, served
 
 # Seconds between the bytes of a slow client.
 PAUSE = 1.0
+# Connections that begin in a second. What a third of them ask for takes the server time: together
+# their texts are a queue of ten seconds on two busy cores, for which a server refuses any request.
+BEGIN = 50
 LARGE = json.dumps({"inputs": ["the row " * 9] * 400}).encode()
 LARGE_HEAD = HEAD.replace(b"/embed", b"/embed_all").replace(
     b"length: %d" % len(BODY), b"length: %d" % len(LARGE)
@@ -40,6 +43,7 @@ class SlowClients:
 
     async def run(self, number: int) -> None:
         """Be slow, in one of three ways, until cancelled."""
+        await asyncio.sleep(number / BEGIN)
         way = (self._send_headers, self._send_body, self._read)[number % 3]
         while True:
             with suppress(ConnectionError):
