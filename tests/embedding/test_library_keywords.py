@@ -65,6 +65,11 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+    "two columns": {"activation_fn": lambda logits: torch.cat([logits, -logits], dim=1)},
+    "softmax of two columns": {
+        "activation_fn": lambda logits: torch.cat([logits, -logits], dim=1),
+        "apply_softmax": True,
+    },
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["ranking", "labels"])
@@ -97,6 +102,17 @@ SPARSE: dict[str, dict[str, Any]] = {
     "convert_to_tensor": {"convert_to_tensor": True},
     "dense tensor": {"convert_to_sparse_tensor": False},
     "both": {"convert_to_tensor": True, "convert_to_sparse_tensor": True},
+def test_an_activation_in_bfloat16_is_widened_and_documents_have_one_score_each(
+    paths: dict[str, Path],
+) -> None:
+    ranker = Ranker.from_pretrained(paths["ranking"], device="cpu")
+    found = ranker.predict(PAIRS, activation_fn=lambda logits: logits.bfloat16())
+    logits = torch.from_numpy(ranker.predict(PAIRS, activation="identity"))
+    np.testing.assert_array_equal(found, logits.bfloat16().float().numpy())
+    with pytest.raises(InputError, match="one score each, activation_fn made 2"):
+        ranker.rank("the query", TEXTS, activation_fn=lambda x: torch.cat([x, -x], dim=1))
+
+
     "save_to_cpu": {"save_to_cpu": True, "convert_to_tensor": True},
     "max_active_dims": {"max_active_dims": 4},
     "batch_size": {"batch_size": 1},
