@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,12 @@ from encoder_engine.ops.testing import largest
 from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.hybrid_model import write_hybrid_directory
-from tests.embedding.library_models import assert_agree, library_models
-from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.embedding.library_models import TERMS, assert_agree, library_model, library_models
+from tests.embedding.tiny_model import (
+    write_head_directory,
+    write_json,
+    write_sentence_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,16 +65,16 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "another activation": {"activation_fn": torch.tanh},
     "apply_softmax": {"apply_softmax": True},
     "softmax of tanh": {"activation_fn": torch.nn.Tanh(), "apply_softmax": True},
-    "device": {"device": "cpu"},
-    "prompt": {"prompt": "row "},
-}
-
-
     "two columns": {"activation_fn": lambda logits: torch.cat([logits, -logits], dim=1)},
     "softmax of two columns": {
         "activation_fn": lambda logits: torch.cat([logits, -logits], dim=1),
         "apply_softmax": True,
     },
+    "device": {"device": "cpu"},
+    "prompt": {"prompt": "row "},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["ranking", "labels"])
@@ -97,11 +102,6 @@ def test_a_ranker_predicts_what_the_library_predicts(
         assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
 
 
-SPARSE: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "convert_to_tensor": {"convert_to_tensor": True},
-    "dense tensor": {"convert_to_sparse_tensor": False},
-    "both": {"convert_to_tensor": True, "convert_to_sparse_tensor": True},
 def test_an_activation_in_bfloat16_is_widened_and_documents_have_one_score_each(
     paths: dict[str, Path],
 ) -> None:
@@ -113,6 +113,11 @@ def test_an_activation_in_bfloat16_is_widened_and_documents_have_one_score_each(
         ranker.rank("the query", TEXTS, activation_fn=lambda x: torch.cat([x, -x], dim=1))
 
 
+SPARSE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "convert_to_tensor": {"convert_to_tensor": True},
+    "dense tensor": {"convert_to_sparse_tensor": False},
+    "both": {"convert_to_tensor": True, "convert_to_sparse_tensor": True},
     "save_to_cpu": {"save_to_cpu": True, "convert_to_tensor": True},
     "max_active_dims": {"max_active_dims": 4},
     "batch_size": {"batch_size": 1},
@@ -175,6 +180,49 @@ def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: 
             assert [len(one) for one in found] == [len(one) for one in expected], (method, name)
             for values in zip(found, expected, truth, strict=True):
                 assert_agree(*values, f"{method} {name}")
+
+
+SIMILARITIES = [
+    ("sparse", "SparseEncoder", None),
+    ("sparse", "SparseEncoder", "cosine"),
+    ("sparse", "SparseEncoder", "euclidean"),
+    ("sparse", "SparseEncoder", "manhattan"),
+    ("sparse", "SparseEncoder", "maxsim"),
+    ("tokens", "MultiVectorEncoder", None),
+    ("tokens", "MultiVectorEncoder", "meanmaxsim"),
+    ("tokens", "MultiVectorEncoder", "cosine"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "kind", "stated"), SIMILARITIES)
+def test_the_similarity_is_the_directorys(
+    paths: dict[str, Path], model: str, kind: str, stated: str | None, tmp_path: Path
+) -> None:
+    loader = LOADERS[model]
+    # Saved first: the library reads the settings of a directory with modules alone.
+    loader(paths[model], device="cpu").save_pretrained(tmp_path / "made")
+    settings = tmp_path / "made" / "config_sentence_transformers.json"
+    write_json(settings, json.loads(settings.read_text()) | {"similarity_fn_name": stated})
+    embedder = loader(tmp_path / "made", device="cpu")
+    queries, documents = embedder.encode_query(TEXTS[:2]), embedder.encode_document(TEXTS)
+    found = embedder.similarity(queries, documents)
+    given: list[Any]
+    if model == "sparse":
+        given = [torch.from_numpy(one.dense()) for one in (queries, documents)]
+        terms = queries.dimension
+    else:
+        given = [[torch.from_numpy(rows) for rows in one] for one in (queries, documents)]
+        terms = TERMS
+    library = library_model(kind, tmp_path / "made")
+    eager = library.similarity(*given)
+    wide = [one.double() if model == "sparse" else [r.double() for r in one] for one in given]
+    assert_agree(found, eager, library.similarity(*wide), str(stated), terms=terms)
+    embedder.save_pretrained(tmp_path / "saved")
+    again = loader(tmp_path / "saved", device="cpu")
+    np.testing.assert_array_equal(again.similarity(queries, documents), found)
+    with pytest.raises(InputError, match=r"similarity compares \w+Vectors, .*, got ndarray"):
+        embedder.similarity(queries, found)
 
 
 LOADERS: dict[str, Callable[..., Any]] = {
