@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from encoder_engine.embedding import (
+    Embedder,
     HybridEmbedder,
     MultiVectorEmbedder,
     Ranker,
@@ -21,7 +22,11 @@ from tests.embedding.directory.test_sparse_layouts import routed
 from tests.embedding.hybrid_model import HIDDEN, write_hybrid_directory
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.library_models import assert_agree, library_models
-from tests.embedding.tiny_model import write_head_directory, write_json
+from tests.embedding.tiny_model import (
+    write_head_directory,
+    write_json,
+    write_sentence_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +163,29 @@ def test_a_saved_hybrid_embedder_embeds_as_before(engine: Any, tmp_path: Path) -
     libraries = library_models("SentenceTransformer", tmp_path / "saved")
     eager, truth = (model.encode(HYBRID_TEXTS) for model in libraries)
     assert_agree(expected.dense, eager, truth, terms=3 * HIDDEN + 50)
+
+
+def test_layers_of_another_encoder_never_lie_beside_a_saved_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hybrid = HybridEmbedder.from_pretrained(write_hybrid_directory(tmp_path / "plain"))
+    target = tmp_path / "target"
+    hybrid.save_pretrained(target)
+    names = ("modules.json", "sparse_linear.pt", "colbert_linear.pt")
+    before = [(target / name).read_bytes() for name in names]
+    dense = Embedder.from_pretrained(write_sentence_directory(tmp_path / "dense"))
+    with pytest.raises(OutputError, match=r"sparse_linear\.pt, the layer of another encoder"):
+        dense.save_pretrained(target)
+    assert [(target / name).read_bytes() for name in names] == before
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    # Interrupted before the layers are written, the folder is no model.
+    monkeypatch.setattr("encoder_engine.embedding.engines.module.save_tensors", stop)
+    with pytest.raises(KeyboardInterrupt):
+        hybrid.save_pretrained(target)
+    assert not (target / "modules.json").exists()
 
 
 def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
