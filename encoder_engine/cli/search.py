@@ -66,6 +66,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     compared with the checksums of its manifest and read once, block by block. With vectors of
     length 1 the score is the cosine. With --fuse the score is the sum of both reciprocal ranks.
     """
+    from encoder_engine.errors import InputError
     from encoder_engine.vectors.hybrid import check_same_rows, fuse_ranks
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
@@ -76,9 +77,14 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         found = _rank(stored, queries, top, options)
     else:
         other, depth = StoredVectors(options["fuse"]), top * options["oversampling"]
+        if other.manifest is None:
+            raise InputError(
+                f"{other.path} does not say which model made it, and --model is of {stored.path}: "
+                "name a folder by --fuse, or the file first"
+            )
         check_same_rows(stored, other)
         # Of the second store: its own model, and the prompt of queries that this has.
-        own = dict.fromkeys(_OF_STORE)
+        own = dict.fromkeys(_OF_STORE) | {"as_queries": True}
         rankings = (
             _rank(stored, queries, depth, options),
             _rank(other, queries, depth, {**options, **own}),
@@ -136,7 +142,9 @@ def embed_queries(
     """
     embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
     recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
-    vectors: npt.NDArray[np.float32] = embedder.encode(
+    # --prompt is of the first store alone, so the second's model has its own.
+    encode: Any = embedder.encode_query if options.get("as_queries") else embedder.encode
+    vectors: npt.NDArray[np.float32] = encode(
         list(queries),
         prompt=options["prompt"],
         prompt_name=options["prompt_name"],

@@ -320,8 +320,8 @@ class Embedder(DenseJob, QueryMethods):
         """Write a directory of sentence-transformers: encoder, tokenizer, modules, prompts, card.
 
         The weights are those in memory, in their precision. Raises :class:`OutputError` where the
-        directory cannot be written or holds the files that this embedder reads, and
-        :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
+        directory cannot be written or holds the files that this embedder reads or the layers of
+        a hybrid one, and :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
         """
         save_embedder(self, directory)
 

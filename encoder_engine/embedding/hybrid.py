@@ -10,7 +10,6 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -27,6 +26,11 @@ from encoder_engine.embedding.library_keywords import (
 )
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
+from encoder_engine.embedding.saving.sentence_directory import (
+    SPARSE_FILE,
+    TOKENS_FILE,
+    save_embedder,
+)
 from encoder_engine.embedding.sparse import SparseVectors
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.progress import progress_bar
@@ -42,6 +46,7 @@ from encoder_engine.packing.token_rows import TokenRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
     from typing import Unpack
 
     import torch
@@ -55,7 +60,6 @@ __all__ = ["HybridEmbedder", "HybridVectors", "is_hybrid"]
 
 Output = Literal["dense", "sparse", "tokens"]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
-SPARSE_FILE, TOKENS_FILE = "sparse_linear.pt", "colbert_linear.pt"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -240,9 +244,12 @@ class HybridEmbedder:
         exceptions: see :meth:`Embedder.save_pretrained`.
         """
         engine = torch_engine("HybridEmbedder.save_pretrained")
-        self.embedder.save_pretrained(directory)
-        for name, layer in self._layers.items():
-            engine.save_tensors(Path(directory) / name, layer.arrays())
+
+        def write_layers(folder: Path) -> None:
+            for name, layer in self._layers.items():
+                engine.save_tensors(folder / name, layer.arrays())
+
+        save_embedder(self.embedder, directory, write_layers=write_layers)
 
     def encode_window(
         self, window: TokenizedWindow, options: EncodeOptions, outputs: Sequence[Output]

@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 __all__ = ["MultiVectorEmbedder"]
 
 Kind = Literal["document", "query"]
+# sentence-transformers' name of MaxSim divided by the number of the query's tokens.
+MEAN = "meanmaxsim"
 
 
 class TokenEncodeKeywords(TokenCallKeywords, TokenKeywords, total=False):
@@ -163,6 +165,7 @@ class MultiVectorEmbedder:
             lowercase=opened.transformer.lowercase,
             prompts=opened.settings.prompts,
             default_prompt_name=opened.settings.default_prompt_name,
+            similarity=opened.settings.similarity,
         )
         embedder = cls(
             Embedder(encoder, found.tokenizer, recipe),
@@ -274,8 +277,23 @@ class MultiVectorEmbedder:
         return self.encode_documents(texts, **options)
 
     def similarity(self, queries: TokenVectors, documents: TokenVectors) -> Vectors:
-        """Score documents for queries by :func:`max_similarity`: float32 [Q, N]."""
-        return max_similarity(queries, documents)
+        """Score documents for queries by :func:`max_similarity`: float32 [Q, N].
+
+        A directory that states ``meanmaxsim`` divides by the number of a query's tokens. Raises
+        :class:`InputError` for other values than :class:`TokenVectors`.
+        """
+        for value in (queries, documents):
+            if not isinstance(value, TokenVectors):
+                raise InputError(
+                    "similarity compares TokenVectors, as encode returns them, got "
+                    f"{type(value).__name__}"
+                )
+        scores = max_similarity(queries, documents)
+        if self.embedder.recipe.similarity != MEAN:
+            return scores
+        lengths = np.maximum(np.diff(queries.cu_seqlens), 1)
+        means: Vectors = np.divide(scores, lengths[:, None], dtype=np.float32)
+        return means
 
     def encode_dataset(
         self,
@@ -316,7 +334,9 @@ class MultiVectorEmbedder:
         write_late_interaction_settings(
             *(folder, embedder.engine.spec, self.modules),
             settings=Settings(
-                prompts=dict(recipe.prompts), default_prompt_name=recipe.default_prompt_name
+                prompts=dict(recipe.prompts),
+                default_prompt_name=recipe.default_prompt_name,
+                similarity=MEAN if recipe.similarity == MEAN else None,
             ),
             max_seq_length=embedder.max_seq_length,
             query_length=self._lengths["query"],

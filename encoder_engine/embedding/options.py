@@ -150,7 +150,8 @@ def check_positive(value: object, name: str) -> int:
 
 def check_options(options: EncodeOptions) -> EncodeOptions:
     """Return the options. Raises :class:`InputError` for values that there are not."""
-    if options.normalized not in (True, False):
+    # sentence-transformers' batch_size stands at this place: 1 is no True.
+    if options.normalized not in (True, False) or type(options.normalized) in (int, float):
         raise InputError(f"normalize_embeddings must be a bool or None, got {options.normalized!r}")
     check_precision(options.precision)
     check_on_truncation(options.on_truncation)

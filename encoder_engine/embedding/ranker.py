@@ -237,7 +237,7 @@ class Ranker:
         scores = self._score(rows, keywords)
         if activation_fn is not None:
             scores = apply_function(activation_fn, scores)
-        if self.num_labels == 1 and scores.ndim == 2:
+        if self.num_labels == 1 and scores.shape[1:] == (1,):
             scores = scores[:, 0]
         if apply_softmax and scores.ndim == 2:
             scores = softmax(scores)
@@ -426,6 +426,10 @@ class Ranker:
         texts = list(open_texts(documents).rows)
         pairs = [(query, text) for text in texts]
         scores = self.predict(pairs, activation_fn=activation_fn, **options)
+        if scores.ndim != 1:
+            raise InputError(
+                f"rank orders documents by one score each, activation_fn made {scores.shape[1]}"
+            )
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
 

@@ -108,7 +108,8 @@ class Tokenizer:
                 ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
             stride: tokens that a row shares with the overflow row after it.
             return_offsets: keep character offsets and word ids.
-            num_threads: threads to use; by default as many as the batch is worth.
+            num_threads: threads to use; by default as many as the batch is worth, within
+                ``OMP_NUM_THREADS`` and the container's CPU quota.
             return_overflow: put cut tokens into further rows; by default only if ``stride`` is
                 above 0.
             truncation_side: cut from the ``"right"`` or the ``"left"``; by default the files'.

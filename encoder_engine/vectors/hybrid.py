@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
+from encoder_engine.inputs.sources import STANDARD_INPUT
 from encoder_engine.vectors.hits import Hit, check_num_hits
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def fuse_ranks(
 def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     """Raise :class:`InputError` unless two stores say that their rows are of the same texts.
 
-    They have the same ids, or without ids they were made of the same inputs and no row was skipped.
+    They have the same ids. Without ids, the digests of their texts are compared where shards have
+    the same sizes; else their inputs must have the same names, and no row was skipped.
     """
     if first.rows != second.rows:
         raise InputError(
@@ -74,10 +76,35 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
                     row=row,
                 )
         return
-    made = [None if one.manifest is None else one.manifest["inputs"] for one in (first, second)]
-    skipped = [one.manifest["skipped_rows"] for one in (first, second) if one.manifest is not None]
-    if None in made or made[0] != made[1] or any(skipped):
+    if first.has_ids != second.has_ids:
+        named, unnamed = (first, second) if first.has_ids else (second, first)
+        raise InputError(
+            f"{named.path} has ids and {unnamed.path} has none: embed both with --id-column, or "
+            "both without"
+        )
+    if not _are_of_equal_rows(first, second):
         raise InputError(
             f"nothing says that the rows of {first.path} and {second.path} are of the same texts: "
             "embed the same inputs into folders, with --id-column where rows have ids"
         )
+
+
+def _are_of_equal_rows(first: StoredVectors, second: StoredVectors) -> bool:
+    """Return whether two manifests show equal rows; raise :class:`InputError` for other texts."""
+    one, other = first.manifest, second.manifest
+    if one is None or other is None:
+        return False
+    digests = [[(s["rows"], s["rows_sha256"]) for s in found["shards"]] for found in (one, other)]
+    if digests[0] == digests[1]:
+        return True
+    counts = [[count for count, _ in shards] for shards in digests]
+    columns = [found["plan"]["options"]["column"] for found in (one, other)]
+    if counts[0] == counts[1] and columns[0] == columns[1]:
+        raise InputError(
+            f"{first.path} and {second.path} were made of different texts: the rows of both must "
+            "be of the same texts; embed the same inputs again"
+        )
+    # Shards of other sizes, or another column: the names of inputs tell, but not those of streams.
+    is_stream = any(n == STANDARD_INPUT or n.startswith("/dev/") for n in one["inputs"])
+    skipped = one["skipped_rows"] or other["skipped_rows"]
+    return bool(one["inputs"] == other["inputs"] and not is_stream and not skipped)

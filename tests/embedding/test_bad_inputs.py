@@ -79,6 +79,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown prompt": ({"prompt_name": "web"}, "query, document"),
     "a list of prompts": ({"prompt_name": ["query"]}, "prompt_name must be a str"),
     "a word for no": ({"normalize_embeddings": "no"}, "normalize_embeddings must be a bool"),
+    "a number of texts": ({"normalize_embeddings": 1}, "normalize_embeddings must be a bool"),
     "two prompts": ({"prompt": "a", "prompt_name": "query"}, "not both"),
     "a prompt that is no text": ({"prompt": 3}, "str"),
     "a prompt that is no character": ({"prompt": "\ud800"}, "surrogate"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,16 @@ from encoder_engine.embedding import (
 )
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.ops.testing import largest
 from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.hybrid_model import write_hybrid_directory
-from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.embedding.library_models import TERMS, assert_agree, library_model, library_models
+from tests.embedding.tiny_model import (
+    write_head_directory,
+    write_json,
+    write_sentence_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,13 +55,6 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def library_model(kind: str, path: Path) -> Any:
-    module = pytest.importorskip("sentence_transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return getattr(module, kind)(str(path), device="cpu")
-
-
 PREDICTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "batch_size": {"batch_size": 1},
@@ -66,6 +65,11 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "another activation": {"activation_fn": torch.tanh},
     "apply_softmax": {"apply_softmax": True},
     "softmax of tanh": {"activation_fn": torch.nn.Tanh(), "apply_softmax": True},
+    "two columns": {"activation_fn": lambda logits: torch.cat([logits, -logits], dim=1)},
+    "softmax of two columns": {
+        "activation_fn": lambda logits: torch.cat([logits, -logits], dim=1),
+        "apply_softmax": True,
+    },
     "device": {"device": "cpu"},
     "prompt": {"prompt": "row "},
 }
@@ -78,20 +82,35 @@ def test_a_ranker_predicts_what_the_library_predicts(
     paths: dict[str, Path], model: str, engine: Any
 ) -> None:
     ranker = Ranker.from_pretrained(paths[model], device="cpu", engine=engine)
-    library = library_model("CrossEncoder", paths[model])
+    library, exact = library_models("CrossEncoder", paths[model])
     for name, options in PREDICTIONS.items():
+        # As a tensor: NumPy's arrays are always rounded to float32 there.
+        wide = options | {"convert_to_tensor": True}
+        # One score may be small by cancellation: its terms are as large as those of the others.
+        size = largest(exact.predict(PAIRS, **wide))
         # One pair has one score, whether it is a tuple or a list.
         several: tuple[Any, ...] = (PAIRS, PAIRS[0], list(PAIRS[0]), PAIRS[:1])
         for pairs in several:
             expected = library.predict(pairs, **options)
             found = ranker.predict(pairs, **options)
             assert type(found) is type(expected), name
-            np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+            assert_agree(found, expected, exact.predict(pairs, **wide), name, size=size)
     if model == "ranking":
         options = {"activation_fn": torch.tanh, "batch_size": 2, "show_progress_bar": False}
         expected = library.rank("the query", TEXTS, top_k=2, **options)
         found = ranker.rank("the query", TEXTS, top_k=2, **options)
         assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
+
+
+def test_an_activation_in_bfloat16_is_widened_and_documents_have_one_score_each(
+    paths: dict[str, Path],
+) -> None:
+    ranker = Ranker.from_pretrained(paths["ranking"], device="cpu")
+    found = ranker.predict(PAIRS, activation_fn=lambda logits: logits.bfloat16())
+    logits = torch.from_numpy(ranker.predict(PAIRS, activation="identity"))
+    np.testing.assert_array_equal(found, logits.bfloat16().float().numpy())
+    with pytest.raises(InputError, match="one score each, activation_fn made 2"):
+        ranker.rank("the query", TEXTS, activation_fn=lambda x: torch.cat([x, -x], dim=1))
 
 
 SPARSE: dict[str, dict[str, Any]] = {
@@ -113,22 +132,19 @@ def test_a_sparse_embedder_returns_what_the_library_returns(
     paths: dict[str, Path], method: str
 ) -> None:
     embedder = SparseEmbedder.from_pretrained(paths["sparse"], device="cpu")
-    library = library_model("SparseEncoder", paths["sparse"])
+    library, exact = library_models("SparseEncoder", paths["sparse"])
     for name, options in SPARSE.items():
         if method != "encode" and "task" in options:
             continue
         for texts in (TEXTS, TEXTS[0]):
-            expected = getattr(library, method)(texts, **options)
+            expected, truth = (getattr(m, method)(texts, **options) for m in (library, exact))
             found = getattr(embedder, method)(texts, **options)
             if isinstance(found, SparseVectors):
                 assert not {"convert_to_tensor", "convert_to_sparse_tensor"} & options.keys()
-                dense = found.dense()
-                found, expected = dense, expected.to_dense().reshape(dense.shape)
+                found = found.dense()[0] if isinstance(texts, str) else found.dense()
             else:
-                assert found.shape == expected.shape
                 assert found.layout == expected.layout
-                found, expected = found.to_dense(), expected.to_dense()
-            np.testing.assert_allclose(found, expected.detach(), atol=1e-5, err_msg=name)
+            assert_agree(found, expected, truth, name)
 
 
 TOKENS: dict[str, dict[str, Any]] = {
@@ -147,7 +163,7 @@ TOKENS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("engine", ENGINES)
 def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: Any) -> None:
     embedder = MultiVectorEmbedder.from_pretrained(paths["tokens"], device="cpu", engine=engine)
-    library = library_model("MultiVectorEncoder", paths["tokens"])
+    library, exact = library_models("MultiVectorEncoder", paths["tokens"])
     texts = [*TEXTS, "a long row of words " * 4]
     calls: list[tuple[str, dict[str, Any]]] = [
         ("encode", {}),
@@ -158,11 +174,55 @@ def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: 
     ]
     for method, task in calls:
         for name, options in TOKENS.items():
-            expected = getattr(library, method)(texts, **task, **options)
-            found = getattr(embedder, method)(texts, **task, **options, on_truncation="ignore")
+            call = task | options
+            expected, truth = (getattr(m, method)(texts, **call) for m in (library, exact))
+            found = getattr(embedder, method)(texts, **call, on_truncation="ignore")
             assert [len(one) for one in found] == [len(one) for one in expected], (method, name)
-            for ours, theirs in zip(found, expected, strict=True):
-                np.testing.assert_allclose(ours, theirs, atol=1e-5, err_msg=f"{method} {name}")
+            for values in zip(found, expected, truth, strict=True):
+                assert_agree(*values, f"{method} {name}")
+
+
+SIMILARITIES = [
+    ("sparse", "SparseEncoder", None),
+    ("sparse", "SparseEncoder", "cosine"),
+    ("sparse", "SparseEncoder", "euclidean"),
+    ("sparse", "SparseEncoder", "manhattan"),
+    ("sparse", "SparseEncoder", "maxsim"),
+    ("tokens", "MultiVectorEncoder", None),
+    ("tokens", "MultiVectorEncoder", "meanmaxsim"),
+    ("tokens", "MultiVectorEncoder", "cosine"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "kind", "stated"), SIMILARITIES)
+def test_the_similarity_is_the_directorys(
+    paths: dict[str, Path], model: str, kind: str, stated: str | None, tmp_path: Path
+) -> None:
+    loader = LOADERS[model]
+    # Saved first: the library reads the settings of a directory with modules alone.
+    loader(paths[model], device="cpu").save_pretrained(tmp_path / "made")
+    settings = tmp_path / "made" / "config_sentence_transformers.json"
+    write_json(settings, json.loads(settings.read_text()) | {"similarity_fn_name": stated})
+    embedder = loader(tmp_path / "made", device="cpu")
+    queries, documents = embedder.encode_query(TEXTS[:2]), embedder.encode_document(TEXTS)
+    found = embedder.similarity(queries, documents)
+    given: list[Any]
+    if model == "sparse":
+        given = [torch.from_numpy(one.dense()) for one in (queries, documents)]
+        terms = queries.dimension
+    else:
+        given = [[torch.from_numpy(rows) for rows in one] for one in (queries, documents)]
+        terms = TERMS
+    library = library_model(kind, tmp_path / "made")
+    eager = library.similarity(*given)
+    wide = [one.double() if model == "sparse" else [r.double() for r in one] for one in given]
+    assert_agree(found, eager, library.similarity(*wide), str(stated), terms=terms)
+    embedder.save_pretrained(tmp_path / "saved")
+    again = loader(tmp_path / "saved", device="cpu")
+    np.testing.assert_array_equal(again.similarity(queries, documents), found)
+    with pytest.raises(InputError, match=r"similarity compares \w+Vectors, .*, got ndarray"):
+        embedder.similarity(queries, found)
 
 
 LOADERS: dict[str, Callable[..., Any]] = {
@@ -248,7 +308,7 @@ def test_batches_of_a_hybrid_embedder_have_so_many_texts(
     whole: Any = hybrid.encode(HYBRID_TEXTS)
     parts: Any = hybrid.encode(HYBRID_TEXTS, batch_size=2)
     assert sizes == [3, 2, 1]
-    np.testing.assert_allclose(parts.dense, whole.dense, atol=1e-6)
+    np.testing.assert_array_equal(parts.dense, whole.dense)
 
 
 def test_hybrid_queries_and_documents_have_their_prompts_and_are_compared(
@@ -261,25 +321,26 @@ def test_hybrid_queries_and_documents_have_their_prompts_and_are_compared(
     for vectors, prompt in ((queries, "a "), (documents, "b ")):
         prompted: Any = hybrid.encode(HYBRID_TEXTS[: len(vectors.dense)], prompt=prompt)
         np.testing.assert_array_equal(vectors.dense, prompted.dense)
-    lengths = np.diff(queries.tokens.cu_seqlens)[:, None]
-    alone = {
-        "dense": queries.dense @ documents.dense.T,
-        "sparse": queries.sparse.dense() @ documents.sparse.dense().T,
-        "tokens": max_similarity(queries.tokens, documents.tokens) / lengths,
-    }
-    weights: Any
-    for name, expected in alone.items():
-        weights = {name: 2.0}
+    lengths = np.diff(queries.tokens.cu_seqlens).astype(np.float32)[:, None]
+    outputs: tuple[Any, ...] = ("dense", "sparse", "tokens")
+    alone = {name: hybrid.similarity(queries, documents, weights={name: 2.0}) for name in outputs}
+    np.testing.assert_array_equal(alone["dense"], queries.dense @ documents.dense.T)
+    best = max_similarity(queries.tokens, documents.tokens)
+    np.testing.assert_array_equal(alone["tokens"], best / lengths)
+    rows = queries.sparse.dense(), documents.sparse.dense()
+    eager, truth = (left @ right.T for left, right in (rows, [one.astype(float) for one in rows]))
+    assert_agree(alone["sparse"], eager, truth, terms=rows[0].shape[1])
+    several: tuple[Any, ...] = (None, {"dense": 0.4, "sparse": 0.2, "tokens": 0.4})
+    for weights in several:
         found = hybrid.similarity(queries, documents, weights=weights)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    mean = hybrid.similarity(queries, documents)
-    np.testing.assert_allclose(mean, sum(alone.values()) / 3, rtol=1e-5, atol=1e-6)
-    weights = {"dense": 0.4, "sparse": 0.2, "tokens": 0.4}
-    weighed = sum(weights[name] * scores for name, scores in alone.items())
-    found = hybrid.similarity(queries, documents, weights=weights)
-    np.testing.assert_allclose(found, weighed, rtol=1e-5, atol=1e-6)
+        shares = weights or dict.fromkeys(alone, 1 / 3)
+        eager, truth = (
+            sum(share * alone[name].astype(dtype) for name, share in shares.items())
+            for dtype in (np.float32, np.float64)
+        )
+        assert_agree(found, eager, truth, terms=len(shares))
     dense: Any = hybrid.encode(HYBRID_TEXTS, outputs=("dense",))
-    np.testing.assert_allclose(hybrid.similarity(dense, dense), dense.dense @ dense.dense.T)
+    np.testing.assert_array_equal(hybrid.similarity(dense, dense), dense.dense @ dense.dense.T)
     with pytest.raises(InputError, match=r"weights are of sparse, the outputs .* are dense"):
         hybrid.similarity(dense, documents, weights={"sparse": 1.0})
     with pytest.raises(InputError, match="finite numbers from 0"):

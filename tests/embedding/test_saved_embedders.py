@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from encoder_engine.embedding import (
+    Embedder,
     HybridEmbedder,
     MultiVectorEmbedder,
     Ranker,
@@ -19,9 +19,14 @@ from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.models import MaskedLM, SequenceClassification
 from tests.embedding.directory.test_late_interaction import native, pylate, stanford
 from tests.embedding.directory.test_sparse_layouts import routed
+from tests.embedding.hybrid_model import HIDDEN, write_hybrid_directory
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
-from tests.embedding.hybrid_model import write_hybrid_directory
-from tests.embedding.tiny_model import write_head_directory, write_json
+from tests.embedding.library_models import assert_agree, library_models
+from tests.embedding.tiny_model import (
+    write_head_directory,
+    write_json,
+    write_sentence_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +40,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::encoder_engine.errors.MissingPoolerWarning",
     "ignore::encoder_engine.errors.TruncationWarning",
 )
-
-
-def library_model(kind: str, path: Path) -> Any:
-    module = pytest.importorskip("sentence_transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return getattr(module, kind)(str(path), device="cpu")
 
 
 @pytest.mark.slow
@@ -58,12 +56,13 @@ def test_a_saved_ranker_scores_as_before(
     again = Ranker.from_pretrained(tmp_path / "saved", **options)
     assert again.engine.fingerprint() == ranker.engine.fingerprint()
     assert (again.activation, again.max_seq_length) == (ranker.activation, 11)
-    library = library_model("CrossEncoder", tmp_path / "saved")
+    libraries = library_models("CrossEncoder", tmp_path / "saved")
     calls: list[dict[str, Any]] = [{}, {"prompt_name": "document"}, {"prompt": ""}]
     for call in calls:
         scores = ranker.predict(PAIRS, **call)
         np.testing.assert_array_equal(again.predict(PAIRS, **call), scores)
-        np.testing.assert_allclose(library.predict(PAIRS, **call), scores, atol=1e-5)
+        eager, truth = (m.predict(PAIRS, convert_to_tensor=True, **call) for m in libraries)
+        assert_agree(scores, eager, truth)
     assert "Ranker.from_pretrained" in (tmp_path / "saved" / "README.md").read_text("utf-8")
 
 
@@ -103,14 +102,13 @@ def test_a_saved_sparse_embedder_embeds_as_before(
     embedder.activation = "log1p_relu"
     embedder.save_pretrained(tmp_path / "saved")
     again = SparseEmbedder.from_pretrained(tmp_path / "saved", **options)
-    library = library_model("SparseEncoder", tmp_path / "saved")
+    libraries = library_models("SparseEncoder", tmp_path / "saved")
     for method in ("encode", "encode_query", "encode_document"):
         expected = getattr(embedder, method)(TEXTS)
         assert np.diff(expected.indptr).max() <= 5
         found = getattr(again, method)(TEXTS)
         np.testing.assert_array_equal(found.dense(), expected.dense())
-        theirs = getattr(library, method)(TEXTS, convert_to_sparse_tensor=False)
-        np.testing.assert_allclose(theirs, expected.dense(), atol=1e-5)
+        assert_agree(expected.dense(), *(getattr(m, method)(TEXTS) for m in libraries), method)
 
 
 LAYOUTS: dict[str, Callable[[Path], Path]] = {
@@ -140,14 +138,15 @@ def test_a_saved_multi_vector_embedder_embeds_as_before(
     embedder = MultiVectorEmbedder.from_pretrained(LAYOUTS[layout](tmp_path / "plain"), **options)
     embedder.save_pretrained(tmp_path / "saved")
     again = MultiVectorEmbedder.from_pretrained(tmp_path / "saved", **options)
-    library = library_model("MultiVectorEncoder", tmp_path / "saved")
+    libraries = library_models("MultiVectorEncoder", tmp_path / "saved")
     for method in ("encode_query", "encode_document", "encode"):
         expected, found = (getattr(model, method)(TEXTS) for model in (embedder, again))
         np.testing.assert_array_equal(found.cu_seqlens, expected.cu_seqlens)
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.vectors, expected.vectors)
-        for ours, theirs in zip(expected, getattr(library, method)(TEXTS), strict=True):
-            np.testing.assert_allclose(theirs, ours, atol=1e-5)
+        theirs = (getattr(model, method)(TEXTS) for model in libraries)
+        for values in zip(expected, *theirs, strict=True):
+            assert_agree(*values, method)
 
 
 @pytest.mark.slow
@@ -161,8 +160,32 @@ def test_a_saved_hybrid_embedder_embeds_as_before(engine: Any, tmp_path: Path) -
     np.testing.assert_array_equal(found.dense, expected.dense)
     np.testing.assert_array_equal(found.sparse.dense(), expected.sparse.dense())  # type: ignore[union-attr]
     np.testing.assert_array_equal(found.tokens.vectors, expected.tokens.vectors)  # type: ignore[union-attr]
-    library = library_model("SentenceTransformer", tmp_path / "saved")
-    np.testing.assert_allclose(library.encode(HYBRID_TEXTS), expected.dense, atol=1e-5)  # type: ignore[arg-type]
+    libraries = library_models("SentenceTransformer", tmp_path / "saved")
+    eager, truth = (model.encode(HYBRID_TEXTS) for model in libraries)
+    assert_agree(expected.dense, eager, truth, terms=3 * HIDDEN + 50)
+
+
+def test_layers_of_another_encoder_never_lie_beside_a_saved_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hybrid = HybridEmbedder.from_pretrained(write_hybrid_directory(tmp_path / "plain"))
+    target = tmp_path / "target"
+    hybrid.save_pretrained(target)
+    names = ("modules.json", "sparse_linear.pt", "colbert_linear.pt")
+    before = [(target / name).read_bytes() for name in names]
+    dense = Embedder.from_pretrained(write_sentence_directory(tmp_path / "dense"))
+    with pytest.raises(OutputError, match=r"sparse_linear\.pt, the layer of another encoder"):
+        dense.save_pretrained(target)
+    assert [(target / name).read_bytes() for name in names] == before
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    # Interrupted before the layers are written, the folder is no model.
+    monkeypatch.setattr("encoder_engine.embedding.engines.module.save_tensors", stop)
+    with pytest.raises(KeyboardInterrupt):
+        hybrid.save_pretrained(target)
+    assert not (target / "modules.json").exists()
 
 
 def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
@@ -196,9 +219,8 @@ def test_weights_of_queries_are_saved_beside_the_encoder(default: str, tmp_path:
     embedder = SparseEmbedder.from_pretrained(path, device="cpu")
     embedder.save_pretrained(tmp_path / "saved")
     again = SparseEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
-    library = library_model("SparseEncoder", tmp_path / "saved")
+    libraries = library_models("SparseEncoder", tmp_path / "saved")
     for method in ("encode", "encode_query", "encode_document"):
         expected = getattr(embedder, method)(TEXTS)
         np.testing.assert_array_equal(getattr(again, method)(TEXTS).dense(), expected.dense())
-        theirs = getattr(library, method)(TEXTS, convert_to_sparse_tensor=False)
-        np.testing.assert_allclose(theirs, expected.dense(), atol=1e-5)
+        assert_agree(expected.dense(), *(getattr(m, method)(TEXTS) for m in libraries), method)

@@ -7,6 +7,7 @@ import inspect
 import re
 import warnings
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from encoder_engine.models import MaskedLM, SequenceClassification
 from tests import ROOT
 from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import write_hybrid_directory
+from tests.embedding.library_models import assert_agree
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 
@@ -168,43 +170,65 @@ def upload_folder(**keywords: Any) -> None:
     assert len(Embedder.from_pretrained(keywords["folder_path"], device="cpu").encode(TEXTS))
 
 
-def theirs_of(library: str, models: Models) -> dict[str, Any]:
-    """Return the library's names of a section."""
+def theirs_of(library: str, models: Models, *, exact: bool = False) -> dict[str, Any]:
+    """Return the library's names of a section; ``exact``: its models compute in float64."""
     module = importlib.import_module(MODULES[library])
+
+    def loads(load: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda path, **options: (
+            in_float64(load(str(path), **options)) if exact else load(str(path), **options)
+        )
+
     if library == "model2vec":
-        path = str(models.static)
-        model = module.StaticModel.from_pretrained(path)
-        return {"path": path, "model": model, "StaticModel": module.StaticModel}
+        load = loads(module.StaticModel.from_pretrained)
+        static = SimpleNamespace(from_pretrained=load)
+        return {"path": str(models.static), "model": load(models.static), "StaticModel": static}
     return {
-        "SentenceTransformer": module.SentenceTransformer,
-        "model": module.SentenceTransformer(str(models.sentences), device="cpu"),
-        "ranker": module.CrossEncoder(str(models.ranking), device="cpu"),
-        "sparse": module.SparseEncoder(str(models.masked), device="cpu"),
-        "colbert": module.MultiVectorEncoder(str(models.late), device="cpu"),
+        "SentenceTransformer": loads(module.SentenceTransformer),
+        "model": loads(module.SentenceTransformer)(models.sentences, device="cpu"),
+        "ranker": loads(module.CrossEncoder)(models.ranking, device="cpu"),
+        "sparse": loads(module.SparseEncoder)(models.masked, device="cpu"),
+        "colbert": loads(module.MultiVectorEncoder)(models.late, device="cpu"),
     }
 
 
+def in_float64(model: Any) -> Any:
+    """Make a library's model compute in float64, which tells the truth."""
+    if hasattr(model, "double"):
+        return model.double()
+    model.embedding = model.embedding.astype(np.float64)
+    return model
+
+
 def comparable(value: Any) -> Any:
-    """Return a result as arrays."""
+    """Return a result as an array: scores of documents, or vectors of tokens one below another."""
     if isinstance(value, SparseVectors):
         return value.dense()
+    if isinstance(value, TokenVectors):
+        return value.vectors
     if hasattr(value, "to_dense"):
         value = value.detach().to_dense()
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return np.array([one["score"] for one in value])
+    if isinstance(value, list):
+        return np.concatenate([comparable(one) for one in value])
     return value.numpy() if hasattr(value, "numpy") else value
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    found, expected = comparable(found), comparable(expected)
-    if isinstance(expected, list) and expected and isinstance(expected[0], dict):
+def assert_equal(found: Any, expected: Any, truth: Any) -> None:
+    """Hold a result to the budget; ``truth``: the library's in float64."""
+    if isinstance(expected, list) and isinstance(expected[0], dict):
         assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
-        found, expected = ([one["score"] for one in side] for side in (found, expected))
-    if isinstance(found, TokenVectors):
+    elif isinstance(found, TokenVectors):
         assert [len(one) for one in found] == [len(one) for one in expected]
-        found, expected = found.vectors, np.concatenate([np.asarray(one) for one in expected])
-    if isinstance(expected, (str, dict)):
+    found, expected, truth = map(comparable, (found, expected, truth))
+    if not isinstance(expected, (np.ndarray, np.floating)):
         assert found == expected
-        return
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    elif expected.dtype.kind in "iu":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        ours, eager = (np.asarray(value, np.float32) for value in (found, expected))
+        assert_agree(ours, eager, np.asarray(truth, np.float64))
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.library}: {call.theirs}")
@@ -224,17 +248,19 @@ def test_a_row_of_the_page_holds(call: Call, models: Models, tmp_path: Path) -> 
     pytest.importorskip(MODULES[call.library], reason=f"{call.library} is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = names(models, tmp_path / "theirs") | theirs_of(call.library, models)
+        scope = names(models, tmp_path / "theirs")
+        theirs = scope | theirs_of(call.library, models)
         if "distill(" in call.theirs:
             # Needs an extra of model2vec.
             distilling = pytest.importorskip("model2vec.distill", exc_type=ImportError)
             theirs["distill"] = distilling.distill
         expected = run(call.theirs, theirs)
-    if call.result == "equal":
-        assert_equal(found, expected)
-    elif call.result == "the same method":
+        if call.result == "equal":
+            truth = run(call.theirs, scope | theirs_of(call.library, models, exact=True))
+            assert_equal(found, expected, truth)
+    if call.result == "the same method":
         assert found.dimension == expected.dim
-    elif not call.result.startswith("refused"):
+    elif call.result != "equal" and not call.result.startswith("refused"):
         assert call.result == "either library loads it"
         name = call.ours.partition(".")[0]
         assert_both_load(ours[name], theirs["model" if name == "embedder" else name], tmp_path)
@@ -249,8 +275,10 @@ def assert_both_load(ours: Any, theirs: Any, folder: Path) -> None:
     expected = getattr(ours, method)(values)
     load = getattr(type(theirs), "from_pretrained", type(theirs))
     for saved in (folder / "ours", folder / "theirs"):
-        assert_equal(getattr(type(ours).from_pretrained(saved), method)(values), expected)
+        again = getattr(type(ours).from_pretrained(saved), method)(values)
+        np.testing.assert_array_equal(comparable(again), comparable(expected))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = getattr(load(str(folder / "ours")), method)(values)
-    assert_equal(expected, found)
+        loaded = load(str(folder / "ours")), in_float64(load(str(folder / "ours")))
+        eager, truth = (getattr(model, method)(values) for model in loaded)
+    assert_equal(expected, eager, truth)

@@ -20,6 +20,7 @@ from encoder_engine.vectors.recall import retrieval_loss
 from encoder_engine.vectors.search import QUERIES, search_vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
+from tests.vectors.drawn import assert_vectors_agree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 DIMENSION, ROWS = 100, 3000
-# A score in float32 rounds each of up to 100 products, below 4 in size, and each sum.
-ROUNDING = 2 * DIMENSION * float(np.finfo(np.float32).eps)
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +72,10 @@ def test_a_copy_finds_what_an_exact_search_finds(
     assert recall(found, truth) >= least
     exact = search_copy(store, copy, queries, 10, oversampling=ROWS)
     assert [[h.row for h in hits] for hits in exact] == [[h.row for h in hits] for hits in truth]
-    for hits, wanted in zip(exact, truth, strict=True):
-        np.testing.assert_allclose(
-            [h.score for h in hits], [h.score for h in wanted], atol=ROUNDING
-        )
+    true = queries.astype(np.float64) @ drawn.astype(np.float64).T
+    for hits, wanted, true_N in zip(exact, truth, true, strict=True):
+        scores = [np.array([h.score for h in one], np.float32) for one in (hits, wanted)]
+        assert_vectors_agree(*scores, true_N[[h.row for h in hits]], terms=DIMENSION)
 
 
 def test_queries_and_rows_that_are_none_are_refused(
@@ -202,12 +201,14 @@ def test_sparse_search_equals_the_matrix_product() -> None:
 
     documents, queries = some(40), some(7)
     scores = queries.dense() @ documents.dense().T
-    np.testing.assert_allclose(queries.similarity(documents), scores, atol=ROUNDING)
+    truth = queries.dense().astype(np.float64) @ documents.dense().astype(np.float64).T
+    assert_vectors_agree(queries.similarity(documents), scores, truth, terms=20)
     for number, hits in enumerate(documents.search(queries, 5)):
         order = [row for row in np.argsort(-scores[number], kind="stable") if scores[number, row]]
         assert [hit.row for hit in hits] == order[:5]
-        found = [hit.score for hit in hits]
-        np.testing.assert_allclose(found, scores[number][order[:5]], atol=ROUNDING)
+        found = np.array([hit.score for hit in hits], np.float32)
+        best = order[:5]
+        assert_vectors_agree(found, scores[number][best], truth[number][best], terms=20)
     with pytest.raises(ShapeError, match="over vocabularies of 20 and 21"):
         documents.search(sparse([{0: 1.0}], 21), 3)
 
@@ -235,7 +236,7 @@ def hits(*rows: int) -> list[Hit]:
 def test_joined_ranks_are_sums_of_reciprocals() -> None:
     found = fuse_ranks([hits(3, 1, 2), hits(2, 3, 7)], 3)
     assert [hit.row for hit in found] == [3, 2, 1]
-    np.testing.assert_allclose(found[0].score, 1 / 61 + 1 / 62)
+    assert found[0].score == 1 / 61 + 1 / 62
     weighted = fuse_ranks([hits(3, 1, 2), hits(2, 3, 7)], 1, weights=[0, 1])
     assert [hit.row for hit in weighted] == [2]
     for options in ({"weights": [1.0]}, {"constant": 0}, {"weights": [1.0, float("nan")]}):
@@ -262,7 +263,7 @@ def test_negatives_leave_out_answers_and_their_like(tmp_path: Path) -> None:
         texts_of=lambda rows: {row: texts[row] for row in rows},
     )
     assert found.rows == [[4, 6]]
-    np.testing.assert_allclose(found.scores[0], [0.7, 0.5], atol=ROUNDING)
+    assert found.scores[0] == [float(np.float32(0.7)), 0.5]
     assert (found.num_positives, found.num_equal_texts, found.num_too_near) == (1, 2, 2)
     assert found.num_short == 1
 

@@ -104,7 +104,7 @@ def write_late_interaction_settings(
     check_writable(modules)
     write_transformer_settings(
         folder,
-        _stated("MultiVectorEncoder", settings) | {"similarity_fn_name": None},
+        _stated("MultiVectorEncoder", settings) | {"similarity_fn_name": settings.similarity},
         max_seq_length=max_seq_length,
         query_length=query_length,
         document_length=document_length,
@@ -130,7 +130,7 @@ def write_late_interaction_settings(
         base_model=base_model,
         facts={
             "encoder": f"{spec.model_type}, {spec.num_layers} layers",
-            "similarity": "MaxSim",
+            "similarity": settings.similarity or "MaxSim",
             "tokens of a query": "as of a document" if query_length is None else str(query_length),
         },
     )
@@ -155,7 +155,7 @@ def write_splade_settings(
     queries: the weights of queries, which a Router keeps beside the masked LM of documents, which
         is in :func:`encoder_folder`.
     """
-    stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": None}
+    stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": settings.similarity}
     if settings.max_active_dims is not None:
         stated["max_active_dims"] = settings.max_active_dims
     write_transformer_settings(
@@ -177,7 +177,10 @@ def write_splade_settings(
         loader="SparseEmbedder",
         subject=f"Texts to sparse vectors of {vocab_size} features.",
         base_model=base_model,
-        facts={"encoder": f"{spec.model_type}, {spec.num_layers} layers", "similarity": "dot"},
+        facts={
+            "encoder": f"{spec.model_type}, {spec.num_layers} layers",
+            "similarity": settings.similarity or "dot",
+        },
     )
     write_modules_json(folder / MODULES, kinds)
 

@@ -15,22 +15,34 @@ from encoder_engine.embedding.saving.modules import (
     write_modules_json,
     write_transformer_settings,
 )
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.files import writing
 from encoder_engine.packing.module_stack import NormalizeModule
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.families.facts.spec import EncoderSpec
 
-__all__ = ["save_embedder", "write_sentence_settings"]
+__all__ = ["SPARSE_FILE", "TOKENS_FILE", "save_embedder", "write_sentence_settings"]
+
+# The layers of a hybrid embedder, beside the files of the dense one.
+SPARSE_FILE, TOKENS_FILE = "sparse_linear.pt", "colbert_linear.pt"
 
 
-def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> None:
-    """Write a directory; see :meth:`Embedder.save_pretrained`."""
+def save_embedder(
+    parts: EmbedderParts,
+    directory: str | os.PathLike[str],
+    *,
+    write_layers: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a directory; see :meth:`Embedder.save_pretrained`.
+
+    write_layers: writes the two files of a hybrid embedder; None: the embedder has none.
+    """
     recipe = parts.recipe
     if recipe.layers is not None:
         raise UnsupportedFeatureError(
@@ -38,9 +50,17 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
         )
     check_writable(recipe.modules)
     own = Path(parts.loading.path) if parts.loading else recipe.encoder_directory
+    stale = [name for name in (SPARSE_FILE, TOKENS_FILE) if (Path(directory) / name).exists()]
+    if stale and write_layers is None:
+        raise OutputError(
+            f"{directory} holds {stale[0]}, the layer of another encoder than the one that is to "
+            "be saved; name another folder, or remove the file first"
+        )
     folder = open_target(directory, own)
     parts.engine.save_encoder(folder)
     parts.tokenizer.save(folder)
+    if write_layers is not None:
+        write_layers(folder)
     write_sentence_settings(
         *(folder, recipe, parts.engine.spec),
         max_seq_length=parts.max_seq_length,

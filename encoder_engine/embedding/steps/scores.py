@@ -38,7 +38,9 @@ def check_scores(scores: Scores, first_row: int = 0) -> None:
 def apply_function(function: Callable[[Any], Any], logits_NC: Scores) -> Scores:
     """Return the scores that a function of PyTorch makes of logits."""
     found = function(torch_engine("activation_fn=").as_tensor(logits_NC))
-    scores = np.asarray(found.detach() if hasattr(found, "detach") else found, dtype=np.float32)
+    # NumPy has no bfloat16.
+    plain = found.detach().float().cpu() if hasattr(found, "detach") else found
+    scores = np.asarray(plain, dtype=np.float32)
     if scores.shape[:1] != logits_NC.shape[:1] or scores.ndim > 2:
         raise InputError(
             f"activation_fn must return a row of scores for each of {len(logits_NC)} pairs, it "

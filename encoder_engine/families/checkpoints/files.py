@@ -85,7 +85,9 @@ _WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "
 
 
 class HubKeywords(TypedDict, total=False):
-    """Keywords of a download from the Hugging Face hub; a local directory takes none of them.
+    """Keywords of a download from the Hugging Face hub.
+
+    Of a local directory, a revision is refused, and the others fetch the base model of its adapter.
 
     revision: a branch, a tag or a commit; a commit makes a job over a hub id reproducible.
     token: of an account, or True for the one that is logged in.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from encoder_engine.embedding import (
     Embedder,
+    Hit,
     SparseEmbedder,
     fuse_ranks,
     load_vectors,
@@ -17,7 +21,7 @@ from encoder_engine.embedding import (
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM
 from tests.embedding.directory.test_sparse_layouts import routed
-from tests.embedding.tiny_model import write_head_directory
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,8 +136,61 @@ def test_two_stores_are_joined_by_reciprocal_rank(
         assert (found.code, found.errors) == (0, "")
         for hits, wanted in zip(hits_of(found.output), expected, strict=True):
             assert [(hit["row"], hit["identifier"], hit["score"]) for hit in hits] == [
-                (hit.row, hit.identifier, pytest.approx(hit.score)) for hit in wanted
+                (hit.row, hit.identifier, hit.score) for hit in wanted
             ]
+
+
+def test_inputs_of_one_name_are_compared_by_their_texts(
+    run: Run, model: Path, masked: Path, tmp_path: Path
+) -> None:
+    path, moved = tmp_path / "in.txt", tmp_path / "same.txt"
+    path.write_text("\n".join(TEXTS), "utf-8")
+    assert run("embed", path, "-o", tmp_path / "dense", "-m", model, "--quiet").code == 0
+    sparse = ["embed", "-m", masked, "--task", "sparse", "--quiet"]
+    # Shards of other sizes have digests of other rows: names alone tell.
+    assert run(*sparse, path, "-o", tmp_path / "shards", "--shard-rows", 9).code == 0
+    path.rename(moved)
+    assert run(*sparse, moved, "-o", tmp_path / "renamed").code == 0
+    path.write_text("\n".join(reversed(TEXTS)), "utf-8")
+    assert run(*sparse, path, "-o", tmp_path / "rewritten").code == 0
+    for name, code in (("renamed", 0), ("rewritten", 1), ("shards", 0)):
+        assert run("search", tmp_path / "dense", "a", "--fuse", tmp_path / name).code == code, name
+
+
+def test_streams_of_one_name_are_not_taken_for_the_same_texts(
+    run: Run, model: Path, masked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse: list[object] = ["--task", "sparse", "--shard-rows", 9]
+    jobs: list[tuple[str, Path, list[object]]] = [("dense", model, []), ("sparse", masked, sparse)]
+    for name, made_by, options in jobs:
+        stream = io.BytesIO("\n".join(TEXTS).encode())
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+        command = ["embed", "-", "-o", tmp_path / name, "-m", made_by, "--quiet", *options]
+        assert run(*command).code == 0
+    found = run("search", tmp_path / "dense", "a", "--fuse", tmp_path / "sparse")
+    assert (found.code, "nothing says" in found.errors) == (1, True)
+
+
+def test_queries_of_the_second_store_have_its_prompt(
+    run: Run, stores: dict[str, Path], source: Path, tmp_path: Path
+) -> None:
+    prompts = {"prompts": {"query": "long words ", "document": ""}}
+    model = write_sentence_directory(tmp_path / "prompted", settings=prompts)
+    command = ["embed", source, "--id-column", "id", "--quiet", "-o", tmp_path / "out"]
+    assert run(*command, "-m", model).code == 0
+    embedder, store = Embedder.from_pretrained(model), load_vectors(tmp_path / "out")
+    prompted = search_vectors(store, embedder.encode_query(QUERIES), 12)
+    assert prompted != search_vectors(store, embedder.encode(QUERIES), 12)
+    first = run("search", stores["sparse"], *QUERIES, "--top", 12, "--json")
+    found = run(
+        *("search", stores["sparse"], *QUERIES, "--fuse", tmp_path / "out"),
+        *("--top", 3, "--oversampling", 4, "--json"),
+    )
+    for hits, sparse, dense in zip(
+        hits_of(found.output), hits_of(first.output), prompted, strict=True
+    ):
+        expected = fuse_ranks([[Hit(**hit) for hit in sparse], dense], 3)
+        assert [Hit(**hit) for hit in hits] == expected
 
 
 def test_stores_of_other_texts_are_not_joined(
@@ -156,6 +213,14 @@ def test_stores_of_other_texts_are_not_joined(
     assert run(*embed, tmp_path / "moved.jsonl", "-o", tmp_path / "others").code == 0
     assert run("search", tmp_path / "plain", "a", "--fuse", tmp_path / "same").code == 0
     found = run("search", tmp_path / "plain", "a", "--fuse", tmp_path / "others")
+    assert (found.code, "made of different texts" in found.errors) == (1, True)
+    found = run("search", stores["dense"], "a", "--fuse", tmp_path / "same")
+    assert (found.code, "embed both with --id-column" in found.errors) == (1, True)
+    alone = tmp_path / "alone.parquet"
+    assert run(*embed, source, "-o", alone).code == 0
+    found = run("search", tmp_path / "plain", "a", "--fuse", alone, "-m", masked)
+    assert (found.code, "or the file first" in found.errors) == (1, True)
+    found = run("search", alone, "a", "--fuse", tmp_path / "plain", "-m", masked)
     assert (found.code, "nothing says" in found.errors) == (1, True)
     with pytest.raises(InputError, match="holds sparse results"):
         search_vectors(
