@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
+    DeviceMemoryError,
     ImplementationError,
     NonFiniteWeightsError,
     TensorNamesError,
@@ -205,9 +207,6 @@ def test_of_equally_probable_tokens_the_first_are_returned(checkpoint: Path) -> 
 def test_windows_of_a_batch_that_does_not_fit_are_named(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-    from encoder_engine.errors import DeviceMemoryError
-
     directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
     classifier = ee.Classifier.from_pretrained(directory, "cpu")
 
@@ -232,3 +231,17 @@ def test_windows_of_a_batch_that_does_not_fit_are_named(
     monkeypatch.setattr(filler.engine, "logits", lambda rows, _: fail(rows))
     with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds the memory"):
         filler.score(["a good film"])
+
+
+def test_a_batch_that_exceeds_the_memory_of_modules_is_named(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
+    classifier = ee.Classifier.from_pretrained(directory, "cpu", engine="torch")
+
+    def fail(_inputs: object) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(classifier.model, "outputs", fail)
+    with pytest.raises(DeviceMemoryError, match="rows 0 to 1; lower batch_tokens"):
+        classifier.predict(["a good film", "the plot"])
