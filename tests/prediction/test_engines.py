@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.cli import main
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     CheckpointFileError,
@@ -135,18 +136,31 @@ def test_a_model_of_the_callers_own_is_computed_by_its_module(
     assert not own.model.training
 
 
-def test_a_compiled_directory_predicts(checkpoint: Path, tmp_path: Path) -> None:
-    from encoder_engine.embedding.directory.compiling import compile_directory
+HEADS_OF_TASKS = {
+    "regression": "sequence-classification",
+    "ranking": "sequence-classification",
+    "sparse": "masked-lm",
+    **dict.fromkeys(("span-classification", "embedding", "late-interaction")),
+}
 
-    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
-    compile_directory(directory, tmp_path / "compiled", head="sequence-classification")
-    texts = ["a good film", "the plot"]
-    plain = ee.Classifier.from_pretrained(directory, "cpu").predict(texts)
-    mapped = ee.Classifier.from_pretrained(tmp_path / "compiled").predict(texts)
-    for one, other in zip(plain, mapped, strict=True):
-        np.testing.assert_array_equal(one.logits, other.logits)
+
+@pytest.mark.parametrize(("task", "settings"), TASK_CASES, ids=case_id)
+def test_a_compiled_directory_predicts(
+    checkpoint: Path, tmp_path: Path, task: str, settings: dict[str, Any]
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, task, settings)
+    head = HEADS_OF_TASKS.get(task, task)
+    options = [] if head is None else ["--head", head]
+    assert main(["compile", str(directory), str(tmp_path / "compiled"), *options]) == 0
+    plain = Predictor.from_pretrained(directory, "cpu")
+    mapped = Predictor.from_pretrained(tmp_path / "compiled")
+    examples = examples_of(plain, directory)
+    batch = plain.task.batch(plain.task.encode(examples, plain.tokenizer, plain.windows))
+    found, expected = (one.engine.outputs(batch) for one in (mapped, plain))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
     with pytest.raises(ConfigError, match="holds a compiled encoder, which has one engine"):
-        ee.Classifier.from_pretrained(tmp_path / "compiled", engine="torch")
+        Predictor.from_pretrained(tmp_path / "compiled", engine="torch")
 
 
 def test_weights_beside_an_encoder_are_checked(checkpoint: Path, tmp_path: Path) -> None:

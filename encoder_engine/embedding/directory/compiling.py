@@ -14,6 +14,7 @@ from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import (
     COMPILED,
+    HEADS_BESIDE,
     SETTINGS_OF_OTHERS,
     resolve_directory,
 )
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_directory"]
 
-# Settings, vocabularies and BGE-M3's small heads; weights are in the compiled file.
-COPIED = ("*.json", "*.txt", "*.model", *SETTINGS_OF_OTHERS)
+# Settings, vocabularies and small heads; other weights are in the compiled file.
+COPIED = ("*.json", "*.txt", "*.model", *HEADS_BESIDE, *SETTINGS_OF_OTHERS)
 INDEX = ".index.json"
 CONFIG = "config.json"
 
