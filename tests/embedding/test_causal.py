@@ -13,6 +13,7 @@ import torch
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
+from encoder_engine.embedding.engines.compiled import CompiledCausalEngine
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -214,6 +215,27 @@ def test_the_verb_scores_texts(
     assert main([*verb, "-o", str(tmp_path / "c.jsonl")]) == 1
     assert "line 5: the text has more tokens than the model takes (60)" in capsys.readouterr().err
     assert not (tmp_path / "c.jsonl").exists()
+
+
+def test_the_line_of_a_text_whose_scores_are_not_finite_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
+    build("qwen3", tmp_path / "model")
+    compute = CompiledCausalEngine.log_probabilities
+
+    def damaged(engine: Any, rows: Any) -> Any:
+        found = compute(engine, rows)
+        found[np.repeat(rows.lengths == rows.lengths.max(), rows.lengths)] = np.nan
+        return found if rows.lengths.max() > 8 else compute(engine, rows)
+
+    monkeypatch.setattr(CompiledCausalEngine, "log_probabilities", damaged)
+    source = tmp_path / "a.jsonl"
+    texts = ["a", "x y", "a", "a " * 9]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    assert main([*verb, "-o", str(tmp_path / "scores.jsonl")]) == 1
+    assert "a.jsonl, line 4: the model computes NaN or infinity" in capsys.readouterr().err
 
 
 TEMPLATE = PairTemplate(

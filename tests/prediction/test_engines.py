@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.cli import main
+from encoder_engine.cli.tuning import predict
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     CheckpointFileError,
@@ -25,6 +27,7 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.engines import CompiledModel
 from encoder_engine.tasks.task import Windows
 from tests.finetuning.task_rows import TASK_CASES, write_masked_lm, write_task_model
 
@@ -243,8 +246,40 @@ def test_windows_of_a_batch_that_does_not_fit_are_named(
     monkeypatch.setattr(filler.engine, "logits", two_at_most)
     np.testing.assert_array_equal(filler.score(["a good film"])[0].log_probabilities, whole)
     monkeypatch.setattr(filler.engine, "logits", lambda rows, _: fail(rows))
-    with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds the memory"):
-        filler.score(["a good film"])
+    with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds") as found:
+        filler.score(["", "a good film"])
+    assert found.value.row == 1
+
+
+@pytest.mark.parametrize("error", [None, OutOfDeviceMemoryError("a batch exceeds the memory")])
+def test_the_line_of_a_row_that_cannot_be_predicted_is_named(
+    error: Exception | None,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
+    monkeypatch.setattr(predict, "WINDOW_ROWS", 2)
+    compute = CompiledModel.outputs
+
+    def damaged(model: Any, batch: Any) -> Any:
+        found = compute(model, batch)
+        if (batch.rows.lengths > 8).any():
+            if error is not None:
+                raise error
+            found["logits"][:] = np.nan
+        return found
+
+    monkeypatch.setattr(CompiledModel, "outputs", damaged)
+    rows = tmp_path / "rows.jsonl"
+    texts = ["a", "a film", "good ", "a " * 9]
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    output = tmp_path / "out.jsonl"
+    assert main(["predict", str(directory), str(rows), "-o", str(output), "--device", "cpu"]) == 1
+    reason = "the rows from this one on exceed" if error else "the model computes NaN or infinity"
+    assert f"rows.jsonl, line 3: {reason}" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_a_batch_that_exceeds_the_memory_of_modules_is_named(
