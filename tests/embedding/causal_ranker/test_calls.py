@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from encoder_engine.embedding.any_model import load_ranker
 from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import InputError, ResumeError, UnsupportedFeatureError
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.serving.service import Service
 from encoder_engine.serving.tasks import CallOptions, steps_of
 from tests.embedding.causal_ranker.saved import (
     SPECIAL,
@@ -201,3 +203,17 @@ def test_a_service_ranks_pairs_alone(folder: Path) -> None:
     assert_as_ours(found, expected, folder, PAIRS, activation="identity")
     with pytest.raises(InputError, match="pair 0 must be two texts"):
         steps["rank"].prepare(["a text"], options)
+
+
+def test_a_service_ranks_documents(folder: Path) -> None:
+    ranker = CausalRanker.from_pretrained(folder, device="cpu")
+    documents = [document for _, document in PAIRS]
+
+    async def run() -> Any:
+        async with Service({"tiny": ranker}) as service:
+            return (await service.rank("a", documents)).results, service.find(None).labels
+
+    found, labels = asyncio.run(run())
+    pairs = [("a", document) for document in documents]
+    assert_as_ours(found, ranker.score(pairs), folder, pairs)
+    assert labels == ["LABEL_0"]
