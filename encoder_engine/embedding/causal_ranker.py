@@ -82,7 +82,8 @@ class CausalRanker(Ranker):
         ``"identity"``, its log-odds.
 
     Raises :class:`ConfigError` where the tokenizer has more tokens than the model, there is no
-    template, an answer is not one token, or the template's body lacks the query or the document.
+    template, an answer is not one token, there are more than two answers, or the template's body
+    lacks the query or the document.
     """
 
     def __init__(
@@ -109,6 +110,11 @@ class CausalRanker(Ranker):
             if not isinstance(template, TemplateFormat):
                 raise ConfigError("pass answers=, the tokens of the positive and negative answer")
             answers = template.answers()
+        if len(answers) not in (1, 2):
+            raise ConfigError(
+                f"answers must be the tokens of the positive and of the negative answer, or of the "
+                f"positive alone, got {len(answers)} tokens"
+            )
         if not all(0 <= token < spec.embedding.vocab_size for token in answers):
             raise ConfigError(
                 f"the answers are the tokens {', '.join(map(str, answers))}, the model has "

@@ -340,7 +340,11 @@ def test_an_instruction_that_no_word_of_the_template_takes_is_refused(tmp_path: 
 
 
 def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
-    build("qwen3", tmp_path)
+    build("qwen3", tmp_path, max_position_embeddings=300)
+    ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE)
+    for answers in ((), (1, 2, 3)):
+        with pytest.raises(ConfigError, match="or of the positive alone, got"):
+            CausalRanker(ranker.engine, ranker.tokenizer, template=TEMPLATE, answers=answers)
     with pytest.raises(ConfigError, match="the answer 'yes' is 3 tokens"):
         CausalRanker.from_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="leaves no room for a pair"):
