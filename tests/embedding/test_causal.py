@@ -259,6 +259,7 @@ TEMPLATE = PairTemplate(
     prefix="system: judge the document.\n",
     suffix="\nanswer:",
     body="task: {instruction} query: {query} document: {document}",
+    instruction="rank",
     positive="y",
     negative="n",
 )
@@ -345,6 +346,9 @@ def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
     for answers in ((), (1, 2, 3)):
         with pytest.raises(ConfigError, match="or of the positive alone, got"):
             CausalRanker(ranker.engine, ranker.tokenizer, template=TEMPLATE, answers=answers)
+    # The instruction alone would be all that the model reads.
+    with pytest.raises(ConfigError, match="leaves no room for a pair"):
+        ranker.score(PAIRS, instruction="rank the documents " * 40)
     with pytest.raises(ConfigError, match="the answer 'yes' is 3 tokens"):
         CausalRanker.from_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="leaves no room for a pair"):
