@@ -201,7 +201,8 @@ class CausalRanker(Ranker):
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
 
-        Other options and exceptions: see :meth:`Ranker.score`.
+        Raises :class:`InputError` with the row for a pair without a token. Other options and
+        exceptions: see :meth:`Ranker.score`.
         """
         return super().score(pairs, **_prompted(instruction, options))
 
@@ -296,6 +297,14 @@ class CausalRanker(Ranker):
             max_length=self.max_seq_length,
             num_threads=self.engine.num_threads,
         )
+        empty = np.flatnonzero(rows.lengths == 0)
+        if len(empty):
+            row = first_row + int(empty[0])
+            raise InputError(
+                f"pair {row} has no token, neither in its texts nor around them, and the model "
+                "answers after the last one; leave it out",
+                row=row,
+            )
         notice.observe(rows.truncated, first_row)
         spent = time.perf_counter() - start
         return TokenizedWindow(encoding=rows, first_row=first_row, seconds=spent)

@@ -126,3 +126,13 @@ def test_int8_rounds_the_blocks_and_not_the_answers(tmp_path: Path) -> None:
     assert_within_budget(tensor(alone), eager, truth, terms=last_BD.shape[1], size=size)
     other = CausalRanker.from_pretrained(folder, quantization="int8", template=TEMPLATE)
     assert other.score(PAIRS).shape == (len(PAIRS),)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pair_without_a_token_is_refused(engine: Any, tmp_path: Path) -> None:
+    ranker = CausalRanker.from_pretrained(save(tmp_path, None), device="cpu", engine=engine)
+    with pytest.raises(InputError, match="pair 1 has no token") as found:
+        ranker.score([("a", "b"), ("", "")])
+    assert found.value.row == 1
+    assert ranker.score([]).shape == (0,)
+    assert ranker.score([("", "b")]).shape == (1,)
