@@ -146,8 +146,9 @@ class CausalRanker(Ranker):
     ) -> Self:
         """Load a causal model: a CrossEncoder's directory with LogitScore, or a plain one.
 
-        template: the words around a pair and the answers, instead of the directory's. A plain
-            directory has none; the default is that of Qwen3-Reranker, for a qwen3 alone.
+        template: the words around a pair, the default instruction and the answers, instead of the
+            directory's. A plain directory has none; the default is that of Qwen3-Reranker, for a
+            qwen3 alone.
         activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
@@ -169,7 +170,10 @@ class CausalRanker(Ranker):
             answers=found.answers,
             max_seq_length=found.max_seq_length if max_seq_length is None else max_seq_length,
             activation="sigmoid" if activation is None else activation,
-            settings=opened.settings,
+            # The instruction of a template that the caller gave is not the directory's.
+            settings=opened.settings
+            if template is None
+            else replace(opened.settings, default_prompt_name=None),
         )
         ranker._path = str(opened.directory)
         ranker._reload = partial(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,3 +137,15 @@ def test_a_pair_without_a_token_is_refused(engine: Any, tmp_path: Path) -> None:
     assert found.value.row == 1
     assert ranker.score([]).shape == (0,)
     assert ranker.score([("", "b")]).shape == (1,)
+
+
+def test_the_instruction_of_a_given_template_is_not_the_directorys(tmp_path: Path) -> None:
+    folder = save(tmp_path, **CASES["prompts"])
+    template = replace(TEMPLATE, instruction="find")
+    ranker = CausalRanker.from_pretrained(folder, device="cpu", template=template)
+    found = ranker.score(PAIRS)
+    assert np.array_equal(found, ranker.score(PAIRS, instruction="find"))
+    assert np.array_equal(
+        ranker.score(PAIRS, prompt_name="a"), ranker.score(PAIRS, prompt="task {a}")
+    )
+    assert not np.array_equal(found, ranker.score(PAIRS, prompt_name="a"))
