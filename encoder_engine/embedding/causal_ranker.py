@@ -18,7 +18,7 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.activation import check_activation, read_activation
-from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate
+from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate, read_limit
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     CAUSAL_RANKER_ORDER,
@@ -347,10 +347,12 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
     tokenizer, limit = opened.read_tokenizer(), opened.max_seq_length
     answers: tuple[int, ...] | None = None
     chosen: PairTemplate | PairFormat | None = template
-    if template is None and opened.modules[1:]:
-        answers = _read_answers(opened.modules[1].folder)
-        chosen, stated = _read_format(opened, tokenizer)
+    if opened.modules[1:]:
+        stated = None if opened.transformer.chat is None else read_limit(opened.transformer.chat)
         limit = limit if stated is None else stated
+        if template is None:
+            answers = _read_answers(opened.modules[1].folder)
+            chosen = _read_format(opened, tokenizer)
     return CausalDirectory(
         opened=opened,
         tokenizer=tokenizer,
@@ -402,8 +404,8 @@ def _read_answers(folder: Path) -> tuple[int, ...]:
     return (positive,) if negative is None else (positive, negative)
 
 
-def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairFormat, int | None]:
-    """Read how a directory with LogitScore formats pairs, and the limit that goes with it."""
+def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> PairFormat:
+    """Read how a directory with LogitScore formats pairs."""
     folder, config = opened.encoder_folder, opened.transformer.chat
     if config is None or config.get("transformer_task").is_null:
         raise ConfigError(
@@ -412,7 +414,7 @@ def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairForm
         )
     settings = ChatSettings.read(config)
     if settings.message_format is None:
-        return PlainFormat(tokenizer), settings.max_length
+        return PlainFormat(tokenizer)
     model_type = str(read_config(weights_directory(folder)).get("model_type"))
     template = ChatTemplate(folder, settings, model_type)
-    return ChatFormat(tokenizer, template), settings.max_length
+    return ChatFormat(tokenizer, template)

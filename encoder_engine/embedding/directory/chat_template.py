@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ChatSettings", "ChatTemplate"]
+__all__ = ["ChatSettings", "ChatTemplate", "read_limit"]
 
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -65,13 +65,11 @@ class ChatSettings:
         pair is tokenized as a pair.
     template: the name of a template, or a template; None: the default one.
     variables: further variables of the template, such as ``add_generation_prompt``.
-    max_length: the most tokens of a pair; None: the tokenizer's limit.
     """
 
     message_format: str | None = None
     template: str | None = None
     variables: Mapping[str, Any]
-    max_length: int | None = None
 
     @classmethod
     def read(cls, config: JsonValue) -> Self:
@@ -96,10 +94,8 @@ class ChatSettings:
         for name, value in calls.items():
             if name not in ("text", "chat_template") and value.value:
                 raise UnsupportedFeatureError(f"{value.where} is not implemented")
-        max_length = None
         if "text" in calls:
             calls["text"].only_keys(("max_length",))
-            max_length = calls["text"].get("max_length").optional(JsonValue.positive)
         variables = dict(calls["chat_template"].members()) if "chat_template" in calls else {}
         for name in _NO_VARIABLES:
             if name in variables:
@@ -114,8 +110,16 @@ class ChatSettings:
             message_format=kind,
             template=None if named is None else named.optional(JsonValue.string),
             variables={name: value.value for name, value in variables.items()},
-            max_length=max_length,
         )
+
+
+def read_limit(config: JsonValue) -> int | None:
+    """Read the most tokens of a pair from a Transformer module's keys; None: the tokenizer's."""
+    for key in ("processing_kwargs", "text"):
+        if config.get(key).is_null:
+            return None
+        config = config.get(key)
+    return config.get("max_length").optional(JsonValue.positive)
 
 
 class ChatTemplate:

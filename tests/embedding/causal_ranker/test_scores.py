@@ -106,6 +106,9 @@ def test_the_limit_of_the_settings_is_the_librarys(tmp_path: Path) -> None:
     with pytest.warns(TruncationWarning):
         found = ranker.score(LONG_PAIRS, activation="identity")
     assert_as_theirs(found, load(folder), LONG_PAIRS, torch.nn.Identity())
+    # The limit is the directory's too where its words are not.
+    other = CausalRanker.from_pretrained(folder, device="cpu", template=TEMPLATE)
+    assert other.max_seq_length == 100
 
 
 def test_int8_rounds_the_blocks_and_not_the_answers(tmp_path: Path) -> None:
