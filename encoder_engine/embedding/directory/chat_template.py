@@ -51,7 +51,8 @@ _STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "me
 _FLAT_TYPES = ("apertus", "deepseek_v3", "gpt_oss", "seed_oss")
 # Private-use characters, in no template.
 _MARKS = {"query": "\ue000query\ue001", "document": "\ue000document\ue001"}
-_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n")
+# The last shows a template that cuts long texts.
+_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n", "7 " * 100_000)
 # Pairs of literals are tried too, one at each end of a text.
 _MOST_LITERALS = 8
 _ADVICE = "; pass template=PairTemplate(...) with the words around a pair"

@@ -43,6 +43,7 @@ pytestmark = [
         (put("document | e"), "it changes them or the words around them"),
         (put("document | tojson"), "it changes them or the words around them"),
         (put("('' ~ document) | trim"), "it changes them or the words around them"),
+        (put("('' ~ document)[:3000]"), "it changes them or the words around them"),
         (SPECIAL + "{% if query == document %}!{% endif %}", "a comparison"),
         (SPECIAL + "{{ {'a': 1}.get(query) }}", "a look-up"),
         (SPECIAL + "{{ query | int }}", "it changes them or the words around them"),
