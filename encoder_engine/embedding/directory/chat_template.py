@@ -325,7 +325,7 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the special tokens among a template's variables.
+    """Return the special tokens among a template's variables, and tokens of the model's own.
 
     Raises :class:`UnsupportedFeatureError` for one that no file states: classes of transformers
     have defaults of their own.
@@ -339,17 +339,33 @@ def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
         stated = read_value(path)
         for name in [name for name in wanted if name in stated.object()]:
             wanted.remove(name)
-            token = stated.get(name)
-            if isinstance(token.value, dict):
-                token = token.get("content")
-            if not token.is_null:
-                found[name] = token.string()
+            found |= _stated_token(name, stated.get(name))
     if wanted:
         raise UnsupportedFeatureError(
             f"the chat template of {folder} uses {', '.join(wanted)}, which {TOKENIZER_CONFIG} "
             "does not state; add it there"
         )
+    if (folder / TOKENIZER_CONFIG).is_file():
+        own = _own_tokens(read_value(folder / TOKENIZER_CONFIG))
+        for name in (names & own.keys()) - {*_SPECIAL_TOKENS}:
+            found |= _stated_token(name, own[name])
     return found
+
+
+def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
+    """Return tokens by the names that a tokenizer gives them, such as ``image_token``."""
+    own = {name: token for name, token in config.members().items() if name.endswith("_token")}
+    for key in ("extra_special_tokens", "model_specific_special_tokens"):
+        if isinstance(config.get(key).value, dict):
+            own |= config.get(key).members()
+    return {name: token for name, token in own.items() if isinstance(token.value, (str, dict))}
+
+
+def _stated_token(name: str, token: JsonValue) -> dict[str, str]:
+    """Return a token by its name; nothing for null."""
+    if isinstance(token.value, dict):
+        token = token.get("content")
+    return {} if token.is_null else {name: token.string()}
 
 
 def _environment() -> Any:

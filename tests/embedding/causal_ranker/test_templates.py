@@ -141,6 +141,18 @@ def test_a_special_token_that_no_file_states_is_refused(tmp_path: Path) -> None:
         CausalRanker.from_pretrained(folder, device="cpu")
 
 
+def test_tokens_of_a_models_own_are_put_in(tmp_path: Path) -> None:
+    template = SPECIAL + "{{ judge_token }}{{ end_token }}{{ no_token }}"
+    folder = save(tmp_path, template)
+    own = {"extra_special_tokens": {"judge_token": "<|start|>"}, "end_token": "<|end|>"}
+    _set("tokenizer_config.json", **own)(folder)
+    ranker, library = CausalRanker.from_pretrained(folder, device="cpu"), load(folder)
+    rows = ranker.format.rows(PAIRS[:1], "", max_length=None, num_threads=1)
+    assert rows.ids.tolist() == library[0].preprocess(PAIRS[:1])["input_ids"][0].tolist()
+    tokenizer = ranker.tokenizer
+    assert rows.ids[-2:].tolist() == [tokenizer.token_to_id(t) for t in ("<|start|>", "<|end|>")]
+
+
 def test_templates_in_the_tokenizers_settings_are_read(tmp_path: Path) -> None:
     folder = save(tmp_path, SPECIAL)
     expected = CausalRanker.from_pretrained(folder, device="cpu").score(PAIRS)
