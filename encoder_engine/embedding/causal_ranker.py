@@ -200,7 +200,7 @@ class CausalRanker(Ranker):
     ) -> Scores:
         """Score pairs of a query and a document: float32 [N].
 
-        instruction: the task in words; None: the template's.
+        instruction: the task in words; None: the directory's default prompt, or the template's.
         prompt, prompt_name: the same, as a text or by the name of one of the directory's.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
