@@ -22,6 +22,7 @@ from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatT
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     CAUSAL_RANKER_ORDER,
+    LOGIT_SCORE,
     MODULES,
     read_module_kinds,
 )
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CausalRanker", "PairTemplate"]
 
-LOGIT_SCORE = "LogitScore"
 # The family whose rerankers were published with the default template, without naming it.
 DEFAULT_FAMILY = "qwen3"
 

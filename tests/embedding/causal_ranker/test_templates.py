@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import CausalRanker, Ranker
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import ConfigError, MissingDependencyError, UnsupportedFeatureError
 from tests.embedding.causal_ranker.saved import (
     MERGED,
@@ -178,3 +179,10 @@ def test_a_plain_ranker_names_the_causal_one(tmp_path: Path) -> None:
     folder = save(tmp_path, SPECIAL)
     with pytest.raises(UnsupportedFeatureError, match=r"which CausalRanker.from_pretrained loads"):
         Ranker.from_pretrained(folder)
+
+
+def test_a_causal_reranker_is_not_compiled_without_its_answers(tmp_path: Path) -> None:
+    folder = save(tmp_path, SPECIAL)
+    with pytest.raises(UnsupportedFeatureError, match="a causal reranker, which answers by the"):
+        compile_directory(folder, tmp_path / "compiled")
+    assert not (tmp_path / "compiled").exists()
