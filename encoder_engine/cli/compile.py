@@ -8,7 +8,10 @@ import click
 
 from encoder_engine.cli.common import binary_size, debug_option, print_facts
 
-HEADS = ("sequence-classification", "masked-lm", "token-classification", "question-answering")
+HEADS = (
+    *("sequence-classification", "masked-lm", "token-classification", "question-answering"),
+    "multiple-choice",
+)
 
 
 @click.command("compile")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.causal_ranker import LOGIT_SCORE, CausalRanker
-from encoder_engine.embedding.directory.modules import MODULES, read_module_kinds
+from encoder_engine.embedding.causal_ranker import CausalRanker
+from encoder_engine.embedding.directory.modules import LOGIT_SCORE, MODULES, read_module_kinds
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.ranker import Ranker

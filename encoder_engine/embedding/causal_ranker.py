@@ -18,10 +18,11 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.directory.activation import check_activation, read_activation
-from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate
+from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate, read_limit
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     CAUSAL_RANKER_ORDER,
+    LOGIT_SCORE,
     MODULES,
     read_module_kinds,
 )
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CausalRanker", "PairTemplate"]
 
-LOGIT_SCORE = "LogitScore"
 # The family whose rerankers were published with the default template, without naming it.
 DEFAULT_FAMILY = "qwen3"
 
@@ -82,7 +82,8 @@ class CausalRanker(Ranker):
         ``"identity"``, its log-odds.
 
     Raises :class:`ConfigError` where the tokenizer has more tokens than the model, there is no
-    template, an answer is not one token, or the template's body lacks the query or the document.
+    template, an answer is not one token, there are more than two answers, or the template's body
+    lacks the query or the document.
     """
 
     def __init__(
@@ -109,6 +110,11 @@ class CausalRanker(Ranker):
             if not isinstance(template, TemplateFormat):
                 raise ConfigError("pass answers=, the tokens of the positive and negative answer")
             answers = template.answers()
+        if len(answers) not in (1, 2):
+            raise ConfigError(
+                f"answers must be the tokens of the positive and of the negative answer, or of the "
+                f"positive alone, got {len(answers)} tokens"
+            )
         if not all(0 <= token < spec.embedding.vocab_size for token in answers):
             raise ConfigError(
                 f"the answers are the tokens {', '.join(map(str, answers))}, the model has "
@@ -140,8 +146,9 @@ class CausalRanker(Ranker):
     ) -> Self:
         """Load a causal model: a CrossEncoder's directory with LogitScore, or a plain one.
 
-        template: the words around a pair and the answers, instead of the directory's. A plain
-            directory has none; the default is that of Qwen3-Reranker, for a qwen3 alone.
+        template: the words around a pair, the default instruction and the answers, instead of the
+            directory's. A plain directory has none; the default is that of Qwen3-Reranker, for a
+            qwen3 alone.
         activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
@@ -163,7 +170,10 @@ class CausalRanker(Ranker):
             answers=found.answers,
             max_seq_length=found.max_seq_length if max_seq_length is None else max_seq_length,
             activation="sigmoid" if activation is None else activation,
-            settings=opened.settings,
+            # The instruction of a template that the caller gave is not the directory's.
+            settings=opened.settings
+            if template is None
+            else replace(opened.settings, default_prompt_name=None),
         )
         ranker._path = str(opened.directory)
         ranker._reload = partial(
@@ -190,12 +200,13 @@ class CausalRanker(Ranker):
     ) -> Scores:
         """Score pairs of a query and a document: float32 [N].
 
-        instruction: the task in words; None: the template's.
+        instruction: the task in words; None: the directory's default prompt, or the template's.
         prompt, prompt_name: the same, as a text or by the name of one of the directory's.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
 
-        Other options and exceptions: see :meth:`Ranker.score`.
+        Raises :class:`InputError` with the row for a pair without a token. Other options and
+        exceptions: see :meth:`Ranker.score`.
         """
         return super().score(pairs, **_prompted(instruction, options))
 
@@ -290,6 +301,14 @@ class CausalRanker(Ranker):
             max_length=self.max_seq_length,
             num_threads=self.engine.num_threads,
         )
+        empty = np.flatnonzero(rows.lengths == 0)
+        if len(empty):
+            row = first_row + int(empty[0])
+            raise InputError(
+                f"pair {row} has no token, neither in its texts nor around them, and the model "
+                "answers after the last one; leave it out",
+                row=row,
+            )
         notice.observe(rows.truncated, first_row)
         spent = time.perf_counter() - start
         return TokenizedWindow(encoding=rows, first_row=first_row, seconds=spent)
@@ -328,10 +347,12 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
     tokenizer, limit = opened.read_tokenizer(), opened.max_seq_length
     answers: tuple[int, ...] | None = None
     chosen: PairTemplate | PairFormat | None = template
-    if template is None and opened.modules[1:]:
-        answers = _read_answers(opened.modules[1].folder)
-        chosen, stated = _read_format(opened, tokenizer)
+    if opened.modules[1:]:
+        stated = None if opened.transformer.chat is None else read_limit(opened.transformer.chat)
         limit = limit if stated is None else stated
+        if template is None:
+            answers = _read_answers(opened.modules[1].folder)
+            chosen = _read_format(opened, tokenizer)
     return CausalDirectory(
         opened=opened,
         tokenizer=tokenizer,
@@ -383,8 +404,8 @@ def _read_answers(folder: Path) -> tuple[int, ...]:
     return (positive,) if negative is None else (positive, negative)
 
 
-def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairFormat, int | None]:
-    """Read how a directory with LogitScore formats pairs, and the limit that goes with it."""
+def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> PairFormat:
+    """Read how a directory with LogitScore formats pairs."""
     folder, config = opened.encoder_folder, opened.transformer.chat
     if config is None or config.get("transformer_task").is_null:
         raise ConfigError(
@@ -393,7 +414,7 @@ def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> tuple[PairForm
         )
     settings = ChatSettings.read(config)
     if settings.message_format is None:
-        return PlainFormat(tokenizer), settings.max_length
+        return PlainFormat(tokenizer)
     model_type = str(read_config(weights_directory(folder)).get("model_type"))
     template = ChatTemplate(folder, settings, model_type)
-    return ChatFormat(tokenizer, template), settings.max_length
+    return ChatFormat(tokenizer, template)

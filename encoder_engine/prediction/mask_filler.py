@@ -96,10 +96,11 @@ class TextScore(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Token ids with masks, and the position that is predicted."""
+    """Token ids with masks, the position that is predicted, and the text that they are of."""
 
     ids: Ids
     place: int
+    row: int = 0
 
 
 class MaskFiller:
@@ -144,7 +145,9 @@ class MaskFiller:
         _check_list(texts, "texts")
         check_integer(top_k, "top_k", least=1)
         rows = [self._masked(text, row) for row, text in enumerate(texts)]
-        copies = [_Copy(ids, place) for ids in rows for place in self._masks(ids)]
+        copies = [
+            _Copy(ids, place, row) for row, ids in enumerate(rows) for place in self._masks(ids)
+        ]
         best = [
             self._best(log_probabilities_V, top_k)
             for log_probabilities_V in self._log_softmaxes(copies)
@@ -164,13 +167,13 @@ class MaskFiller:
         """
         _check_list(texts, "texts")
         check_integer(top_k, "top_k", least=1)
-        return [self._beam(self._masked(text, row), top_k) for row, text in enumerate(texts)]
+        return [self._beam(self._masked(text, row), top_k, row) for row, text in enumerate(texts)]
 
-    def _beam(self, ids: Ids, top_k: int) -> list[Filling]:
+    def _beam(self, ids: Ids, top_k: int, number: int) -> list[Filling]:
         beams = [(ids, 0.0)]
         masks = self._masks(ids)
         for place in masks:
-            rows_V = list(self._log_softmaxes([_Copy(row, place) for row, _ in beams]))
+            rows_V = list(self._log_softmaxes([_Copy(row, place, number) for row, _ in beams]))
             grown = [
                 ([*row[:place], one.token_id, *row[place + 1 :]], log + math.log(one.probability))
                 for (row, log), log_probabilities_V in zip(beams, rows_V, strict=True)
@@ -256,7 +259,7 @@ class MaskFiller:
 
         All copies of a text of n tokens would have n^2.
         """
-        for ids, owners in rows:
+        for row, (ids, owners) in enumerate(rows):
             for place, owner in enumerate(owners):
                 if owner < 0:
                     continue
@@ -266,7 +269,7 @@ class MaskFiller:
                 while within_words and later < len(ids) and owners[later] == owner:
                     masked[later] = self._mask
                     later += 1
-                yield _Copy(masked, place)
+                yield _Copy(masked, place, row)
 
     def _masked(self, text: str, row: int) -> Ids:
         ids: Ids = self.tokenizer.encode(text).tolist()
@@ -314,14 +317,16 @@ class MaskFiller:
         :class:`DeviceMemoryError` where a copy alone exceeds the memory.
         """
         for part in _parts(copies):
+            order = iter(part)
             for logits_CV in self._logits(part):
-                for logits_V in logits_CV:
+                for logits_V, copy in zip(logits_CV, order, strict=False):
                     shifted_V = logits_V.astype(np.float64) - logits_V.max()
                     found_V = shifted_V - math.log(np.exp(shifted_V).sum())
                     if np.isnan(found_V).any():
                         raise NonFiniteVectorError(
-                            "the model computed NaN or infinity; load it in float32, or train it "
-                            "again if it diverged"
+                            f"the model computed NaN or infinity for text {copy.row}; load it in "
+                            "float32, or train it again if it diverged",
+                            rows=[copy.row],
                         )
                     yield found_V
 
@@ -340,7 +345,7 @@ class MaskFiller:
                 raise DeviceMemoryError(
                     f"a text of {len(part[0].ids)} tokens alone exceeds the memory of "
                     f"{self.engine.device}; shorten it, or choose another device",
-                    row=0,
+                    row=part[0].row,
                 ) from error
         else:
             yield found_CV

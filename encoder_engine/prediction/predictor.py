@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from encoder_engine.embedding.engines.choosing import EngineRequest
 from encoder_engine.errors import ConfigError, TruncationWarning, UnsupportedFeatureError
 from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.tasks.engines.choosing import task_engine
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.task_folder import TableFormat, load_task
 from encoder_engine.text import Tokenizer
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Task, Windows
 
@@ -57,8 +57,8 @@ class Predictor:
         windows: Windows,
         tables: TableFormat | None = None,
     ) -> None:
-        self.model: Any = model if isinstance(model, CompiledModel) else model.eval()
         self.engine, self.task = task_engine(model), task
+        self.model: Any = model if self.engine is model else cast("TaskModel", model).eval()
         self.tokenizer, self.windows = tokenizer, windows
         self.tables = tables or TableFormat()
 
@@ -103,7 +103,7 @@ class Predictor:
     @property
     def module(self) -> TaskModel:
         """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` if it is none."""
-        if isinstance(self.model, CompiledModel):
+        if self.engine is self.model:
             raise UnsupportedFeatureError(
                 "this model was loaded for the compiled engine, which has no modules; load it with "
                 "engine='torch'"

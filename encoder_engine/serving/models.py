@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.embedding.causal_ranker import CausalRanker
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.limits import default_batch_tokens
@@ -96,7 +97,9 @@ class ServedModel:
 
     @property
     def labels(self) -> list[str]:
-        """The names of a classifier's labels."""
+        """The names of a classifier's labels; a causal reranker has one, by transformers' name."""
+        if isinstance(self.model, CausalRanker):
+            return ["LABEL_0"]
         return [name for _, name in sorted(self.model.model.id2label.items())]
 
     @cached_property

@@ -109,8 +109,10 @@ class Service:
         """Compute texts, and measure the speed when the first ones have been computed."""
         rate = self.dispatcher.rates[model.name]
         options = CallOptions(refuses_long=False)
+        # A causal reranker takes pairs alone.
+        text: Text = (WARM_TEXT, WARM_TEXT) if model.tasks == ("rank",) else WARM_TEXT
         for count in WARM_COUNTS:
-            texts = [WARM_TEXT] * min(count, self.options.max_texts)
+            texts = [text] * min(count, self.options.max_texts)
             rate.reset()
             try:
                 await self._call(model.tasks[0], texts, model.name, options)

@@ -8,8 +8,7 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, InputError
-from encoder_engine.tasks import models
-from encoder_engine.tasks.engines.compiled import CompiledModel
+from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.labels import softmax, unlabelled
 from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
 from encoder_engine.tasks.task import Task
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -149,7 +149,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""
-        return CompiledModel(source.load_head("multiple-choice", ("score",)), list_scores)
+        return engines.CompiledModel(source.load_head("multiple-choice", ("score",)), list_scores)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[ChoiceExample]

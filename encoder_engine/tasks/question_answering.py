@@ -16,9 +16,8 @@ from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.inputs.conll import plain_suffix
 from encoder_engine.inputs.squad import read_squad
 from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match
-from encoder_engine.tasks import models
+from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.batching import encode_windows, window_items
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import Ragged, TaskBatch, feature_targets
 from encoder_engine.tasks.labels import softmax, unlabelled
 from encoder_engine.tasks.questions.decoding import (
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -288,7 +288,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""
-        return CompiledModel(source.load_head("question-answering", _LABELS), _ends)
+        return engines.CompiledModel(source.load_head("question-answering", _LABELS), _ends)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[QuestionExample]

@@ -11,7 +11,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import rank_agreement
 from encoder_engine.metrics.ranking import rank_by_score, ranking_scores
-from encoder_engine.tasks import models
+from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
@@ -19,7 +19,6 @@ from encoder_engine.tasks.embedders.examples import (
     read_example,
 )
 from encoder_engine.tasks.embedders.scores import CORRELATIONS, correlations, unfit_for
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
 from encoder_engine.tasks.task import Task
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -174,7 +174,9 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""
-        return CompiledModel(source.load_head("sequence-classification", ("score",)), list_scores)
+        return engines.CompiledModel(
+            source.load_head("sequence-classification", ("score",)), list_scores
+        )
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]

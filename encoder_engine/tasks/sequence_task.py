@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.tasks import models
+from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.batching import encode_windows, window_items
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import TaskBatch, feature_targets
 from encoder_engine.tasks.labels import unlabelled
 from encoder_engine.tasks.task import Task
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -148,7 +148,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""
         engine = source.load_head("sequence-classification", self.label_names)
-        return CompiledModel(engine, _logits)
+        return engines.CompiledModel(engine, _logits)
 
 
 def _logits(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import torch
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
+from encoder_engine.embedding.engines.compiled import CompiledCausalEngine
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -57,6 +59,23 @@ def build(model_type: str, folder: Path, **changes: Any) -> tuple[Any, Any]:
     return with_head.save(folder, vocab_size=VOCAB_SIZE, **changes), tokenizer
 
 
+def assert_as_theirs(found: list[Any], model: Any, rows: list[list[int]]) -> None:
+    """Assert that log-probabilities are within the budget of transformers' own."""
+    eager = by_transformers(model, rows)
+    with in_float64():
+        truth = by_transformers(exact(model), rows)
+    assert [len(one) for one in found] == [len(row) - 1 for row in rows]
+    for one, theirs, true in zip(found, eager, truth, strict=True):
+        assert_within_budget(torch.from_numpy(one), theirs, true, terms=VOCAB_SIZE)
+
+
+def assert_as_ours(found: Any, expected: Any, truth: Any) -> None:
+    """Assert that numbers are within the budget of other ones of ours."""
+    ours, theirs = (torch.from_numpy(np.asarray(one, np.float32)) for one in (found, expected))
+    true = torch.from_numpy(np.asarray(truth, np.float64))
+    assert_within_budget(ours, theirs, true, terms=VOCAB_SIZE)
+
+
 def by_transformers(model: Any, rows: list[list[int]]) -> list[torch.Tensor]:
     """Return the log-probabilities of all tokens but the first."""
     found = []
@@ -82,16 +101,10 @@ def test_log_probabilities_are_within_budget(
     model, tokenizer = build(model_type, tmp_path, tie_word_embeddings=tied, **capped)
     scorer = Scorer.from_pretrained(tmp_path, device="cpu", engine=engine)
     found = scorer.score_tokens(TEXTS)
-    rows = tokenizer(TEXTS)["input_ids"]
-    eager = by_transformers(model, rows)
-    with in_float64():
-        truth = by_transformers(exact(model), rows)
-    assert [len(one) for one in found] == [len(row) - 1 for row in rows]
-    for one, theirs, true in zip(found, eager, truth, strict=True):
-        assert_within_budget(torch.from_numpy(one), theirs, true, terms=VOCAB_SIZE)
+    assert_as_theirs(found, model, tokenizer(TEXTS)["input_ids"])
     sums = scorer.score(TEXTS)
     assert sums.dtype == np.float64
-    np.testing.assert_allclose(sums, [float(one.sum()) for one in truth], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(sums, [one.sum(dtype=np.float64) for one in found])
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
@@ -107,8 +120,7 @@ def test_a_file_that_does_not_say_whether_tables_are_tied_has_the_familys_defaul
     scorer = Scorer.from_pretrained(tmp_path, device="cpu")
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     rows = [scorer.tokenizer.encode(text).tolist() for text in TEXTS]
-    expected = [float(one.sum()) for one in by_transformers(model, rows)]
-    np.testing.assert_allclose(scorer.score(TEXTS), expected, rtol=1e-4, atol=1e-4)
+    assert_as_theirs(scorer.score_tokens(TEXTS), model, rows)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -118,9 +130,11 @@ def test_tokens_of_a_context_are_not_counted(engine: Any, tmp_path: Path) -> Non
     context = "a model, and "
     found = scorer.score_tokens(TEXTS, context=context)
     whole = scorer.score_tokens([context + text for text in TEXTS])
-    for one, other, text in zip(found, whole, TEXTS, strict=True):
+    exact = Scorer.from_pretrained(tmp_path, device="cpu", dtype="float64")
+    truth = exact.score_tokens([context + text for text in TEXTS])
+    for one, other, true, text in zip(found, whole, truth, TEXTS, strict=True):
         assert 0 < len(one) <= len(text)
-        np.testing.assert_allclose(one, other[-len(one) :], atol=1e-5)
+        assert_as_ours(one, other[-len(one) :], true[-len(one) :])
 
 
 def test_a_token_at_the_end_is_counted_with_a_context_and_without(tmp_path: Path) -> None:
@@ -134,7 +148,10 @@ def test_a_token_at_the_end_is_counted_with_a_context_and_without(tmp_path: Path
     (whole,) = scorer.score_tokens(["a model of text"])
     (found,) = scorer.score_tokens([" of text"], context="a model")
     assert 1 < len(found) < len(whole)
-    np.testing.assert_allclose(found, whole[-len(found) :], atol=1e-5)
+    exact = Scorer.from_pretrained(tmp_path, device="cpu", dtype="float64")
+    exact.tokenizer = scorer.tokenizer
+    (truth,) = exact.score_tokens(["a model of text"])
+    assert_as_ours(found, whole[-len(found) :], truth[-len(found) :])
 
 
 def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
@@ -202,11 +219,12 @@ def test_the_verb_scores_texts(
     expected = Scorer.from_pretrained(tmp_path / "model", device="cpu").score_tokens(texts)
     assert [row["text"] for row in rows] == texts
     assert [row["tokens"] for row in rows] == [len(part) for part in expected]
-    sums = [float(part.sum()) for part in expected]
-    np.testing.assert_allclose([row["log_likelihood"] for row in rows], sums, rtol=1e-5)
+    exact = Scorer.from_pretrained(tmp_path / "model", device="cpu", dtype="float64")
+    sums = [row["log_likelihood"] for row in rows]
+    assert_as_ours(sums, [part.sum() for part in expected], exact.score(texts))
     found = [row["perplexity"] for row in rows]
     assert found[-1] is None
-    assert found[0] == pytest.approx(np.exp(-sums[0] / len(expected[0])), rel=1e-5)
+    assert found[0] == math.exp(-sums[0] / rows[0]["tokens"])
     assert "perplexity" in capsys.readouterr().out
     assert main([*verb, "-o", str(tmp_path / "b.jsonl"), "--single-tokens"]) == 2
     assert "--single-tokens is for masked models" in capsys.readouterr().err
@@ -216,10 +234,32 @@ def test_the_verb_scores_texts(
     assert not (tmp_path / "c.jsonl").exists()
 
 
+def test_the_line_of_a_text_whose_scores_are_not_finite_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
+    build("qwen3", tmp_path / "model")
+    compute = CompiledCausalEngine.log_probabilities
+
+    def damaged(engine: Any, rows: Any) -> Any:
+        found = compute(engine, rows)
+        found[np.repeat(rows.lengths == rows.lengths.max(), rows.lengths)] = np.nan
+        return found if rows.lengths.max() > 8 else compute(engine, rows)
+
+    monkeypatch.setattr(CompiledCausalEngine, "log_probabilities", damaged)
+    source = tmp_path / "a.jsonl"
+    texts = ["a", "x y", "a", "a " * 9]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    assert main([*verb, "-o", str(tmp_path / "scores.jsonl")]) == 1
+    assert "a.jsonl, line 4: the model computes NaN or infinity" in capsys.readouterr().err
+
+
 TEMPLATE = PairTemplate(
     prefix="system: judge the document.\n",
     suffix="\nanswer:",
     body="task: {instruction} query: {query} document: {document}",
+    instruction="rank",
     positive="y",
     negative="n",
 )
@@ -250,7 +290,9 @@ def test_answers_are_those_of_transformers(engine: Any, tmp_path: Path) -> None:
         truth = odds(exact(model))
     assert_within_budget(torch.from_numpy(found), odds(model), truth, terms=3 * 48)
     shares = ranker.score(PAIRS, activation="sigmoid")
-    np.testing.assert_allclose(shares, 1 / (1 + np.exp(-found)), rtol=1e-6)
+    assert_within_budget(
+        torch.from_numpy(shares), odds(model).sigmoid(), truth.sigmoid(), terms=3 * 48
+    )
     ranked = ranker.rank("a model", ["x", "the model", "y"], top_k=2, return_documents=True)
     assert len(ranked) == 2
     assert ranked[0]["score"] >= ranked[1]["score"]
@@ -279,7 +321,7 @@ def test_the_default_template_is_for_its_family_alone(model_type: str, tmp_path:
     ranker = CausalRanker.from_pretrained(tmp_path, device="cpu", template=TEMPLATE)
     expected = CausalRanker(engine, tokenizer, template=TEMPLATE)
     found = [one.score(PAIRS, on_truncation="ignore") for one in (ranker, expected)]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_a_model_whose_tokens_see_later_ones_is_no_causal_ranker(tmp_path: Path) -> None:
@@ -299,7 +341,14 @@ def test_an_instruction_that_no_word_of_the_template_takes_is_refused(tmp_path: 
 
 
 def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
-    build("qwen3", tmp_path)
+    build("qwen3", tmp_path, max_position_embeddings=300)
+    ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE)
+    for answers in ((), (1, 2, 3)):
+        with pytest.raises(ConfigError, match="or of the positive alone, got"):
+            CausalRanker(ranker.engine, ranker.tokenizer, template=TEMPLATE, answers=answers)
+    # The instruction alone would be all that the model reads.
+    with pytest.raises(ConfigError, match="leaves no room for a pair"):
+        ranker.score(PAIRS, instruction="rank the documents " * 40)
     with pytest.raises(ConfigError, match="the answer 'yes' is 3 tokens"):
         CausalRanker.from_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="leaves no room for a pair"):

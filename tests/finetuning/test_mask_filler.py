@@ -7,6 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
@@ -14,6 +15,8 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
+from encoder_engine.embedding.engines.compiled import CompiledEngine
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
@@ -132,7 +135,7 @@ def test_a_model_with_nan_is_refused(directory: Path) -> None:
     with torch.no_grad():
         next(filler.model.head.parameters()).fill_(torch.nan)
     for predict in (filler.fill, filler.fill_jointly, filler.score):
-        with pytest.raises(NonFiniteVectorError, match="computed NaN"):
+        with pytest.raises(NonFiniteVectorError, match="computed NaN or infinity for text 0"):
             predict(["a [MASK] film"])
 
 
@@ -224,6 +227,34 @@ def test_the_line_of_a_text_that_is_too_long_is_named(
     score = ["score", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
     assert main([*score, "--device", "cpu"]) == 1
     assert "texts.jsonl, line 4: the text has 66 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [None, OutOfDeviceMemoryError("a batch exceeds the memory")])
+def test_the_line_of_a_text_that_cannot_be_scored_is_named(
+    error: Exception | None,
+    directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
+    compute = CompiledEngine.logits
+
+    def damaged(engine: Any, rows: Any, chosen: Any = None) -> Any:
+        found, is_long = compute(engine, rows, chosen), rows.lengths > 8
+        if error is not None and is_long.any():
+            raise error
+        found[is_long] = np.nan
+        return found
+
+    monkeypatch.setattr(CompiledEngine, "logits", damaged)
+    texts = tmp_path / "texts.jsonl"
+    rows = ["a", "a film", "good", "a " * 9]
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    score = ["score", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
+    assert main([*score, "--device", "cpu"]) == 1
+    reason = "the text alone exceeds the memory" if error else "the model computes NaN"
+    assert f"texts.jsonl, line 4: {reason}" in capsys.readouterr().err
 
 
 def test_the_verbs_fill_and_score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +10,13 @@ import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.cli import main
+from encoder_engine.cli.tuning import predict
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
+    DeviceMemoryError,
     ImplementationError,
     NonFiniteWeightsError,
     TensorNamesError,
@@ -22,6 +27,7 @@ from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.engines import CompiledModel
 from encoder_engine.tasks.task import Windows
 from tests.finetuning.task_rows import TASK_CASES, write_masked_lm, write_task_model
 
@@ -133,18 +139,31 @@ def test_a_model_of_the_callers_own_is_computed_by_its_module(
     assert not own.model.training
 
 
-def test_a_compiled_directory_predicts(checkpoint: Path, tmp_path: Path) -> None:
-    from encoder_engine.embedding.directory.compiling import compile_directory
+HEADS_OF_TASKS = {
+    "regression": "sequence-classification",
+    "ranking": "sequence-classification",
+    "sparse": "masked-lm",
+    **dict.fromkeys(("span-classification", "embedding", "late-interaction")),
+}
 
-    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
-    compile_directory(directory, tmp_path / "compiled", head="sequence-classification")
-    texts = ["a good film", "the plot"]
-    plain = ee.Classifier.from_pretrained(directory, "cpu").predict(texts)
-    mapped = ee.Classifier.from_pretrained(tmp_path / "compiled").predict(texts)
-    for one, other in zip(plain, mapped, strict=True):
-        np.testing.assert_array_equal(one.logits, other.logits)
+
+@pytest.mark.parametrize(("task", "settings"), TASK_CASES, ids=case_id)
+def test_a_compiled_directory_predicts(
+    checkpoint: Path, tmp_path: Path, task: str, settings: dict[str, Any]
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, task, settings)
+    head = HEADS_OF_TASKS.get(task, task)
+    options = [] if head is None else ["--head", head]
+    assert main(["compile", str(directory), str(tmp_path / "compiled"), *options]) == 0
+    plain = Predictor.from_pretrained(directory, "cpu")
+    mapped = Predictor.from_pretrained(tmp_path / "compiled")
+    examples = examples_of(plain, directory)
+    batch = plain.task.batch(plain.task.encode(examples, plain.tokenizer, plain.windows))
+    found, expected = (one.engine.outputs(batch) for one in (mapped, plain))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
     with pytest.raises(ConfigError, match="holds a compiled encoder, which has one engine"):
-        ee.Classifier.from_pretrained(tmp_path / "compiled", engine="torch")
+        Predictor.from_pretrained(tmp_path / "compiled", engine="torch")
 
 
 def test_weights_beside_an_encoder_are_checked(checkpoint: Path, tmp_path: Path) -> None:
@@ -205,9 +224,6 @@ def test_of_equally_probable_tokens_the_first_are_returned(checkpoint: Path) -> 
 def test_windows_of_a_batch_that_does_not_fit_are_named(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-    from encoder_engine.errors import DeviceMemoryError
-
     directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
     classifier = ee.Classifier.from_pretrained(directory, "cpu")
 
@@ -230,5 +246,51 @@ def test_windows_of_a_batch_that_does_not_fit_are_named(
     monkeypatch.setattr(filler.engine, "logits", two_at_most)
     np.testing.assert_array_equal(filler.score(["a good film"])[0].log_probabilities, whole)
     monkeypatch.setattr(filler.engine, "logits", lambda rows, _: fail(rows))
-    with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds the memory"):
-        filler.score(["a good film"])
+    with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds") as found:
+        filler.score(["", "a good film"])
+    assert found.value.row == 1
+
+
+@pytest.mark.parametrize("error", [None, OutOfDeviceMemoryError("a batch exceeds the memory")])
+def test_the_line_of_a_row_that_cannot_be_predicted_is_named(
+    error: Exception | None,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
+    monkeypatch.setattr(predict, "WINDOW_ROWS", 2)
+    compute = CompiledModel.outputs
+
+    def damaged(model: Any, batch: Any) -> Any:
+        found = compute(model, batch)
+        if (batch.rows.lengths > 8).any():
+            if error is not None:
+                raise error
+            found["logits"][:] = np.nan
+        return found
+
+    monkeypatch.setattr(CompiledModel, "outputs", damaged)
+    rows = tmp_path / "rows.jsonl"
+    texts = ["a", "a film", "good ", "a " * 9]
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    output = tmp_path / "out.jsonl"
+    assert main(["predict", str(directory), str(rows), "-o", str(output), "--device", "cpu"]) == 1
+    reason = "the rows from this one on exceed" if error else "the model computes NaN or infinity"
+    assert f"rows.jsonl, line 3: {reason}" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_a_batch_that_exceeds_the_memory_of_modules_is_named(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_task_model(tmp_path / "model", checkpoint, "sequence-classification")
+    classifier = ee.Classifier.from_pretrained(directory, "cpu", engine="torch")
+
+    def fail(_inputs: object) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(classifier.model, "outputs", fail)
+    with pytest.raises(DeviceMemoryError, match="rows 0 to 1; lower batch_tokens"):
+        classifier.predict(["a good film", "the plot"])

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from encoder_engine.cli.common import count, debug_option, print_facts, print_json
-from encoder_engine.errors import RowError, SequenceLengthError
+from encoder_engine.errors import (
+    DeviceMemoryError,
+    NonFiniteVectorError,
+    RowError,
+    SequenceLengthError,
+)
 from encoder_engine.files import check_apart
 
 if TYPE_CHECKING:
@@ -167,6 +172,15 @@ def _scored(
             try:
                 scores = scoring.score(texts)
             except RowError as error:
-                # Its row counts from the first text of the window.
+                # Rows count from the first text of the window.
                 window[error.row or 0].refuse(error.reason)
+            except NonFiniteVectorError as error:
+                window[error.rows[0]].refuse(
+                    "the model computes NaN or infinity for the text: its weights are damaged, or "
+                    "its training diverged"
+                )
+            except DeviceMemoryError as error:
+                window[error.row].refuse(
+                    "the text alone exceeds the memory; shorten it, or choose another --device"
+                )
             yield from zip(texts, scores, strict=True)

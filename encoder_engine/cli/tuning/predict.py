@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from encoder_engine.cli.common import count, debug_option, split_columns, table_options
+from encoder_engine.errors import DeviceMemoryError, NonFiniteVectorError
 from encoder_engine.files import PendingFile, check_apart
 
 # Rows that are read, predicted and written together: memory stays constant.
@@ -49,7 +50,20 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
         pending.stream.write(form.begin().encode())
         while window := list(islice(rows, WINDOW_ROWS)):
             examples = [task.read(record) for record in window]
-            written = form.write(examples, predictor.predict_examples(examples))
+            try:
+                predictions = predictor.predict_examples(examples)
+            except NonFiniteVectorError as error:
+                # Rows count from the first row of the window.
+                window[error.rows[0]].refuse(
+                    f"the model computes NaN or infinity for one of {len(error.rows)} rows from "
+                    "this one on: its weights are damaged, or its training diverged"
+                )
+            except DeviceMemoryError as error:
+                window[error.row].refuse(
+                    "the rows from this one on exceed the memory; shorten their texts, or choose "
+                    "another --device"
+                )
+            written = form.write(examples, predictions)
             pending.stream.write(written.encode())
         pending.stream.write(form.end().encode())
         pending.publish()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ChatSettings", "ChatTemplate"]
+__all__ = ["ChatSettings", "ChatTemplate", "read_limit"]
 
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -51,7 +51,8 @@ _STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "me
 _FLAT_TYPES = ("apertus", "deepseek_v3", "gpt_oss", "seed_oss")
 # Private-use characters, in no template.
 _MARKS = {"query": "\ue000query\ue001", "document": "\ue000document\ue001"}
-_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n")
+# The last shows a template that cuts long texts.
+_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n", "7 " * 100_000)
 # Pairs of literals are tried too, one at each end of a text.
 _MOST_LITERALS = 8
 _ADVICE = "; pass template=PairTemplate(...) with the words around a pair"
@@ -65,13 +66,11 @@ class ChatSettings:
         pair is tokenized as a pair.
     template: the name of a template, or a template; None: the default one.
     variables: further variables of the template, such as ``add_generation_prompt``.
-    max_length: the most tokens of a pair; None: the tokenizer's limit.
     """
 
     message_format: str | None = None
     template: str | None = None
     variables: Mapping[str, Any]
-    max_length: int | None = None
 
     @classmethod
     def read(cls, config: JsonValue) -> Self:
@@ -96,10 +95,8 @@ class ChatSettings:
         for name, value in calls.items():
             if name not in ("text", "chat_template") and value.value:
                 raise UnsupportedFeatureError(f"{value.where} is not implemented")
-        max_length = None
         if "text" in calls:
             calls["text"].only_keys(("max_length",))
-            max_length = calls["text"].get("max_length").optional(JsonValue.positive)
         variables = dict(calls["chat_template"].members()) if "chat_template" in calls else {}
         for name in _NO_VARIABLES:
             if name in variables:
@@ -114,8 +111,16 @@ class ChatSettings:
             message_format=kind,
             template=None if named is None else named.optional(JsonValue.string),
             variables={name: value.value for name, value in variables.items()},
-            max_length=max_length,
         )
+
+
+def read_limit(config: JsonValue) -> int | None:
+    """Read the most tokens of a pair from a Transformer module's keys; None: the tokenizer's."""
+    for key in ("processing_kwargs", "text"):
+        if config.get(key).is_null:
+            return None
+        config = config.get(key)
+    return config.get("max_length").optional(JsonValue.positive)
 
 
 class ChatTemplate:
@@ -320,7 +325,7 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the special tokens among a template's variables.
+    """Return the special tokens among a template's variables, and tokens of the model's own.
 
     Raises :class:`UnsupportedFeatureError` for one that no file states: classes of transformers
     have defaults of their own.
@@ -334,17 +339,33 @@ def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
         stated = read_value(path)
         for name in [name for name in wanted if name in stated.object()]:
             wanted.remove(name)
-            token = stated.get(name)
-            if isinstance(token.value, dict):
-                token = token.get("content")
-            if not token.is_null:
-                found[name] = token.string()
+            found |= _stated_token(name, stated.get(name))
     if wanted:
         raise UnsupportedFeatureError(
             f"the chat template of {folder} uses {', '.join(wanted)}, which {TOKENIZER_CONFIG} "
             "does not state; add it there"
         )
+    if (folder / TOKENIZER_CONFIG).is_file():
+        own = _own_tokens(read_value(folder / TOKENIZER_CONFIG))
+        for name in (names & own.keys()) - {*_SPECIAL_TOKENS}:
+            found |= _stated_token(name, own[name])
     return found
+
+
+def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
+    """Return tokens by the names that a tokenizer gives them, such as ``image_token``."""
+    own = {name: token for name, token in config.members().items() if name.endswith("_token")}
+    for key in ("extra_special_tokens", "model_specific_special_tokens"):
+        if isinstance(config.get(key).value, dict):
+            own |= config.get(key).members()
+    return {name: token for name, token in own.items() if isinstance(token.value, (str, dict))}
+
+
+def _stated_token(name: str, token: JsonValue) -> dict[str, str]:
+    """Return a token by its name; nothing for null."""
+    if isinstance(token.value, dict):
+        token = token.get("content")
+    return {} if token.is_null else {name: token.string()}
 
 
 def _environment() -> Any:

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.directory.late_interaction import is_stanford
-from encoder_engine.embedding.directory.modules import MODULES, read_module_folders
+from encoder_engine.embedding.directory.modules import (
+    LOGIT_SCORE,
+    MODULES,
+    read_module_folders,
+    read_module_kinds,
+)
 from encoder_engine.embedding.directory.opening import refuse_run_adapter
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import (
     COMPILED,
+    HEADS_BESIDE,
     SETTINGS_OF_OTHERS,
     resolve_directory,
 )
@@ -27,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_directory"]
 
-# Settings, vocabularies and BGE-M3's small heads; weights are in the compiled file.
-COPIED = ("*.json", "*.txt", "*.model", *SETTINGS_OF_OTHERS)
+# Settings, vocabularies and small heads; other weights are in the compiled file.
+COPIED = ("*.json", "*.txt", "*.model", *HEADS_BESIDE, *SETTINGS_OF_OTHERS)
 INDEX = ".index.json"
 CONFIG = "config.json"
 
@@ -53,8 +59,8 @@ def compile_directory(
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
-    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT and the adapter of a
-    fine-tuning run, and what loading raises.
+    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, a causal reranker
+    and the adapter of a fine-tuning run, and what loading raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)
@@ -63,6 +69,11 @@ def compile_directory(
         raise UnsupportedFeatureError(
             f"{source} holds the projection of token vectors among its weights, where a compiled "
             "directory has none; save it with sentence-transformers' MultiVectorEncoder first"
+        )
+    if (source / MODULES).is_file() and LOGIT_SCORE in read_module_kinds(source):
+        raise UnsupportedFeatureError(
+            f"{source} is a causal reranker, which answers by the output layer of its model, and a "
+            "compiled directory has none; load it as it is"
         )
     folder = encoder_directory(source)
     encoder = CompiledEncoder.from_pretrained(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = "modules.json"
+# The module of rerankers that are causal models.
+LOGIT_SCORE = "LogitScore"
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ MULTI_VECTOR_ORDER = ModuleOrder(
 )
 TRANSFORMER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
 CAUSAL_RANKER_ORDER = ModuleOrder(
-    "Transformer( LogitScore)?",
-    ("Transformer", "LogitScore"),
+    f"Transformer( {LOGIT_SCORE})?",
+    ("Transformer", LOGIT_SCORE),
     "Transformer, and optionally LogitScore",
 )
 STATIC_ORDER = ModuleOrder(
@@ -84,7 +86,7 @@ _CLASSES_OF_OTHERS = ("pylate.models.Dense.Dense",)
 CHOOSING_ADAPTER = "custom_st.Transformer"
 # The class that loads a directory with this module.
 _LOADERS = {
-    "LogitScore": "CausalRanker",
+    LOGIT_SCORE: "CausalRanker",
     "Pooling": "Embedder",
     "MLMTransformer": "SparseEmbedder",
     "Router": "SparseEmbedder",

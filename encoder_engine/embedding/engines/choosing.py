@@ -50,6 +50,7 @@ __all__ = [
     "choose_modules",
     "compiled_engine",
     "is_compiled",
+    "is_compiled_engine",
     "load_causal",
     "load_encoder",
     "load_masked_lm",
@@ -338,6 +339,12 @@ def _load_compiled(
         labels=labels,
     )
     return encoder
+
+
+def is_compiled_engine(found: object) -> bool:
+    """Return whether an object is an engine of a compiled encoder."""
+    compiled = _import_compiled()
+    return compiled is not None and isinstance(found, compiled.CompiledEngine)
 
 
 def _compiled_engine(model: object, modules: ModuleStack = EMPTY_STACK) -> Any | None:

@@ -28,6 +28,7 @@ __all__ = [
     "CausalEngine",
     "Engine",
     "EngineChoice",
+    "EngineFacts",
     "EngineName",
     "OutOfDeviceMemoryError",
     "ScoringEngine",
@@ -50,7 +51,7 @@ class OutOfDeviceMemoryError(Exception):
     """A batch does not fit into the device's memory; all of it is freed, and it may be split."""
 
 
-class Engine(Protocol):
+class EngineFacts(Protocol):
     """The facts of an engine.
 
     name: ``"compiled"`` or ``"torch"``.
@@ -73,6 +74,10 @@ class Engine(Protocol):
     def quantization(self) -> str | None: ...  # noqa: D102
     @property
     def num_threads(self) -> int: ...  # noqa: D102
+
+
+class Engine(EngineFacts, Protocol):
+    """An engine whose weights and libraries a job records."""
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight as it is in memory.

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     Layers = tuple[tuple[int, float], ...]
 
 HeadType = TypeVar("HeadType", bound=MaskedLM | SequenceClassification)
+Computed = TypeVar("Computed")
 # Tokens of the vocabulary whose logits are computed at a time.
 PIECE_TOKENS = 8192
 
@@ -123,7 +124,7 @@ class ModuleEngine:
         )
 
     def _run(self, compute: Callable[[], Tensor]) -> Vectors:
-        """Compute a float32 result and copy it to the host; see :meth:`_run_all`."""
+        """Compute a float32 result and copy it to the host; see :meth:`_within_memory`."""
         (found,) = self._run_all(lambda: (compute(),))
         assert found is not None
         return found
@@ -131,13 +132,22 @@ class ModuleEngine:
     def _run_all(
         self, compute: Callable[[], tuple[Tensor | None, ...]]
     ) -> tuple[Vectors | None, ...]:
-        """Compute float32 results and copy them to the host; None stays None.
+        """Compute float32 results and copy them to the host; None stays None."""
+
+        def infer() -> tuple[Vectors | None, ...]:
+            with torch.inference_mode():
+                return tuple(None if x is None else x.cpu().numpy() for x in compute())
+
+        return self._within_memory(infer)
+
+    def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
+        """Return what a function computes.
 
         Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
         """
         # The error holds the frames, and those hold tensors: both are gone after this block.
-        with suppress(torch.OutOfMemoryError), torch.inference_mode():
-            return tuple(None if x is None else x.cpu().numpy() for x in compute())
+        with suppress(torch.OutOfMemoryError):
+            return compute()
         if self.encoder.device.type == "cuda":
             torch.cuda.empty_cache()
         raise OutOfDeviceMemoryError(f"a batch exceeds the memory of {self.device}")

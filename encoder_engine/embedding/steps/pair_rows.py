@@ -117,6 +117,7 @@ class TemplateFormat:
         self.template, self._tokenizer = template, tokenizer
         self.takes_prompt = _check_body(template.body)
         self._prefix, self._suffix = map(self._ids, (template.prefix, template.suffix))
+        self._around = len(self._prefix) + len(self._suffix)
 
     @property
     def prompt(self) -> str:
@@ -129,9 +130,9 @@ class TemplateFormat:
         return tuple(self._answer(word) for word in words if word is not None)
 
     def least_length(self, prompt: str) -> int:
-        """Count the tokens of prefix and suffix."""
-        del prompt
-        return len(self._prefix) + len(self._suffix)
+        """Count the tokens of a pair of empty texts."""
+        body = self.template.body.format(instruction=prompt, query="", document="")
+        return self._around + len(self._ids(body))
 
     def rows(
         self,
@@ -142,7 +143,7 @@ class TemplateFormat:
         num_threads: int,
     ) -> PairRows:
         """Return rows of prefix, body, cut to its room, and suffix."""
-        around = self.least_length(prompt)
+        around = self._around
         encoding = self._tokenizer.encode_batch(
             [
                 self.template.body.format(instruction=prompt, query=query, document=document)

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILED",
+    "CRF_FILE",
+    "HEADS_BESIDE",
     "SETTINGS_OF_OTHERS",
+    "SPAN_HEAD_FILE",
     "WEIGHTS",
     "HubKeywords",
     "StoredTensor",
@@ -77,6 +80,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 # Settings of ColBERT as its authors publish it, and the two small heads of BGE-M3.
 SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.pt")
+# Of fine-tuned models: weights beside the encoder that have no name in transformers' layouts.
+HEADS_BESIDE = CRF_FILE, SPAN_HEAD_FILE = ("crf.safetensors", "span_head.safetensors")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # Of sentence-transformers: the folders of modules, and those of a Router.
 _MODULES, _ROUTER = "modules.json", "router_config.json"

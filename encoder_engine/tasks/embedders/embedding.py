@@ -16,7 +16,7 @@ from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt
 from encoder_engine.errors import InputError, UnsupportedFeatureError
-from encoder_engine.tasks import embedders
+from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import (
     RetrievalExample,
     are_scored_lists,
@@ -32,7 +32,6 @@ from encoder_engine.tasks.embedders.teacher_scores import (
     mean_teacher_scores,
     teacher_scores,
 )
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import Ragged
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import LossName
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -219,7 +219,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an embedder's encoder for the compiled engine."""
-        return CompiledModel(source.load_encoder(), self._pooled)
+        return engines.CompiledModel(source.load_encoder(), self._pooled)
 
     def _pooled(self, engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
         modes = self.pooling or ("mean",)

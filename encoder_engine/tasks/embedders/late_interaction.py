@@ -23,12 +23,11 @@ from encoder_engine.embedding.expansion import QueryExpansion
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.tasks import embedders
+from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
 from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import LateInteractionSettings
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -192,7 +192,7 @@ class LateInteractionTask(LateInteractionSettings):
             vectors = engine.token_vectors(rows, modules=stack, normalized=True)
             return {"vectors": vectors[batch.targets[COUNTED] > 0]}
 
-        return CompiledModel(engine, compute)
+        return engines.CompiledModel(engine, compute)
 
     def _saved_projection(self, directory: str | os.PathLike[str], width: int) -> Vectors:
         weight_NK = _projection(open_late_interaction(directory))

@@ -12,11 +12,10 @@ from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import ModelDirectory, open_directory
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.tasks import embedders
+from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import SparseSettings
-from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import Items, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -105,7 +105,7 @@ class SparseTask(SparseSettings):
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load a sparse embedder's masked language model for the compiled engine."""
-        return CompiledModel(source.load_head("masked-lm", None), _weights)
+        return engines.CompiledModel(source.load_head("masked-lm", None), _weights)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]

@@ -1,12 +1,16 @@
-"""Engines of tasks' models: compute the outputs that a task decodes, with PyTorch or without."""
+"""Engines of tasks' models: compute the outputs that a task decodes, with PyTorch or without.
+
+They are imported at their first use, because they need PyTorch or the extension.
+"""
 
 from typing import TYPE_CHECKING
 
 from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.module import TaskModule
 
-__all__ = ["TaskModule"]
+__all__ = ["CompiledModel", "TaskModule"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"TaskModule": "module"})
+__getattr__, __dir__ = lazy_names(__name__, {"CompiledModel": "compiled", "TaskModule": "module"})

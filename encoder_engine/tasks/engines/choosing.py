@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from encoder_engine.embedding.engines.choosing import is_compiled_engine
 from encoder_engine.tasks import engines
-from encoder_engine.tasks.engines.compiled import CompiledModel
 
 if TYPE_CHECKING:
+    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.engine import TaskEngine
     from encoder_engine.tasks.models.task_model import TaskModel
 
@@ -16,4 +17,6 @@ __all__ = ["task_engine"]
 
 def task_engine(model: CompiledModel | TaskModel) -> TaskEngine:
     """Return the engine that computes a model's outputs."""
-    return model if isinstance(model, CompiledModel) else engines.TaskModule(model)
+    if is_compiled_engine(model):
+        return cast("CompiledModel", model)
+    return engines.TaskModule(cast("TaskModel", model))

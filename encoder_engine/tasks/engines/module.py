@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.engines.module import ModuleEngine
@@ -24,7 +25,13 @@ class TaskModule(ModuleEngine):
         self.model = model
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the outputs in evaluation mode; the model returns to its former mode."""
+        """Compute the outputs in evaluation mode; the model returns to its former mode.
+
+        Raises :class:`OutOfDeviceMemoryError`.
+        """
+        return self._within_memory(partial(self._outputs, batch))
+
+    def _outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
         model = self.model
         was_training = model.training
         model.eval()

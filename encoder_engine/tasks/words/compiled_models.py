@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.families.checkpoints.files import CRF_FILE, SPAN_HEAD_FILE
 from encoder_engine.inference.span_head import CompiledSpanHead, span_head_shapes
 from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.labels import softmax
-from encoder_engine.tasks.words.word_task import CRF_FILE, SPAN_HEAD_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import MissingPoolerWarning
+from encoder_engine.families.checkpoints.files import SPAN_HEAD_FILE
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.span_head import SpanHead
 from encoder_engine.models.training_model import LossSum
@@ -21,7 +22,6 @@ from encoder_engine.tasks.models.extra_weights import load_extra, save_with_extr
 from encoder_engine.tasks.models.sequence_model import full_precision
 from encoder_engine.tasks.models.task_model import TaskModel
 from encoder_engine.tasks.words.span_selection import NOT_HERE
-from encoder_engine.tasks.words.word_task import SPAN_HEAD_FILE
 
 if TYPE_CHECKING:
     import os

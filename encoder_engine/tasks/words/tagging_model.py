@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.families.checkpoints.files import CRF_FILE
 from encoder_engine.models.crf import CRF
 from encoder_engine.models.heads import TokenClassification
 from encoder_engine.models.training_model import LossSum
@@ -20,7 +21,6 @@ from encoder_engine.tasks.models.extra_weights import load_extra, save_with_extr
 from encoder_engine.tasks.models.heads import new_head_model
 from encoder_engine.tasks.models.sequence_model import full_precision
 from encoder_engine.tasks.models.task_model import TaskModel
-from encoder_engine.tasks.words.word_task import CRF_FILE
 
 if TYPE_CHECKING:
     import os

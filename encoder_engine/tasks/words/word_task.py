@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.records import Record
 
-__all__ = ["CRF_FILE", "SPAN_HEAD_FILE", "WordTask"]
-
-# Beside the encoder: weights that have no name in transformers' layouts.
-CRF_FILE, SPAN_HEAD_FILE = "crf.safetensors", "span_head.safetensors"
-
+__all__ = ["WordTask"]
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
