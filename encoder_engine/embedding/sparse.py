@@ -6,7 +6,7 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 from __future__ import annotations
 
 import time
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
@@ -69,8 +69,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.vectors.similarity import check_similarity, similarities
-from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse, sparse_similarities
 
 if TYPE_CHECKING:
     import os
@@ -310,21 +309,9 @@ class SparseEmbedder:
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Compare all rows by the directory's similarity or inner products: float32 [N, M].
 
-        Distances, ``"euclidean"`` and ``"manhattan"``, take dense copies of both. Raises
-        :class:`InputError` for other values than :class:`SparseVectors`.
+        Raises :class:`InputError` for other values than :class:`SparseVectors`.
         """
-        for value in (first, second):
-            if not isinstance(value, SparseVectors):
-                raise InputError(
-                    "similarity compares SparseVectors, which encode returns unless "
-                    f"convert_to_tensor= is given, got {type(value).__name__}"
-                )
-        name = self.settings.similarity
-        if name == "cosine":
-            return _unit_rows(first).similarity(_unit_rows(second))
-        if name in ("euclidean", "manhattan"):
-            return similarities(first.dense(), second.dense(), check_similarity(name))
-        return first.similarity(second)
+        return sparse_similarities(first, second, self.settings.similarity)
 
     def encode_dataset(
         self,
@@ -496,15 +483,6 @@ def _load_again(
         engine=engine,
         **hub,
     )
-
-
-def _unit_rows(vectors: SparseVectors) -> SparseVectors:
-    """Return rows of length 1; a row without values stays as it is."""
-    rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
-    squares = np.square(vectors.values, dtype=np.float64)
-    lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=len(vectors)))
-    values = vectors.values / np.maximum(lengths, 1e-12)[rows]
-    return replace(vectors, values=values.astype(np.float32))
 
 
 def _active(

@@ -5,19 +5,21 @@ Dimensions: N rows over a vocabulary of V tokens.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import ShapeError
+from encoder_engine.errors import InputError, ShapeError
 from encoder_engine.vectors.hits import Hit, check_num_hits
+from encoder_engine.vectors.similarity import check_similarity, similarities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SparseVectors", "join_sparse"]
+__all__ = ["SparseVectors", "join_sparse", "sparse_similarities"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,3 +125,34 @@ def join_sparse(parts: Sequence[SparseVectors], dimension: int) -> SparseVectors
         values=np.concatenate([np.zeros(0, np.float32), *(part.values for part in parts)]),
         dimension=dimension,
     )
+
+
+def sparse_similarities(
+    first: SparseVectors, second: SparseVectors, name: str | None
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Compare all rows by the similarity that a directory states: float32 [N, M].
+
+    Distances, ``"euclidean"`` and ``"manhattan"``, take dense copies of both. Any other name than
+    these and ``"cosine"`` means inner products, as in sentence-transformers. Raises
+    :class:`InputError` for other values than :class:`SparseVectors`.
+    """
+    for value in (first, second):
+        if not isinstance(value, SparseVectors):
+            raise InputError(
+                "similarity compares SparseVectors, which encode returns unless "
+                f"convert_to_tensor= is given, got {type(value).__name__}"
+            )
+    if name == "cosine":
+        return _unit_rows(first).similarity(_unit_rows(second))
+    if name in ("euclidean", "manhattan"):
+        return similarities(first.dense(), second.dense(), check_similarity(name))
+    return first.similarity(second)
+
+
+def _unit_rows(vectors: SparseVectors) -> SparseVectors:
+    """Return rows of length 1; a row without values stays as it is."""
+    rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+    squares = np.square(vectors.values, dtype=np.float64)
+    lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=len(vectors)))
+    values = vectors.values / np.maximum(lengths, 1e-12)[rows]
+    return replace(vectors, values=values.astype(np.float32))
