@@ -343,9 +343,10 @@ def test_an_instruction_that_no_word_of_the_template_takes_is_refused(tmp_path: 
 def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
     build("qwen3", tmp_path, max_position_embeddings=300)
     ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE)
+    engine: Any = ranker.engine
     for answers in ((), (1, 2, 3)):
         with pytest.raises(ConfigError, match="or of the positive alone, got"):
-            CausalRanker(ranker.engine, ranker.tokenizer, template=TEMPLATE, answers=answers)
+            CausalRanker(engine, ranker.tokenizer, template=TEMPLATE, answers=answers)
     # The instruction alone would be all that the model reads.
     with pytest.raises(ConfigError, match="leaves no room for a pair"):
         ranker.score(PAIRS, instruction="rank the documents " * 40)

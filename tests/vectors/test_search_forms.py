@@ -74,8 +74,8 @@ def test_a_copy_finds_what_an_exact_search_finds(
     assert [[h.row for h in hits] for hits in exact] == [[h.row for h in hits] for hits in truth]
     true = queries.astype(np.float64) @ drawn.astype(np.float64).T
     for hits, wanted, true_N in zip(exact, truth, true, strict=True):
-        scores = [np.array([h.score for h in one], np.float32) for one in (hits, wanted)]
-        assert_vectors_agree(*scores, true_N[[h.row for h in hits]], terms=DIMENSION)
+        ours, eager = (np.array([h.score for h in one], np.float32) for one in (hits, wanted))
+        assert_vectors_agree(ours, eager, true_N[[h.row for h in hits]], terms=DIMENSION)
 
 
 def test_queries_and_rows_that_are_none_are_refused(
