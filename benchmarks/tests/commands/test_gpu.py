@@ -122,6 +122,11 @@ def test_cases_that_a_broken_process_left_unmeasured_run_by_themselves(
     assert "is right: done" in printed
     assert printed.endswith(f"what was printed in {folder / 'logs'}\n")
     assert "failed: breaks\n" in printed
+    # One that breaks behind its last case has failed too.
+    folder.rename(tmp_path / "before")
+    folder.mkdir()
+    assert run([replace(python("two cases", code), cases=("fake/case", "fake/case"))], folder) == 1
+    assert "failed: two cases\n" in capsys.readouterr().out
 
 
 def test_every_test_of_a_gpu_is_planned_and_every_part_of_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is read of a causal reranker's directory, and what is refused by name."""
+"""Chat templates and settings of a causal reranker's directory: read, or refused by an error."""
 
 from __future__ import annotations
 
