@@ -10,16 +10,19 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.measuring.case import Work
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Rows = list[npt.NDArray[np.int64]]
+
 Form = Literal["arrays", "lists", "sentence", "matrix", "offsets"]
 Task = Literal["batch", "stream", "stream end", "load"]
-Rows = list[npt.NDArray[np.int64]]
 # Texts that a stream hands over at once.
 STREAM_BATCH = 128
 

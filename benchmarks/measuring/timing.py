@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
-
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,8 +55,11 @@ class Percentiles:
 
 
 def percentiles(samples: Sequence[float]) -> Percentiles:
-    """Interpolate linearly between samples, as numpy does."""
-    p20, p50, p80, p99 = np.percentile(np.asarray(samples, dtype=np.float64), (20, 50, 80, 99))
+    """Interpolate linearly between samples, as NumPy does."""
+    # The standard library wants two samples at least: one, said twice, is all of its percentiles.
+    several = samples if len(samples) > 1 else [*samples, *samples]
+    cuts = statistics.quantiles(several, n=100, method="inclusive")
+    p20, p50, p80, p99 = (cuts[percent - 1] for percent in (20, 50, 80, 99))
     return Percentiles(p20=float(p20), p50=float(p50), p80=float(p80), p99=float(p99))
 
 
@@ -112,7 +114,7 @@ def _on_cuda(call: Call, num_calls: int) -> Sample:
         times_ms.append(start.elapsed_time(stop))
         cpu += launching
     _waits[call] = wait
-    wall_ms = float(np.median(times_ms))
+    wall_ms = statistics.median(times_ms)
     return Sample(wall_ms=wall_ms, cpu_ms=1e3 * cpu / num_calls, num_calls=num_calls)
 
 

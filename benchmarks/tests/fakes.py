@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,11 @@ def case(*candidates: Candidate, isolated: bool = False) -> Case:
 
 
 # Builders for isolated cases: a worker imports them by name.
+
+
+def imported(_builds: object) -> set[str]:
+    """Return the names of the modules that describing so many candidates has imported."""
+    return set(sys.modules)
 
 
 def build_right() -> Call:

@@ -6,19 +6,23 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from benchmarks import peers, test_speed
 from benchmarks.__main__ import main
+from benchmarks.cases.embedding import build_ours
 from benchmarks.cases.growth import VALUES
 from benchmarks.commands import quick
 from benchmarks.measuring.case import CaseSpec, EmbeddingJob, Options
 from benchmarks.measuring.machine import ROOT
 from benchmarks.measuring.measure import measure
+from benchmarks.measuring.worker import run_in_worker
 from benchmarks.records import results as records
 from benchmarks.registry import all_cases, choose_cases
+from benchmarks.tests import fakes
 from benchmarks.texts import corpus
 from encoder_engine import ops
 
@@ -180,11 +184,13 @@ def test_every_bench_file_is_documented() -> None:
 
 
 def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
-    code = "import sys, benchmarks.cases.latency; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert not {"torch", "encoder_engine", "tokenizers", "transformers"} & set(done.stdout.split())
+    job = EmbeddingJob(directory="a model", texts=("a text",), max_length=8, threads=1)
+    builds = [peer.build for peer in peers.embedding_candidates(job, Options(threads=1))]
+    builds.append(partial(build_ours, job))
+    found = run_in_worker(partial(fakes.imported, builds), 1)
+    assert {"benchmarks.cases.embedding", "benchmarks.peers.ctranslate2", "numpy"} <= found
+    heavy = {"torch", "encoder_engine", "tokenizers", "transformers", "numpy._core", "numpy.core"}
+    assert not heavy & found
 
 
 def test_a_quick_run_writes_its_own_results_and_page(
