@@ -9,12 +9,14 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import torch_engine
@@ -122,8 +124,9 @@ class HybridEmbedder:
     ) -> Self:
         """Load an embedder's directory with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
-        Options and exceptions: see :meth:`Embedder.from_pretrained`. Raises
-        :class:`CheckpointFileError` where one of the two is missing or damaged.
+        Without ``modules.json``, as FlagEmbedding's training saves a model, the dense vector is the
+        first token's, of length 1. Options and exceptions: see :meth:`Embedder.from_pretrained`.
+        Raises :class:`CheckpointFileError` where one of the two is missing or damaged.
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         missing = [n for n in (SPARSE_FILE, TOKENS_FILE) if not (directory / n).is_file()]
@@ -133,9 +136,15 @@ class HybridEmbedder:
                 "vectors; Embedder.from_pretrained loads the dense ones alone"
             )
         heads = (read_linear(directory / name) for name in (SPARSE_FILE, TOKENS_FILE))
+        stated = (directory / MODULES).is_file()
         embedder = Embedder.from_pretrained(
-            *(directory, device, dtype, quantization), num_threads=num_threads, engine=engine
+            *(directory, device, dtype, quantization),
+            pooling=None if stated else "cls",
+            num_threads=num_threads,
+            engine=engine,
         )
+        if not stated:
+            embedder.recipe = replace(embedder.recipe, normalized=True)
         return cls(embedder, *heads)
 
     @naming("texts")

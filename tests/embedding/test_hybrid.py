@@ -184,6 +184,15 @@ def test_the_outputs_are_those_of_flagembedding(engine: Any, tmp_path: Path) -> 
         assert_within_budget(values, eager[name], truth[name], name, terms=3 * HIDDEN + 50)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_modules_the_dense_vector_is_the_first_tokens(engine: Any, tmp_path: Path) -> None:
+    folder = write_hybrid_directory(tmp_path)
+    expected = HybridEmbedder.from_pretrained(folder, device="cpu", engine=engine).encode("a b")
+    (folder / "modules.json").unlink()
+    found = HybridEmbedder.from_pretrained(folder, device="cpu", engine=engine).encode("a b")
+    np.testing.assert_array_equal(found.dense, expected.dense)
+
+
 def test_a_compiled_directory_keeps_the_small_heads(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     folder = write_hybrid_directory(tmp_path / "source")
