@@ -32,6 +32,7 @@ SLOW = (
     "tests/embedding/test_parity.py",
     "tests/integrations",
     "tests/kernels",
+    "tests/libraries/test_others.py",
     "tests/models/test_checkpoint.py",
     "tests/models/test_company.py",
     "tests/models/test_compile.py",
