@@ -129,6 +129,25 @@ def test_cases_that_a_broken_process_left_unmeasured_run_by_themselves(
     assert "failed: two cases\n" in capsys.readouterr().out
 
 
+def test_a_wrong_result_is_a_failure_whatever_a_second_run_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = fakes.case(fakes.candidate("encoder-engine triton", lambda: 3, role="ours"))
+    device = Device(slug="a-gpu", name="A GPU", cores=1)
+    lines = records.make_results(case, measure(case, threads=1), device=device, threads=1)
+    written = records.append(lines, tmp_path / "once")
+    folder = tmp_path / "all"
+    folder.mkdir()
+    code = f"import shutil; shutil.copy({str(written)!r}, {str(folder)!r}); exit(1)"
+    monkeypatch.setattr(
+        gpu, "_measure", lambda cases, _: replace(python(cases[0], ""), cases=cases)
+    )
+    assert run([replace(python("two cases", code), cases=("fake/case", "left out"))], folder) == 1
+    printed = capsys.readouterr().out
+    assert "left out: done" in printed
+    assert "failed: fake/case\n" in printed
+
+
 def test_every_test_of_a_gpu_is_planned_and_every_part_of_it(tmp_path: Path) -> None:
     tests = gpu.plan([], cores=4, folder=tmp_path)[1].steps
     files = {step.command[-1] for step in tests if "--part" in step.command}
