@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import pickle
@@ -34,10 +35,10 @@ class Servant:
         limit_memory(gib)
 
     def run(self, pickled: bytes) -> Any:
-        return pickle.loads(pickled)()
+        return _unpickle(pickled)()
 
     def build(self, pickled: bytes) -> None:
-        build, settings, single = pickle.loads(pickled)
+        build, settings, single = _unpickle(pickled)
         candidate = Candidate(name="", role="ours", build=build)
         self.runner = LocalRunner(candidate, settings, "cpu", single=single)
 
@@ -89,34 +90,37 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 
 
-class _Deferred(ModuleType):
-    """A module that is loaded when its first attribute is read.
+class _DeferredNumpy(ModuleType):
+    """Stands for NumPy in modules that import it early: NumPy is imported for the first name."""
 
-    An import statement reads ``__spec__`` alone, to see whether another thread is loading it.
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get("numpy") is self:
+            del sys.modules["numpy"]
+        value = getattr(importlib.import_module("numpy"), name)
+        setattr(self, name, value)
+        return value
+
+
+def _unpickle(pickled: bytes) -> Any:
+    """Unpickle without NumPy, so that a cold start counts its import.
+
+    The modules that describe candidates import it, and are imported here, before the clock starts.
+    Later imports find no stand-in: a library whose C code imports a part of NumPy first would load
+    that part twice, once within the other.
     """
-
-    def __getattribute__(self, name: str) -> Any:
-        spec = object.__getattribute__(self, "__spec__")
-        if name == "__spec__":
-            return spec
-        object.__setattr__(self, "__class__", ModuleType)
-        spec.loader.exec_module(self)
-        return getattr(self, name)
-
-
-def _defer_numpy() -> None:
-    """Let whoever uses NumPy first load it, so that a cold start counts its import.
-
-    The modules that describe candidates import it, and are imported before the clock starts.
-    """
-    spec = importlib.util.find_spec("numpy")
-    if spec is not None:
-        module = importlib.util.module_from_spec(spec)
-        module.__class__ = _Deferred
-        sys.modules["numpy"] = module
+    spec = None if "numpy" in sys.modules else importlib.util.find_spec("numpy")
+    if spec is None:
+        return pickle.loads(pickled)
+    deferred = _DeferredNumpy("numpy")
+    deferred.__spec__ = spec
+    sys.modules["numpy"] = deferred
+    try:
+        return pickle.loads(pickled)
+    finally:
+        if sys.modules.get("numpy") is deferred:
+            del sys.modules["numpy"]
 
 
 if __name__ == "__main__":
     _end_with_parent()
-    _defer_numpy()
     serve(Connection(int(sys.argv[1])))

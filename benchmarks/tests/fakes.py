@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 import time
@@ -50,6 +51,20 @@ def case(*candidates: Candidate, isolated: bool = False) -> Case:
 def imported(_builds: object) -> set[str]:
     """Return the names of the modules that describing so many candidates has imported."""
     return set(sys.modules)
+
+
+def times_run(module: str, _builds: object) -> int:
+    """Return how often a module runs when it is imported first, as C code imports it."""
+    place = f"{module.replace('.', '/')}/__init__.py"
+    ran: list[str] = []
+
+    def note(event: str, given: tuple[Any, ...]) -> None:
+        if event == "exec" and given[0].co_filename.endswith(place):
+            ran.append(event)
+
+    sys.addaudithook(note)
+    importlib.import_module(module)
+    return len(ran)
 
 
 def build_right() -> Call:
