@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests import ROOT
 from tests.kernels import bounds
+from tests.kernels.ahead_of_time import variants
 
 ROW: bounds.Row = {
     "instructions": 400,
@@ -70,3 +72,20 @@ def test_no_kernel_is_slower_by_its_bounds_than_the_table_says() -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_table_of_attentions_readme_is_that_of_the_bounds() -> None:
+    kernels, variant_of = bounds.read()["kernels"], {v.name: v for v in variants(bounds.TARGET)}
+    loops = {"forward": "forward", "dQ": "grad_query", "dK, dV": "grad_key_value"}
+    text = (ROOT / "kernels/attention/README.md").read_text("utf-8")
+    lines = re.findall(
+        r"^\| (forward|dQ|dK, dV) (d\d+)(?:,( \w+))? \| (.+) \|$", text, re.MULTILINE
+    )
+    assert len(lines) > 10
+    for loop, head, term, figures in lines:
+        name = f"attention {loops[loop]} {head}{term}"
+        row, constants = kernels[name], variant_of[name].constants
+        assert figures == (
+            f"{constants['BLOCK_ROWS']} x {constants['BLOCK_KEYS']} | {row['instructions']:,} | "
+            f"{row['wgmma']} | {row['overlapped']:.0%} | {row['registers']}, {row['residents']}"
+        ).replace("%", " %"), name
