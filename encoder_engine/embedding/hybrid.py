@@ -9,14 +9,13 @@ Dimensions: T packed tokens, D features, N features of a token's vector, V vocab
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.modules import MODULES
+from encoder_engine.embedding.directory.modules import SPARSE_FILE, TOKENS_FILE
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import torch_engine
@@ -28,11 +27,7 @@ from encoder_engine.embedding.library_keywords import (
 )
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
-from encoder_engine.embedding.saving.sentence_directory import (
-    SPARSE_FILE,
-    TOKENS_FILE,
-    save_embedder,
-)
+from encoder_engine.embedding.saving.sentence_directory import save_embedder
 from encoder_engine.embedding.sparse import SparseVectors
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.progress import progress_bar
@@ -58,7 +53,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.steps.window import TokenizedWindow
     from encoder_engine.families.checkpoints.files import HubKeywords
 
-__all__ = ["HybridEmbedder", "HybridVectors", "is_hybrid"]
+__all__ = ["HybridEmbedder", "HybridVectors"]
 
 Output = Literal["dense", "sparse", "tokens"]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
@@ -136,15 +131,9 @@ class HybridEmbedder:
                 "vectors; Embedder.from_pretrained loads the dense ones alone"
             )
         heads = (read_linear(directory / name) for name in (SPARSE_FILE, TOKENS_FILE))
-        stated = (directory / MODULES).is_file()
         embedder = Embedder.from_pretrained(
-            *(directory, device, dtype, quantization),
-            pooling=None if stated else "cls",
-            num_threads=num_threads,
-            engine=engine,
+            *(directory, device, dtype, quantization), num_threads=num_threads, engine=engine
         )
-        if not stated:
-            embedder.recipe = replace(embedder.recipe, normalized=True)
         return cls(embedder, *heads)
 
     @naming("texts")
@@ -384,8 +373,3 @@ class _Collected:
             if "tokens" in outputs
             else None,
         )
-
-
-def is_hybrid(directory: Path) -> bool:
-    """Return whether a directory holds the layers of sparse and token vectors."""
-    return all((directory / name).is_file() for name in (SPARSE_FILE, TOKENS_FILE))

@@ -191,6 +191,12 @@ def test_without_modules_the_dense_vector_is_the_first_tokens(engine: Any, tmp_p
     (folder / "modules.json").unlink()
     found = HybridEmbedder.from_pretrained(folder, device="cpu", engine=engine).encode("a b")
     np.testing.assert_array_equal(found.dense, expected.dense)
+    alone = Embedder.from_pretrained(folder, device="cpu", engine=engine)
+    np.testing.assert_array_equal(alone.encode(["a b"]), expected.dense)
+    # Another process reads the directory again.
+    reload = alone.reload()
+    assert reload is not None
+    assert reload("cpu", 1).recipe.normalized
 
 
 def test_a_compiled_directory_keeps_the_small_heads(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = "modules.json"
+# The layers of a hybrid embedder, as BGE-M3, beside the files of the dense one.
+SPARSE_FILE, TOKENS_FILE = "sparse_linear.pt", "colbert_linear.pt"
 # The module of rerankers that are causal models.
 LOGIT_SCORE = "LogitScore"
 
@@ -171,6 +173,11 @@ class PoolingConfig:
     modes: tuple[PoolingMode, ...]
     width: int
     include_prompt: bool
+
+
+def is_hybrid(directory: Path) -> bool:
+    """Return whether a directory holds the layers of sparse and token vectors."""
+    return all((directory / name).is_file() for name in (SPARSE_FILE, TOKENS_FILE))
 
 
 def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[Module, ...]:

@@ -14,6 +14,7 @@ from encoder_engine.embedding.directory.modules import (
     ModuleOrder,
     TransformerConfig,
     check_pooling_modes,
+    is_hybrid,
     read_modules,
     read_pooling_config,
     read_transformer_config,
@@ -87,17 +88,19 @@ class ModelDirectory:
         stack = read_stack(self.modules[place + 1 :]).modules
         # The last division is of the vectors that truncate_dim has cut.
         normalized = stack[-1:] == (NormalizeModule(),)
+        # Those of FlagEmbedding's training, which saves no modules.json.
+        unstated = ("cls",) if is_hybrid(self.directory) and not self.modules else None
         layers = None
         if "WeightedLayerPooling" in by_kind and self._passes_all_layers:
             layers = read_layer_mix(self.modules[by_kind["WeightedLayerPooling"]].folder)
         return PoolingRecipe(
             encoder_directory=self.encoder_folder,
-            pooling=override or (("mean",) if pooled is None else pooled.modes),
-            default_pooling=override is None and pooled is None,
+            pooling=override or unstated or (("mean",) if pooled is None else pooled.modes),
+            default_pooling=override is None and unstated is None and pooled is None,
             pooling_width=None if pooled is None else pooled.width,
             include_prompt=pooled is None or pooled.include_prompt,
             modules=ModuleStack(stack[:-1] if normalized else stack),
-            normalized=normalized,
+            normalized=normalized or unstated is not None,
             max_seq_length=self.max_seq_length,
             lowercase=self.transformer.lowercase,
             prompts=self.settings.prompts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.directory.modules import MODULES
+from encoder_engine.embedding.directory.modules import MODULES, SPARSE_FILE, TOKENS_FILE
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
     check_writable,
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.families.facts.spec import EncoderSpec
 
-__all__ = ["SPARSE_FILE", "TOKENS_FILE", "save_embedder", "write_sentence_settings"]
-
-# The layers of a hybrid embedder, beside the files of the dense one.
-SPARSE_FILE, TOKENS_FILE = "sparse_linear.pt", "colbert_linear.pt"
+__all__ = ["save_embedder", "write_sentence_settings"]
 
 
 def save_embedder(
