@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.text import Tokenizer
 
 __all__ = [
@@ -89,18 +90,20 @@ class ModelDirectory:
         # The last division is of the vectors that truncate_dim has cut.
         normalized = stack[-1:] == (NormalizeModule(),)
         # Those of FlagEmbedding's training, which saves no modules.json.
-        unstated = ("cls",) if is_hybrid(self.directory) and not self.modules else None
+        unstated: tuple[PoolingMode, ...] = ()
+        if is_hybrid(self.directory) and not self.modules:
+            unstated = ("cls",)
         layers = None
         if "WeightedLayerPooling" in by_kind and self._passes_all_layers:
             layers = read_layer_mix(self.modules[by_kind["WeightedLayerPooling"]].folder)
         return PoolingRecipe(
             encoder_directory=self.encoder_folder,
             pooling=override or unstated or (("mean",) if pooled is None else pooled.modes),
-            default_pooling=override is None and unstated is None and pooled is None,
+            default_pooling=override is None and not unstated and pooled is None,
             pooling_width=None if pooled is None else pooled.width,
             include_prompt=pooled is None or pooled.include_prompt,
             modules=ModuleStack(stack[:-1] if normalized else stack),
-            normalized=normalized or unstated is not None,
+            normalized=normalized or bool(unstated),
             max_seq_length=self.max_seq_length,
             lowercase=self.transformer.lowercase,
             prompts=self.settings.prompts,
