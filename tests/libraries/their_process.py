@@ -1,4 +1,4 @@
-"""Runs calls of fastembed, FlagEmbedding and PyLate: ``their_process.py JOBS RESULTS``.
+"""Runs calls of other libraries: ``their_process.py JOBS RESULTS``.
 
 Runs in their environment, and imports nothing of this project. JOBS is a JSON list; a job has:
 
@@ -159,6 +159,13 @@ def pylate_names(paths: dict[str, str], *, exact: bool) -> dict[str, Any]:
     return {"model": model.double() if exact else model, "rank": rank, "scores": scores}
 
 
+def model2vec_names(_paths: dict[str, str], *, exact: bool) -> dict[str, Any]:
+    """Return what the call of model2vec names that needs an extra; ``exact`` changes nothing."""
+    from model2vec.distill import distill
+
+    return {"distill": distill}
+
+
 def make_flag(source: str, folder: str) -> None:
     """Put new layers on an encoder, and save the model as FlagEmbedding's training does."""
     from FlagEmbedding.finetune.embedder.encoder_only.m3 import (
@@ -185,6 +192,7 @@ NAMES: dict[str, Callable[..., dict[str, Any]]] = {
     "fastembed": fastembed_names,
     "FlagEmbedding": flag_names,
     "PyLate": pylate_names,
+    "model2vec": model2vec_names,
 }
 MAKERS: dict[str, Callable[..., None]] = {"FlagEmbedding": make_flag, "PyLate": make_pylate}
 
