@@ -1,4 +1,4 @@
-"""Runs fastembed, FlagEmbedding and PyLate, in an environment of their own.
+"""Runs fastembed, FlagEmbedding, PyLate and model2vec's distilling, in an own environment.
 
 They ask for other versions of transformers and sentence-transformers than those tested here.
 ``python -m tests.libraries.others`` makes the environment with the versions of ``others.txt``, or

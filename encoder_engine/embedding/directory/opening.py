@@ -91,7 +91,7 @@ class ModelDirectory:
         normalized = stack[-1:] == (NormalizeModule(),)
         # Those of FlagEmbedding's training, which saves no modules.json.
         unstated: tuple[PoolingMode, ...] = ()
-        if is_hybrid(self.directory) and not self.modules:
+        if not self.modules and is_hybrid(self.directory):
             unstated = ("cls",)
         layers = None
         if "WeightedLayerPooling" in by_kind and self._passes_all_layers:
