@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.jobs.padded import kept
 from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers.openvino import HINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,11 @@ def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
     directory = job.directory
     if backend != "torch":
         directory = kept(job, f"sentence-transformers-{backend}", partial(_export, job, backend))
-    model = SentenceTransformer(directory, device="cpu", backend=backend)
+    options: dict[str, Any] = {}
+    if backend == "openvino":
+        # Where the processor has bfloat16, OpenVINO computes in it unasked.
+        options = {"ov_config": {"INFERENCE_PRECISION_HINT": HINTS[job.precision]}}
+    model = SentenceTransformer(directory, device="cpu", backend=backend, model_kwargs=options)
     model.max_seq_length = job.max_length
     encode: Callable[..., Any] = model.encode
     return encode

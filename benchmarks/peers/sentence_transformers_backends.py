@@ -17,7 +17,6 @@ PEER = Peer(
             name=f"sentence-transformers {backend}",
             load=partial(load, backend=backend),
             batch_sizes=BATCH_SIZES,
-            # OpenVINO computes in bfloat16, unasked, where the processor does.
             precisions=frozenset({"float32", "bfloat16"}),
         )
         for backend in BACKENDS
