@@ -332,6 +332,8 @@ def pack_linear(
 def pack_weight(plain: int, width: int, depth: int, packed: int, num_threads: int, /) -> None: ...
 def take_from_panels(packed: int, width: int, row_bytes: int, plain: int, /) -> None: ...
 
+PANEL_WIDTH: int
+
 class Plan:
     def __init__(self) -> None: ...
     def add_buffer(self, row_bytes: int, rows: str = "tokens") -> int: ...
@@ -410,7 +412,7 @@ class Plan:
         width: int,
         source: int,
         target: int,
-        /,
+        gated: bool = False,
     ) -> None: ...
     def quantized_linear(
         self,
@@ -426,7 +428,7 @@ class Plan:
         target: int,
         quantized: int,
         scales: int,
-        /,
+        gated: bool = False,
     ) -> None: ...
     def normalize(
         self,

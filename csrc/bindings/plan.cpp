@@ -6,12 +6,14 @@
 // "global", "sequences" or "keys". function: "none", "gelu", "gelu_tanh", "silu", "relu" or "tanh". A step that
 // does not fit its buffers raises ValueError.
 //
+// PANEL_WIDTH: of a gated product, whose width is a multiple of it.
+//
 //   add_buffer(row_bytes, rows="tokens") -> number
 //   embed(half, tokens, num_tokens, positions, num_positions, segments, num_segments, weight, bias,
 //         width, epsilon, target, scaled=False)         tables and norm; weight 0: no norm
-//   packed_linear(half, function, weight, depth, width, source, target)
+//   packed_linear(half, function, weight, depth, width, source, target, gated=False)
 //   quantized_linear(half, function, weight, weight_scales, bias, depth, width, source, source_scales,
-//                    target, quantized, scales)
+//                    target, quantized, scales, gated=False)
 //   normalize(half, weight, bias, width, epsilon, centred, source, residual, total, target, quantized,
 //             scales)
 //   normalize_heads(half, weight, bias, width, num_heads, row_width, first, epsilon, centred, heads)
@@ -69,6 +71,7 @@ row_domain row_domain_of(const std::string& name) {
 }  // namespace
 
 void bind_plan(py::module_& module) {
+    module.attr("PANEL_WIDTH") = kPanelWidth;
     py::class_<plan>(module, "Plan")
         .def(py::init<>())
         .def("add_buffer",
@@ -186,19 +189,22 @@ void bind_plan(py::module_& module) {
              py::arg("entries") = 0, py::arg("entries_reach") = 0, py::arg("sees_global") = false)
         .def("packed_linear",
              [](plan& self, bool half, const std::string& function, uintptr_t weight, int64_t depth,
-                int64_t width, int input, int output) {
+                int64_t width, int input, int output, bool gated) {
                  packed_linear_call call{};
                  call.type = type_of(half);
                  call.function = activation_of(function);
                  call.weight = at<void>(weight);
                  call.depth = depth;
                  call.width = width;
+                 call.gated = gated;
                  self.add(call, input, output);
-             })
+             },
+             py::arg("half"), py::arg("function"), py::arg("weight"), py::arg("depth"), py::arg("width"),
+             py::arg("source"), py::arg("target"), py::arg("gated") = false)
         .def("quantized_linear",
              [](plan& self, bool half, const std::string& function, uintptr_t weight,
                 uintptr_t weight_scales, uintptr_t bias, int64_t depth, int64_t width, int input,
-                int input_scales, int output, int quantized, int scales) {
+                int input_scales, int output, int quantized, int scales, bool gated) {
                  quantized_linear_call call{};
                  call.type = type_of(half);
                  call.function = activation_of(function);
@@ -207,8 +213,13 @@ void bind_plan(py::module_& module) {
                  call.bias = at<float>(bias);
                  call.depth = depth;
                  call.width = width;
+                 call.gated = gated;
                  self.add(call, input, input_scales, output, quantized, scales);
-             })
+             },
+             py::arg("half"), py::arg("function"), py::arg("weight"), py::arg("weight_scales"),
+             py::arg("bias"), py::arg("depth"), py::arg("width"), py::arg("source"),
+             py::arg("source_scales"), py::arg("target"), py::arg("quantized"), py::arg("scales"),
+             py::arg("gated") = false)
         .def("normalize",
              [](plan& self, bool half, uintptr_t weight, uintptr_t bias, int64_t width, float epsilon,
                 bool centred, int input, int residual, int sum, int output, int quantized,

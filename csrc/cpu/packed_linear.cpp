@@ -31,8 +31,8 @@ void pack_linear(element_type type, const void* weight, const void* bias, int64_
 void packed_linear(const packed_linear_call& call) {
     if (call.num_rows == 0 || call.width == 0) return;
     const packed_linear_kernel& kernel = kernels().packed_linear[static_cast<int>(call.type)];
-    const int64_t work = call.num_rows * call.depth * call.width;
-    const int64_t weight_bytes = panels_bytes(call.width, call.row_bytes());
+    const int64_t work = call.num_rows * call.depth * call.num_features();
+    const int64_t weight_bytes = panels_bytes(call.num_features(), call.row_bytes());
     const int num_threads = team_size(std::max(work / kWorkPerThread, weight_bytes / kWeightPerThread),
                                       call.num_threads);
     run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(call.row_bytes()), kernel.row_unit,

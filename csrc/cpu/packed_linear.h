@@ -17,7 +17,9 @@ inline int64_t element_bytes(element_type type) { return type == element_type::f
 void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
                  void* packed, int num_threads);
 
-// output = f(input . weight + bias)
+// output = f(input . weight + bias). With `gated` there are twice as many features, of which f of the
+// first half is multiplied by the second half, as by activate_rows; `width`, of the output, is a
+// multiple of kPanelWidth.
 struct packed_linear_call {
     element_type type;
     activation function;
@@ -26,7 +28,9 @@ struct packed_linear_call {
     void* output;        // [rows, width]
     int64_t num_rows, depth, width;
     int num_threads;  // at most
+    bool gated = false;
 
+    int64_t num_features() const { return gated ? 2 * width : width; }
     int64_t row_bytes() const { return depth * element_bytes(type); }
 };
 

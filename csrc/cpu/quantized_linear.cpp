@@ -36,8 +36,8 @@ void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* pack
 
 void quantized_linear(const quantized_linear_call& call) {
     if (call.num_rows == 0) return;
-    const int64_t work = call.num_rows * call.depth * call.width;
-    const int64_t weight_bytes = panels_bytes(call.width, call.depth);
+    const int64_t work = call.num_rows * call.depth * call.num_features();
+    const int64_t weight_bytes = panels_bytes(call.num_features(), call.depth);
     const int num_threads = team_size(std::max(work / kWorkPerThread, weight_bytes / kWeightPerThread),
                                       call.num_threads);
     if (call.quantized == nullptr || call.num_rows >= num_threads * kLeastRows) {
@@ -48,11 +48,11 @@ void quantized_linear(const quantized_linear_call& call) {
     // all of their features are there.
     const std::unique_ptr<float[]> output(new float[static_cast<size_t>(call.num_rows * call.width)]);
     quantized_linear_call floats = call;
-    floats.type = element_type::float32;
+    if (!call.gated) floats.type = element_type::float32;
     floats.output = output.get();
     floats.quantized = nullptr;
     run_product(floats, num_threads);
-    quantize_rows({element_type::float32, output.get(), call.quantized, call.scales, call.num_rows,
+    quantize_rows({floats.type, output.get(), call.quantized, call.scales, call.num_rows,
                    call.width, num_threads});
 }
 

@@ -15,20 +15,23 @@ namespace encoder_engine {
 void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed, int num_threads);
 
 // output = f((input - 128) * input scale . (weight * weight scale) + bias). With `quantized`, the
-// result is quantize_rows of output.
+// result is quantize_rows of output. `gated`: see packed_linear_call; the output is then rounded first.
 struct quantized_linear_call {
     element_type type;  // of the output
     activation function;
     const uint8_t* input;        // [rows, depth]
     const float* input_scales;   // [rows]
     const int8_t* weight;        // packed, 64-byte aligned
-    const float* weight_scales;  // [width]
-    const float* bias;           // [width]; null: none
+    const float* weight_scales;  // [features]
+    const float* bias;           // [features]; null: none
     void* output;                // [rows, width]
     uint8_t* quantized;          // [rows, width]; null: not wanted
     float* scales;               // [rows]
     int64_t num_rows, depth, width;
     int num_threads;  // at most
+    bool gated = false;
+
+    int64_t num_features() const { return gated ? 2 * width : width; }
 };
 
 // A row's bits depend on no other row and on no number of threads.

@@ -33,6 +33,23 @@ float read(element_type type, const char* from, int64_t place) {
     return x;
 }
 
+// Leaves the output of all rows.
+void check_each_row(packed_linear_call call, std::vector<char>& output) {
+    call.num_threads = 3;
+    packed_linear(call);
+    const std::vector<char> together = output;
+    const int64_t rows = call.num_rows, row_bytes = call.width * element_bytes(call.type);
+    const char* const input = static_cast<const char*>(call.input);
+    call.num_rows = 1;
+    call.num_threads = 1;
+    for (int64_t row = 0; row < rows; ++row) {
+        call.input = input + row * call.row_bytes();
+        call.output = output.data() + row * row_bytes;
+        packed_linear(call);
+    }
+    CHECK(output == together);
+}
+
 void check_products(std::mt19937& random, element_type type, int64_t num_rows, int64_t depth,
                     int64_t width) {
     const int64_t size = element_bytes(type);
@@ -64,20 +81,24 @@ void check_products(std::mt19937& random, element_type type, int64_t num_rows, i
     // Each row alone has the same bits as among others.
     for (const activation function : {activation::none, activation::gelu}) {
         call.function = function;
-        call.input = input.bytes.data();
-        call.output = output.data();
-        call.num_rows = num_rows;
-        call.num_threads = 3;
-        packed_linear(call);
-        const std::vector<char> together = output;
-        call.num_rows = 1;
-        call.num_threads = 1;
-        for (int64_t row = 0; row < num_rows; ++row) {
-            call.input = input.bytes.data() + row * depth * size;
-            call.output = output.data() + row * width * size;
-            packed_linear(call);
-        }
-        CHECK(output == together);
+        check_each_row(call, output);
+    }
+    if (width % (2 * kPanelWidth) != 0) return;
+    call.gated = true;
+    call.width = width / 2;
+    for (const activation function : {activation::none, activation::gelu, activation::silu}) {
+        packed_linear_call product = call;
+        product.gated = false;
+        product.function = activation::none;
+        product.width = width;
+        packed_linear(product);
+        std::vector<char> expected(output.size() / 2);
+        activate_rows({type, function, true, output.data(), nullptr, expected.data(), num_rows, width / 2, 1});
+        call.function = function;
+        output.resize(expected.size());
+        check_each_row(call, output);
+        CHECK(output == expected);
+        output.resize(2 * expected.size());
     }
 }
 
@@ -92,6 +113,10 @@ void test_packed_linear_on_every_instruction_set() {
             for (const int64_t num_rows : {1, 8, 15, 33, 150}) {
                 check_products(random, type, num_rows, 37, 21);
                 check_products(random, type, num_rows, 230, 200);
+            }
+            for (const int64_t num_rows : {1, 33, 150}) {
+                check_products(random, type, num_rows, 230, 256);
+                check_products(random, type, num_rows, 2100, 384);
             }
             check_products(random, type, 33, 2100, 200);
             check_products(random, type, 17, 1, 1);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/cpu_features.h"
+#include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
 #include "tests/checks.h"
 
@@ -65,6 +66,44 @@ void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64
     CHECK(bytes == expected && found_scales == expected_scales);
 }
 
+// A gated product is its halves' product, activated; so it is as bytes.
+void check_gates(std::mt19937& random, element_type type, int64_t num_rows, int64_t depth, int64_t width) {
+    std::vector<uint8_t> input(static_cast<size_t>(num_rows * depth));
+    std::vector<int8_t> plain(static_cast<size_t>(2 * width * depth));
+    for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
+    for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+    const aligned_bytes packed(panels_bytes(2 * width, depth));
+    pack_weight(plain.data(), 2 * width, depth, packed.data, 1);
+    const std::vector<float> row_scales(static_cast<size_t>(num_rows), 0.01f);
+    std::vector<float> scales(static_cast<size_t>(2 * width)), bias(scales.size());
+    for (float& x : scales) x = 1e-3f * static_cast<float>(random() % 8 + 1);
+    for (float& x : bias) x = static_cast<float>(random() % 5) - 2.0f;
+    std::vector<char> halves(static_cast<size_t>(num_rows * 2 * width * element_bytes(type)), '\x7f');
+    std::vector<char> expected(halves.size() / 2, '\x7f'), output = expected;
+    quantized_linear_call call = {type, activation::none, input.data(), row_scales.data(), packed.data,
+                                  scales.data(), bias.data(), halves.data(), nullptr, nullptr, num_rows,
+                                  depth, 2 * width, 3};
+    quantized_linear(call);
+    call.gated = true;
+    call.width = width;
+    call.output = output.data();
+    for (const activation function : {activation::none, activation::gelu, activation::silu}) {
+        activate_rows({type, function, true, halves.data(), nullptr, expected.data(), num_rows, width, 1});
+        call.function = function;
+        call.quantized = nullptr;
+        quantized_linear(call);
+        CHECK(output == expected);
+        std::vector<uint8_t> bytes(static_cast<size_t>(num_rows * width)), expected_bytes(bytes.size());
+        std::vector<float> found_scales(row_scales.size()), expected_scales(row_scales.size());
+        call.quantized = bytes.data();
+        call.scales = found_scales.data();
+        quantized_linear(call);
+        quantize_rows({type, expected.data(), expected_bytes.data(), expected_scales.data(), num_rows,
+                       width, 1});
+        CHECK(bytes == expected_bytes && found_scales == expected_scales);
+    }
+}
+
 }  // namespace
 
 void test_quantized_linear_on_every_instruction_set() {
@@ -75,6 +114,9 @@ void test_quantized_linear_on_every_instruction_set() {
         for (const int64_t num_rows : {1, 8, 15, 33, 150}) {
             check_products(random, num_rows, 37, 21);
             check_products(random, num_rows, 640, 300);
+        }
+        for (const element_type type : {element_type::float32, element_type::bfloat16}) {
+            for (const int64_t num_rows : {1, 8, 33, 150}) check_gates(random, type, num_rows, 230, 192);
         }
         check_products(random, 17, 1100, 70);
         check_products(random, 17, 1, 1);

@@ -1,10 +1,11 @@
 """Lists an encoder's blocks as steps of a program, and reads their weights.
 
 How it works: a post-norm block is seven operations (four dense layers, attention and two norms); a
-pre-norm block adds a sum, a gated feed-forward layer an activation. Each becomes a step over shared
-row buffers, one for each name and width, which all blocks reuse. A layer in int8 reads quantized
-rows. The norm before the feed-forward writes quantized rows, and rows stay quantized between its
-two dense layers; attention and the residuals are in the encoder's dtype.
+pre-norm block adds a sum. A gated feed-forward layer is gated by its product, or by a step of its
+own if its halves do not end at panels of the packed weight. Each becomes a step over shared row
+buffers, one for each name and width, which all blocks reuse. A layer in int8 reads quantized rows.
+The norm before the feed-forward writes quantized rows, and rows stay quantized between its two
+dense layers; attention and the residuals are in the encoder's dtype.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from encoder_engine import _native
 from encoder_engine.dataclass import dataclass
 from encoder_engine.families.checkpoints.parameters import TABLE
 from encoder_engine.inference.constants import TermWeights
@@ -152,7 +154,9 @@ class BlockBuilder:
                 summed = block.attention_output_norm
                 program.normalize(summed, projected, projected, residual=residual)
             between, quantized = self._buffer("between", width), None
-            if _keeps_bytes(block) and norm.spec.centred:
+            # The norm quantizes what is not rounded yet, as the module does for a plain layer only.
+            is_plain = not block.spec.feed_forward.gated
+            if _keeps_bytes(block) and is_plain and norm.spec.centred:
                 quantized = self._quantized_buffer("between", width)
             program.normalize(norm, projected, between, residual=residual, quantized=quantized)
             self._feed_forward(block, between, projected, quantized)
@@ -264,11 +268,15 @@ class BlockBuilder:
                 quantized = self._quantized_buffer("between", up.depth)
                 program.quantize(source, quantized, up.depth)
             raised_bytes = self._quantized_buffer("raised", spec.width)
-            program.quantized_dense(up, quantized, raised_bytes, function=function)
+            program.quantized_dense(
+                *(up, quantized, raised_bytes), function=function, gated=spec.gated
+            )
             program.quantized_dense(down, raised_bytes, target)
             return
         raised = self._buffer("raised", spec.width)
-        if spec.gated:
+        if _gates_at_once(block):
+            self._dense(up, source, raised, function=function, gated=True)
+        elif spec.gated:
             halves = self._buffer("halves", 2 * spec.width)
             self._dense(up, source, halves)
             program.activate(halves, raised, spec.width, function=function, gated=True)
@@ -277,14 +285,20 @@ class BlockBuilder:
         self._dense(down, raised, target)
 
     def _dense(
-        self, layer: Dense | QuantizedDense, source: int, target: int, *, function: str = "none"
+        self,
+        layer: Dense | QuantizedDense,
+        source: int,
+        target: int,
+        *,
+        function: str = "none",
+        gated: bool = False,
     ) -> None:
         if not isinstance(layer, QuantizedDense):
-            self._program.dense(layer, source, target, function=function)
+            self._program.dense(layer, source, target, function=function, gated=gated)
             return
         quantized = self._quantized_buffer("input", layer.depth)
         self._program.quantize(source, quantized, layer.depth)
-        self._program.quantized_dense(layer, quantized, target, function=function)
+        self._program.quantized_dense(layer, quantized, target, function=function, gated=gated)
 
     def _buffer(self, name: str, width: int) -> int:
         key = (name, width, self._domain)
@@ -303,4 +317,15 @@ def _keeps_bytes(block: BlockWeights) -> bool:
     """Return whether rows stay quantized between the two dense layers of the feed-forward."""
     is_quantized = isinstance(block.up, QuantizedDense) and isinstance(block.down, QuantizedDense)
     spec = block.spec.feed_forward
-    return is_quantized and not spec.gated and spec.activation in ("gelu", "gelu_tanh")
+    if spec.gated:
+        return is_quantized and _gates_at_once(block)
+    return is_quantized and spec.activation in ("gelu", "gelu_tanh")
+
+
+def _gates_at_once(block: BlockWeights) -> bool:
+    """Return whether a product multiplies its second half by its first one, the gate.
+
+    A half must be whole panels of the packed weight.
+    """
+    spec = block.spec.feed_forward
+    return spec.gated and spec.width % _native.PANEL_WIDTH == 0

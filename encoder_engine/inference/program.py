@@ -161,12 +161,25 @@ class Program:
         """Add pooling of each text's rows into one; ``wide``: the rows are float32."""
         self._plan.pool(self._half and not wide, mode, normalized, width, source, target)
 
-    def dense(self, layer: Dense, source: int, target: int, *, function: str = "none") -> None:
-        """Add ``function(source @ weight.T + bias)``."""
+    def dense(
+        self,
+        layer: Dense,
+        source: int,
+        target: int,
+        *,
+        function: str = "none",
+        gated: bool = False,
+    ) -> None:
+        """Add ``function(source @ weight.T + bias)``.
+
+        gated: add ``function(first half) * second half`` of that; a half must be whole panels.
+        """
         self._kept_alive.append(layer)
+        width = layer.width // 2 if gated else layer.width
         self._plan.packed_linear(
-            *(self._half, function, address(layer.content), layer.depth, layer.width),
+            *(self._half, function, address(layer.content), layer.depth, width),
             *(source, target),
+            gated=gated,
         )
 
     def quantized_dense(
@@ -176,14 +189,20 @@ class Program:
         target: int | QuantizedRows,
         *,
         function: str = "none",
+        gated: bool = False,
     ) -> None:
-        """Add a dense layer in int8; a quantized target gets the result's bytes and scales."""
+        """Add a dense layer in int8; a quantized target gets the result's bytes and scales.
+
+        gated: see :meth:`dense`.
+        """
         self._kept_alive.append(layer)
+        width = layer.width // 2 if gated else layer.width
         self._plan.quantized_linear(
             *(self._half, function, address(layer.content)),
-            *(address(layer.scales), address(layer.bias), layer.depth, layer.width),
+            *(address(layer.scales), address(layer.bias), layer.depth, width),
             *source,
             *((_NONE, *target) if isinstance(target, QuantizedRows) else (target, _NONE, _NONE)),
+            gated=gated,
         )
 
     def normalize(

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import encoder_engine as ee
-from encoder_engine import ops
+from encoder_engine import _native, ops
 from encoder_engine.embedding.engines.module import EncoderModule
 from encoder_engine.errors import (
     BatchError,
@@ -60,6 +60,10 @@ PRECISIONS = {
     "int8 in float32": ("float32", "int8"),
 }
 MODES: tuple[ops.PoolingMode, ...] = ("mean", "cls", "lasttoken", "max")
+GATED = [
+    next(case for case in ALL_CASES if case.model_type == name)
+    for name in ("modernbert", "nomic_bert", "llama", "qwen3", "gemma3_text", "mt5")
+]
 BERT = next(case for case in CASES if case.model_type == "bert")
 
 
@@ -75,8 +79,10 @@ def arrays(batch: PackedBatch) -> tuple[Any, ...]:
     return tuple(x.numpy().astype(np.int32) for x in (batch.input_ids, batch.cu_seqlens, types))
 
 
-def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, CompiledEncoder]:
-    case.save(folder)
+def load(
+    case: Case, folder: Path, precision: str, **sizes: int
+) -> tuple[ee.Encoder, CompiledEncoder]:
+    case.save(folder, **sizes)
     dtype, quantization = PRECISIONS[precision]
     module = ee.Encoder.from_pretrained(
         folder, device="cpu", dtype=dtype, quantization=quantization
@@ -111,6 +117,21 @@ def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path:
             assert_within_budget(*within, terms=3 * module.spec.width)
     assert (compiled.quantization, compiled.spec) == (module.quantization, module.spec)
     assert f"torch.{compiled.dtype}" == str(module.dtype)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", GATED, ids=case_id)
+def test_a_product_that_gates_has_the_modules_bits(
+    case: Case, precision: str, tmp_path: Path
+) -> None:
+    # Halves of whole panels, which the other test's are not.
+    width = {"d_ff" if "d_ff" in case.sizes else "intermediate_size": 2 * _native.PANEL_WIDTH}
+    module, compiled = load(case, tmp_path, precision, **width)
+    assert module.spec.blocks[0].feed_forward.gated
+    use_native_products(module)
+    batch = draw_batch()
+    (rows, *_) = by_module(module, batch, ((0, 1.0),))
+    np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), rows.numpy())
 
 
 def by_module(

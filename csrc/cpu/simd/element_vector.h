@@ -1,6 +1,8 @@
 // Vectors of elements read and written as float32.
 #pragma once
 
+#include <type_traits>
+
 #include "cpu/element.h"
 #include "cpu/simd/vector.h"
 
@@ -49,6 +51,16 @@ EE_INLINE vhalf round_to_bfloat16(vfloat x) {
 
 EE_INLINE void store_elements(float* to, vfloat x) { store(to, x); }
 EE_INLINE void store_elements(bfloat16* to, vfloat x) { store(to, round_to_bfloat16(x)); }
+
+// The elements as they would be read after they were stored.
+template <typename Element>
+EE_INLINE vfloat rounded(vfloat x) {
+    if constexpr (std::is_same_v<Element, bfloat16>) {
+        return as_float(__builtin_convertvector(round_to_bfloat16(x), vword) << 16);
+    } else {
+        return x;
+    }
+}
 
 // The first `count` elements of a vector, 0 <= count < kLanes; reads zeros after them.
 template <typename Element>

@@ -4,7 +4,8 @@
 // features wide and packed by words of the input features (weight_panels.h), so that the inner loop
 // reads it contiguously. The sums of a tile of rows by one panel stay in registers over the whole depth;
 // float32 begins them with the bias. The activation is applied to a panel's sums while they are in the
-// cache, spread over the products of the next rows (row_finisher.h). A row is summed in an order that
+// cache, spread over the products of the next rows (row_finisher.h); of a gated layer, the panel of the
+// second half is multiplied right after that of the first. A row is summed in an order that
 // depends on neither the other rows nor the number of threads.
 #pragma once
 
@@ -21,12 +22,14 @@ namespace EE_ISA {
 // Offsets of a piece's arrays in the scratch memory, in bytes.
 template <typename Products>
 struct packed_linear_layout {
-    int64_t sums[2], rows, end;
+    // values: of a panel's second half, after its sums[..].
+    int64_t sums[2], values, rows, end;
 
     packed_linear_layout(const packed_linear_call& call, int64_t num_rows) {
         const int64_t filled_rows = whole(num_rows, Products::kBlockRows);
         sums[0] = 0;
-        sums[1] = filled_rows * kPanelWidth * int64_t{sizeof(float)};
+        values = filled_rows * kPanelWidth * int64_t{sizeof(float)};
+        sums[1] = call.gated ? 2 * values : values;
         rows = 2 * sums[1];
         end = rows + filled_rows * whole(call.row_bytes(), kDepthUnit) *
                          int64_t{sizeof(typename Products::Byte)};
@@ -54,6 +57,15 @@ EE_TILE void activate_sums(const float* sums, int64_t width, Element* output, co
     }
 }
 
+// As activate_rows() of the sums as elements, of a whole panel.
+template <typename Element, typename Function>
+EE_TILE void gate_sums(const float* gates, const float* values, Element* output, const Function& function) {
+#pragma GCC unroll 4
+    for (int64_t at = 0; at < kPanelWidth; at += kLanes) {
+        store_elements(output + at, function(rounded<Element>(load(gates + at))) * rounded<Element>(load(values + at)));
+    }
+}
+
 template <typename Element, typename Function>
 EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linear_piece& piece,
                                      char* scratch, const Function& function, bool is_near) {
@@ -64,7 +76,7 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
     const packed_linear_layout<Products> at(call, num_rows);
     const uint8_t* const weight = static_cast<const uint8_t*>(call.weight);
     const float* const starts =
-        reinterpret_cast<const float*>(weight + num_panels(width) * panel_bytes(row_bytes));
+        reinterpret_cast<const float*>(weight + num_panels(call.num_features()) * panel_bytes(row_bytes));
     const Element* const input = static_cast<const Element*>(call.input) + piece.first_row * call.depth;
     Element* const output = static_cast<Element*>(call.output) + piece.first_row * width;
     const auto sums_of = [=](int64_t panel) { return reinterpret_cast<float*>(scratch + at.sums[panel % 2]); };
@@ -73,23 +85,37 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
         Products::lay_out(input, num_rows, row_bytes, reinterpret_cast<Byte*>(scratch + at.rows));
     const auto finish_row = [&](int64_t panel, int64_t row) {
         const int64_t feature = panel * kPanelWidth;
-        activate_sums(sums_of(panel) + row * kPanelWidth, width - feature, output + row * width + feature,
-                      function);
+        const float* const sums = sums_of(panel) + row * kPanelWidth;
+        Element* const to = output + row * width + feature;
+        if (call.gated) {
+            gate_sums(sums, sums + at.values / int64_t{sizeof(float)}, to, function);
+        } else {
+            activate_sums(sums, width - feature, to, function);
+        }
     };
     row_finisher<decltype(finish_row)> finisher(finish_row);
     for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
         const int64_t feature = panel * kPanelWidth;
         if constexpr (std::is_same_v<Function, identity> && std::is_same_v<Element, float>) {
             // The sums are the output.
-            if (feature + kPanelWidth <= width) {
+            if (feature + kPanelWidth <= width && !call.gated) {
                 Products::multiply_to(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
                                       starts + feature, sums_of(panel), output + feature, width);
                 continue;
             }
         }
+        float* sums = sums_of(panel);
+        int64_t features = panel;
+        if (call.gated) {
+            pauses_of<decltype(finisher)> pauses{finisher};
+            Products::multiply(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
+                               starts + feature, sums, pauses, is_near);
+            sums += at.values / int64_t{sizeof(float)};
+            features += num_panels(width);
+        }
         finisher.begin(panel);
-        Products::multiply(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
-                           starts + feature, sums_of(panel), finisher, is_near);
+        Products::multiply(rows, num_rows, weight + features * panel_bytes(row_bytes), filled,
+                           starts + features * kPanelWidth, sums, finisher, is_near);
     }
     finisher.rest();
     Products::end();
@@ -102,7 +128,7 @@ void run_packed_linear(const packed_linear_call& call, const linear_piece& piece
     // blocks that stay in L1.
     constexpr int64_t kMostWeight = 5 << 18;
     const bool by_blocks =
-        Products::kBlockRows > 1 && panels_bytes(call.width, call.row_bytes()) <= kMostWeight;
+        Products::kBlockRows > 1 && panels_bytes(call.num_features(), call.row_bytes()) <= kMostWeight;
     with_activation<Element>(call.function, [&](const auto& function) {
         linear_piece part = piece;
         for (; part.first_row < piece.last_row; part.first_row = part.last_row) {

@@ -17,12 +17,15 @@ namespace EE_ISA {
 
 // Offsets of a piece's arrays in the scratch memory, in bytes.
 struct quantized_linear_layout {
-    int64_t sums, rows, results, end;
+    // gates: the sums of the panel that gates the other.
+    int64_t sums, gates, rows, results, end;
 
     quantized_linear_layout(const quantized_linear_call& call, int64_t num_rows) {
         const int64_t filled_rows = whole(num_rows, byte_products::kBlockRows);
+        const int64_t panel = filled_rows * kPanelWidth * int64_t{sizeof(int32_t)};
         sums = 0;
-        rows = sums + filled_rows * kPanelWidth * int64_t{sizeof(int32_t)};
+        gates = panel;
+        rows = call.gated ? 2 * panel : panel;
         results = rows + filled_rows * whole(call.depth, kDepthUnit) * int64_t{sizeof(byte_products::Byte)};
         end = results;
         if (call.quantized != nullptr) {
@@ -35,20 +38,54 @@ inline size_t quantized_linear_scratch(const quantized_linear_call& call, int64_
     return static_cast<size_t>(quantized_linear_layout(call, num_rows).end);
 }
 
-// Turns a block's sums into results [count, width], contiguous in `output`.
-template <typename Element, typename Function>
-EE_TILE void finish_block(const int32_t* sums, int64_t count, const float* row_scales,
-                          const float* weight_scales, const float* bias, int64_t width,
-                          Element* output, int64_t output_row, const Function& function) {
-    for (int64_t at = 0; at < least(kPanelWidth, width); at += kLanes) {
+// The sums of a panel's rows, and what turns them into results.
+struct panel_sums {
+    const int32_t* sums;         // [rows, kPanelWidth]
+    const float* weight_scales;  // [width]
+    const float* bias;           // [width]; null: none
+
+    // Calls body(take) with the function that takes a row's vector `at`.
+    template <typename Body>
+    EE_INLINE void take_from(int64_t at, int64_t width, const Body& body) const {
         const vfloat scale = load_part(weight_scales, at, width);
         const vfloat added = bias == nullptr ? vfloat{} : load_part(bias, at, width);
-        for (int64_t row = 0; row < count; ++row) {
+        body([=](int64_t row, float row_scale) {
             const vfloat sum =
                 __builtin_convertvector(load<vint>(sums + row * kPanelWidth + at), vfloat);
-            store_part(output + row * output_row, at, width,
-                       function(sum * (scale * row_scales[row]) + added));
-        }
+            return sum * (scale * row_scale) + added;
+        });
+    }
+};
+
+// Turns a block's sums into results [count, width], contiguous in `output`.
+template <typename Element, typename Function>
+EE_TILE void finish_block(const panel_sums& from, int64_t count, const float* row_scales, int64_t width,
+                          Element* output, int64_t output_row, const Function& function) {
+    for (int64_t at = 0; at < least(kPanelWidth, width); at += kLanes) {
+        from.take_from(at, width, [&](const auto& take) {
+            for (int64_t row = 0; row < count; ++row) {
+                store_part(output + row * output_row, at, width, function(take(row, row_scales[row])));
+            }
+        });
+    }
+}
+
+// As activate_rows() of finish_block()'s results, of a whole panel, stored as elements or as float32.
+template <typename Element, typename Output, typename Function>
+EE_TILE void gate_block(const panel_sums& gates, const panel_sums& values, int64_t count,
+                        const float* row_scales, Output* output, int64_t output_row,
+                        const Function& function) {
+    for (int64_t at = 0; at < kPanelWidth; at += kLanes) {
+        gates.take_from(at, kPanelWidth, [&](const auto& gate) {
+            values.take_from(at, kPanelWidth, [&](const auto& value) {
+                for (int64_t row = 0; row < count; ++row) {
+                    const float scale = row_scales[row];
+                    const vfloat y = function(rounded<Element>(gate(row, scale))) *
+                                     rounded<Element>(value(row, scale));
+                    store_elements(output + row * output_row + at, rounded<Element>(y));
+                }
+            });
+        });
     }
 }
 
@@ -71,31 +108,43 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const line
     float* const results = reinterpret_cast<float*>(scratch + at.results);
     const uint8_t* const weight = reinterpret_cast<const uint8_t*>(call.weight);
     const int32_t* const starts =
-        reinterpret_cast<const int32_t*>(weight + num_panels(call.width) * panel_bytes(call.depth));
+        reinterpret_cast<const int32_t*>(weight + num_panels(call.num_features()) * panel_bytes(call.depth));
     int32_t* const sums = reinterpret_cast<int32_t*>(scratch + at.sums);
+    int32_t* const gates = reinterpret_cast<int32_t*>(scratch + at.gates);
     byte_products::begin();
     const Byte* const rows =
         byte_products::lay_out(call.input + piece.first_row * call.depth, num_rows, call.depth,
                                reinterpret_cast<Byte*>(scratch + at.rows));
     for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
         const int64_t feature = panel * kPanelWidth, width = call.width - feature;
-        const float* const bias = call.bias == nullptr ? nullptr : call.bias + feature;
-        const auto finish = [&](int64_t row, int64_t count) {
-            const int32_t* const from = sums + row * kPanelWidth;
-            const float* const scales = call.input_scales + piece.first_row + row;
-            if (call.quantized != nullptr) {
-                finish_block(from, count, scales, call.weight_scales + feature, bias, width,
-                             results + row * filled_width + feature, filled_width, function);
-            } else {
-                Element* const output = static_cast<Element*>(call.output) +
-                                        (piece.first_row + row) * call.width + feature;
-                finish_block(from, count, scales, call.weight_scales + feature, bias, width, output,
-                             call.width, function);
-            }
+        const auto multiply = [&](int64_t from, int32_t* to, const auto& finish) {
+            block_finisher<std::decay_t<decltype(finish)>> finisher{finish};
+            byte_products::multiply(rows, num_rows, weight + from / kPanelWidth * panel_bytes(call.depth),
+                                    filled, starts + from, to, finisher);
         };
-        block_finisher<decltype(finish)> finisher{finish};
-        byte_products::multiply(rows, num_rows, weight + panel * panel_bytes(call.depth), filled,
-                                starts + feature, sums, finisher);
+        const auto sums_of = [&](const int32_t* from, int64_t row, int64_t first) {
+            return panel_sums{from + row * kPanelWidth, call.weight_scales + first,
+                              call.bias == nullptr ? nullptr : call.bias + first};
+        };
+        if (call.gated) multiply(feature, gates, [](int64_t, int64_t) {});
+        multiply(call.gated ? call.width + feature : feature, sums, [&](int64_t row, int64_t count) {
+            const float* const scales = call.input_scales + piece.first_row + row;
+            const auto finish = [&](auto* output, int64_t output_row) {
+                if (call.gated) {
+                    gate_block<Element>(sums_of(gates, row, feature), sums_of(sums, row, call.width + feature),
+                               count, scales, output, output_row, function);
+                } else {
+                    finish_block(sums_of(sums, row, feature), count, scales, width, output, output_row,
+                                 function);
+                }
+            };
+            if (call.quantized != nullptr) {
+                finish(results + row * filled_width + feature, filled_width);
+            } else {
+                finish(static_cast<Element*>(call.output) + (piece.first_row + row) * call.width + feature,
+                       call.width);
+            }
+        });
     }
     byte_products::end();
     if (call.quantized == nullptr) return;
@@ -114,10 +163,11 @@ template <typename Element>
 void run_quantized_linear(const quantized_linear_call& call, const linear_piece& piece,
                           void* memory) {
     char* const scratch = static_cast<char*>(memory);
-    // The results of integers are as exact as those that are rounded to bfloat16.
-    with_activation<bfloat16>(call.function, [&](const auto& function) {
+    const auto run = [&](const auto& function) {
         multiply_and_finish<Element>(call, piece, scratch, function);
-    });
+    };
+    // The results of integers are as exact as those that are rounded to bfloat16.
+    call.gated ? with_activation<Element>(call.function, run) : with_activation<bfloat16>(call.function, run);
 }
 
 template <typename Element>

@@ -39,5 +39,14 @@ private:
     int64_t row_ = 0, last_row_ = 0, num_rows_ = 0, owed_ = 0;
 };
 
+// Passes on pauses only: the products are of gates, whose rows are not finished without their values.
+template <typename Finisher>
+struct pauses_of {
+    Finisher& finisher;
+    EE_INLINE void operator()(int64_t, int64_t) {}
+    EE_INLINE void some(int64_t pauses) { finisher.some(pauses); }
+    EE_INLINE void rest() {}
+};
+
 }  // namespace EE_ISA
 }  // namespace encoder_engine
