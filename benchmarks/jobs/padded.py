@@ -89,14 +89,10 @@ def mean_vectors(hidden_BLD: Vectors, mask_BL: Ids) -> Vectors:
     return vectors
 
 
-def pooled_module(
-    job: EmbeddingJob,
-    dtype: str = "float32",
-    attention: str = "sdpa",
-    *,
-    traceable: bool = False,
-) -> Any:
+def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool = False) -> Any:
     """Load the model by transformers, as a module from ids and mask to unit vectors.
+
+    transformers chooses the attention: MPNet and DeBERTa have no scaled dot products of PyTorch's.
 
     traceable: a decoder's mask and positions are computed here; the ONNX exporter fails in
     transformers' own mask, and onnxruntime refuses its positions, one row for all texts.
@@ -105,9 +101,7 @@ def pooled_module(
     from transformers import AutoModel
 
     torch.set_num_threads(job.threads)
-    model = AutoModel.from_pretrained(
-        job.directory, dtype=getattr(torch, dtype), attn_implementation=attention
-    )
+    model = AutoModel.from_pretrained(job.directory, dtype=getattr(torch, dtype))
 
     causal = traceable and any(getattr(part, "is_causal", False) for part in model.modules())
 
