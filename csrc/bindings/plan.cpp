@@ -6,7 +6,7 @@
 // "global", "sequences" or "keys". function: "none", "gelu", "gelu_tanh", "silu", "relu" or "tanh". A step that
 // does not fit its buffers raises ValueError.
 //
-// PANEL_WIDTH: of a gated product, whose width is a multiple of it.
+// PANEL_WIDTH: the width of a gated product is a multiple of it.
 //
 //   add_buffer(row_bytes, rows="tokens") -> number
 //   embed(half, tokens, num_tokens, positions, num_positions, segments, num_segments, weight, bias,
@@ -66,6 +66,13 @@ row_domain row_domain_of(const std::string& name) {
     if (name == "sequences") return row_domain::sequences;
     if (name == "keys") return row_domain::keys;
     throw py::value_error("no rows '" + name + "'; there are tokens, selected, global, sequences, keys");
+}
+
+void check_gated(bool gated, int64_t width) {
+    if (gated && width % kPanelWidth != 0) {
+        throw py::value_error("the width of a gated product must be a multiple of " +
+                              std::to_string(kPanelWidth) + ", got " + std::to_string(width));
+    }
 }
 
 }  // namespace
@@ -190,6 +197,7 @@ void bind_plan(py::module_& module) {
         .def("packed_linear",
              [](plan& self, bool half, const std::string& function, uintptr_t weight, int64_t depth,
                 int64_t width, int input, int output, bool gated) {
+                 check_gated(gated, width);
                  packed_linear_call call{};
                  call.type = type_of(half);
                  call.function = activation_of(function);
@@ -205,6 +213,7 @@ void bind_plan(py::module_& module) {
              [](plan& self, bool half, const std::string& function, uintptr_t weight,
                 uintptr_t weight_scales, uintptr_t bias, int64_t depth, int64_t width, int input,
                 int input_scales, int output, int quantized, int scales, bool gated) {
+                 check_gated(gated, width);
                  quantized_linear_call call{};
                  call.type = type_of(half);
                  call.function = activation_of(function);

@@ -48,6 +48,7 @@ void quantized_linear(const quantized_linear_call& call) {
     // all of their features are there.
     const std::unique_ptr<float[]> output(new float[static_cast<size_t>(call.num_rows * call.width)]);
     quantized_linear_call floats = call;
+    // A gated result is rounded before it is quantized.
     if (!call.gated) floats.type = element_type::float32;
     floats.output = output.get();
     floats.quantized = nullptr;

@@ -15,7 +15,8 @@ namespace encoder_engine {
 void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed, int num_threads);
 
 // output = f((input - 128) * input scale . (weight * weight scale) + bias). With `quantized`, the
-// result is quantize_rows of output. `gated`: see packed_linear_call; the output is then rounded first.
+// result is quantize_rows of output, which is rounded to `type` before it with `gated` alone. `gated`:
+// see packed_linear_call.
 struct quantized_linear_call {
     element_type type;  // of the output
     activation function;

@@ -40,8 +40,11 @@ void check_each_row(packed_linear_call call, std::vector<char>& output) {
     const std::vector<char> together = output;
     const int64_t rows = call.num_rows, row_bytes = call.width * element_bytes(call.type);
     const char* const input = static_cast<const char*>(call.input);
-    call.num_rows = 1;
+    // One thread takes all panels in turn.
     call.num_threads = 1;
+    packed_linear(call);
+    CHECK(output == together);
+    call.num_rows = 1;
     for (int64_t row = 0; row < rows; ++row) {
         call.input = input + row * call.row_bytes();
         call.output = output.data() + row * row_bytes;
@@ -93,7 +96,8 @@ void check_products(std::mt19937& random, element_type type, int64_t num_rows, i
         product.width = width;
         packed_linear(product);
         std::vector<char> expected(output.size() / 2);
-        activate_rows({type, function, true, output.data(), nullptr, expected.data(), num_rows, width / 2, 1});
+        activate_rows({type, function, true, output.data(), nullptr, expected.data(), num_rows,
+                       width / 2, 1});
         call.function = function;
         output.resize(expected.size());
         check_each_row(call, output);

@@ -67,7 +67,8 @@ void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64
 }
 
 // A gated product is its halves' product, activated; so it is as bytes.
-void check_gates(std::mt19937& random, element_type type, int64_t num_rows, int64_t depth, int64_t width) {
+void check_gates(std::mt19937& random, element_type type, int64_t num_rows, int64_t depth,
+                 int64_t width) {
     std::vector<uint8_t> input(static_cast<size_t>(num_rows * depth));
     std::vector<int8_t> plain(static_cast<size_t>(2 * width * depth));
     for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);

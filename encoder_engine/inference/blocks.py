@@ -4,7 +4,7 @@ How it works: a post-norm block is seven operations (four dense layers, attentio
 pre-norm block adds a sum. A gated feed-forward layer is gated by its product, or by a step of its
 own if its halves do not end at panels of the packed weight. Each becomes a step over shared row
 buffers, one for each name and width, which all blocks reuse. A layer in int8 reads quantized rows.
-The norm before the feed-forward writes quantized rows, and rows stay quantized between its two
+The norm before a plain feed-forward writes quantized rows, and rows stay quantized between its two
 dense layers; attention and the residuals are in the encoder's dtype.
 """
 

@@ -125,7 +125,7 @@ def test_a_product_that_gates_has_the_modules_bits(
     case: Case, precision: str, tmp_path: Path
 ) -> None:
     # Halves of whole panels, which the other test's are not.
-    width = {"d_ff" if "d_ff" in case.sizes else "intermediate_size": 2 * _native.PANEL_WIDTH}
+    width = {"d_ff" if "d_ff" in case.sizes else "intermediate_size": 3 * _native.PANEL_WIDTH}
     module, compiled = load(case, tmp_path, precision, **width)
     assert module.spec.blocks[0].feed_forward.gated
     use_native_products(module)
@@ -441,3 +441,10 @@ def test_integers_are_no_weights(tmp_path: Path) -> None:
     name = "blocks.0.attention.qkv.weight"
     with pytest.raises(CheckpointFileError, match=f"{name} is int64"):
         CompiledEncoder.from_parameters(module.spec, found | {name: found[name].astype(np.int64)})
+
+
+def test_a_gate_across_panels_is_refused() -> None:
+    plan = _native.Plan()
+    target = plan.add_buffer(4 * 96)
+    with pytest.raises(ValueError, match="a multiple of 64, got 96"):
+        plan.packed_linear(False, "silu", 0, 8, 96, 0, target, gated=True)

@@ -22,7 +22,7 @@ namespace EE_ISA {
 // Offsets of a piece's arrays in the scratch memory, in bytes.
 template <typename Products>
 struct packed_linear_layout {
-    // values: of a panel's second half, after its sums[..].
+    // values: from sums[i] to the sums of the second half's panel.
     int64_t sums[2], values, rows, end;
 
     packed_linear_layout(const packed_linear_call& call, int64_t num_rows) {
@@ -62,7 +62,8 @@ template <typename Element, typename Function>
 EE_TILE void gate_sums(const float* gates, const float* values, Element* output, const Function& function) {
 #pragma GCC unroll 4
     for (int64_t at = 0; at < kPanelWidth; at += kLanes) {
-        store_elements(output + at, function(rounded<Element>(load(gates + at))) * rounded<Element>(load(values + at)));
+        const vfloat gate = rounded<Element>(load(gates + at));
+        store_elements(output + at, function(gate) * rounded<Element>(load(values + at)));
     }
 }
 

@@ -2,9 +2,10 @@
 //
 // How it works: pieces and panels are those of the packed GEMM, with four bytes of depth in a word. Sums
 // are exact in int32 (VNNI or AMX; pairs in 16 bits without). A row's bytes are unsigned with zero point
-// 128: a panel's sums begin with -128 times the sum of the feature's weights. When a block's sums are
-// there, each row is scaled, biased and activated in float32, and, for a quantized target, its maximum
-// is found and its bytes are written, while the next block is multiplied.
+// 128: a panel's sums begin with -128 times the sum of the feature's weights. Of a gated layer, the panel
+// of the first half is multiplied before that of the second. When a block's sums are there, each row is
+// scaled, biased and activated in float32, and, for a quantized target, its maximum is found and its
+// bytes are written, while the next block is multiplied.
 #pragma once
 
 #include "cpu/simd/activation_kernel.h"
@@ -41,8 +42,8 @@ inline size_t quantized_linear_scratch(const quantized_linear_call& call, int64_
 // The sums of a panel's rows, and what turns them into results.
 struct panel_sums {
     const int32_t* sums;         // [rows, kPanelWidth]
-    const float* weight_scales;  // [width]
-    const float* bias;           // [width]; null: none
+    const float* weight_scales;  // [features of the panel]
+    const float* bias;           // [features of the panel]; null: none
 
     // Calls body(take) with the function that takes a row's vector `at`.
     template <typename Body>
@@ -98,7 +99,7 @@ struct block_finisher {
     EE_INLINE void rest() {}
 };
 
-template <typename Element, typename Function>
+template <bool Gated, typename Element, typename Function>
 EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const linear_piece& piece,
                                    char* scratch, const Function& function) {
     using Byte = byte_products::Byte;
@@ -126,11 +127,11 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const line
             return panel_sums{from + row * kPanelWidth, call.weight_scales + first,
                               call.bias == nullptr ? nullptr : call.bias + first};
         };
-        if (call.gated) multiply(feature, gates, [](int64_t, int64_t) {});
-        multiply(call.gated ? call.width + feature : feature, sums, [&](int64_t row, int64_t count) {
+        if constexpr (Gated) multiply(feature, gates, [](int64_t, int64_t) {});
+        multiply(Gated ? call.width + feature : feature, sums, [&](int64_t row, int64_t count) {
             const float* const scales = call.input_scales + piece.first_row + row;
             const auto finish = [&](auto* output, int64_t output_row) {
-                if (call.gated) {
+                if constexpr (Gated) {
                     gate_block<Element>(sums_of(gates, row, feature), sums_of(sums, row, call.width + feature),
                                count, scales, output, output_row, function);
                 } else {
@@ -163,11 +164,16 @@ template <typename Element>
 void run_quantized_linear(const quantized_linear_call& call, const linear_piece& piece,
                           void* memory) {
     char* const scratch = static_cast<char*>(memory);
-    const auto run = [&](const auto& function) {
-        multiply_and_finish<Element>(call, piece, scratch, function);
-    };
-    // The results of integers are as exact as those that are rounded to bfloat16.
-    call.gated ? with_activation<Element>(call.function, run) : with_activation<bfloat16>(call.function, run);
+    if (call.gated) {
+        with_activation<Element>(call.function, [&](const auto& function) {  // as activate_rows() does
+            multiply_and_finish<true, Element>(call, piece, scratch, function);
+        });
+    } else {
+        // The results of integers are as exact as those that are rounded to bfloat16.
+        with_activation<bfloat16>(call.function, [&](const auto& function) {
+            multiply_and_finish<false, Element>(call, piece, scratch, function);
+        });
+    }
 }
 
 template <typename Element>
