@@ -29,6 +29,8 @@ WITHDRAWN = {
     "94aa00dcc4c4": _COMPILED,
     "8c253b6b685f": _COMPILED,
     "90115e657b5b": _COMPILED,
+    "bb232d3d9a51": "OpenVINO within sentence-transformers computed in bfloat16 (LOG.md, "
+    "2026-11-27)",
     "4156b9ea9cd8": _COMPILED,
 }
 
