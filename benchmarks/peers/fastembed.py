@@ -29,15 +29,16 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
 
     folder = kept(job, f"fastembed-{job.max_length}", partial(_export, job))
     config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
-    # The exported graph pools and normalizes.
-    TextEmbedding.add_custom_model(
-        model=NAME,
-        pooling=PoolingType.DISABLED,
-        normalization=False,
-        sources=ModelSource(hf=NAME),
-        dim=config["hidden_size"],
-        model_file="model.onnx",
-    )
+    # A second call in a process finds it; the exported graph pools and normalizes.
+    if all(known["model"] != NAME for known in TextEmbedding.list_supported_models()):
+        TextEmbedding.add_custom_model(
+            model=NAME,
+            pooling=PoolingType.DISABLED,
+            normalization=False,
+            sources=ModelSource(hf=NAME),
+            dim=config["hidden_size"],
+            model_file="model.onnx",
+        )
     model = TextEmbedding(NAME, threads=job.threads, cuda=False, specific_model_path=folder)
     texts = list(job.texts)
     return lambda batch_size: np.stack(list(model.embed(texts, batch_size=batch_size)))
