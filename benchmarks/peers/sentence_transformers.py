@@ -47,7 +47,7 @@ def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
         directory = kept(job, f"sentence-transformers-{backend}", partial(_export, job, backend))
     options: dict[str, Any] = {}
     if backend == "openvino":
-        # Where the processor has bfloat16, OpenVINO computes in it unasked.
+        # By default OpenVINO computes a float32 model in bfloat16 on processors that have it.
         options = {"ov_config": {"INFERENCE_PRECISION_HINT": HINTS[job.precision]}}
     model = SentenceTransformer(directory, device="cpu", backend=backend, model_kwargs=options)
     model.max_seq_length = job.max_length
