@@ -42,10 +42,19 @@ def assert_agree(
     *,
     terms: int = TERMS,
     size: float | None = None,
+    eager_error: float = 0.0,
 ) -> None:
     """Hold arrays or tensors, sparse ones too, to the budget; ``truth`` in float64."""
     values = [dense(value) for value in (ours, eager, truth)]
-    assert_within_budget(values[0], values[1], values[2].double(), what, terms=terms, size=size)
+    assert_within_budget(
+        values[0],
+        values[1],
+        values[2].double(),
+        what,
+        terms=terms,
+        size=size,
+        eager_error=eager_error,
+    )
 
 
 def dense(value: Any) -> torch.Tensor:

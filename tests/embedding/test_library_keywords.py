@@ -21,11 +21,17 @@ from encoder_engine.embedding import (
 )
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM, SequenceClassification
-from encoder_engine.ops.testing import largest
+from encoder_engine.ops.testing import largest, max_error
 from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.hybrid_model import write_hybrid_directory
-from tests.embedding.library_models import TERMS, assert_agree, library_model, library_models
+from tests.embedding.library_models import (
+    TERMS,
+    assert_agree,
+    dense,
+    library_model,
+    library_models,
+)
 from tests.embedding.tiny_model import (
     write_head_directory,
     write_json,
@@ -172,14 +178,19 @@ def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: 
         ("encode_query", {}),
         ("encode_document", {}),
     ]
+    compared: list[tuple[Any, Any, Any, str]] = []
     for method, task in calls:
         for name, options in TOKENS.items():
             call = task | options
             expected, truth = (getattr(m, method)(texts, **call) for m in (library, exact))
             found = getattr(embedder, method)(texts, **call, on_truncation="ignore")
             assert [len(one) for one in found] == [len(one) for one in expected], (method, name)
-            for values in zip(found, expected, truth, strict=True):
-                assert_agree(*values, f"{method} {name}")
+            what = [f"{method} {name}"] * len(texts)
+            compared += zip(found, expected, truth, what, strict=True)
+    # The error of a token that the norms magnify changes fourfold with the texts beside it.
+    eager_error = max(max_error(dense(one[1]), dense(one[2])) for one in compared)
+    for values in compared:
+        assert_agree(*values, eager_error=eager_error)
 
 
 SIMILARITIES = [

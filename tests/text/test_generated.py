@@ -55,7 +55,8 @@ def test_the_stub_lists_exactly_what_the_extension_has() -> None:
     stub = ast.parse((ROOT / "encoder_engine/_native.pyi").read_text())
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
-    assert public(dir(_native)) == classes.keys() | functions
+    constants = {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}  # type: ignore[union-attr]
+    assert public(dir(_native)) == classes.keys() | functions | constants
     for name, node in classes.items():
         methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
         assert public(dir(getattr(_native, name))) == public(list(methods)), name
