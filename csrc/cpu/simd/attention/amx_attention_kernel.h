@@ -147,47 +147,6 @@ EE_TILE void update_maximum(const float* scores_KQ, int64_t num_keys, float scal
     }
 }
 
-// 2^x for x <= 0, to be rounded to bfloat16: relative error 1e-4; 2^-120 for smaller x.
-EE_INLINE vfloat exp2_for_bfloat16(vfloat x) {
-    x = larger(broadcast(-120.0f), x);
-    const vfloat magic = broadcast(12582912.0f);
-    const vfloat shifted = x + magic;
-    const vfloat rest = x - (shifted - magic);
-    // Minimax of 2^f on [-1/2, 1/2]: relative error 7.5e-5.
-    vfloat y = rest * 5.5171669e-2f + 2.4261113e-1f;
-    y = y * rest + 6.9326099e-1f;
-    y = y * rest + 9.9992807e-1f;
-    return as_float(as_word(y) + (as_word(shifted) << 23));
-}
-
-// `exponentiate` of scores that are not scaled yet.
-template <int Columns>
-EE_TILE void exponentiate_scaled(float* scores_KQ, int64_t num_keys, float scale, const float* shift_Q,
-                          float* l_Q) {
-    vfloat shift[Columns], sum[Columns];
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) {
-        shift[c] = load(shift_Q + c * kLanes);
-        sum[c] = load(l_Q + c * kLanes);
-    }
-    constexpr int64_t kRow = Columns * kLanes;
-    for (int64_t key = 0; key < num_keys; key += 2) {
-        const float* const from = scores_KQ + key * kRow;
-        float* const to = scores_KQ + key / 2 * kRow;
-#pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c) {
-            vfloat weights[2] = {exp2_for_bfloat16(load(from + c * kLanes) * scale - shift[c]), {}};
-            if (key + 1 < num_keys) {
-                weights[1] = exp2_for_bfloat16(load(from + kRow + c * kLanes) * scale - shift[c]);
-            }
-            sum[c] = sum[c] + (weights[0] + weights[1]);
-            store(to + c * kLanes, pair_operands::join(weights));
-        }
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(l_Q + c * kLanes, sum[c]);
-}
-
 template <int Columns>
 EE_TILE void rescale_acc(const float* alpha_Q, int64_t width, float* acc_DQ) {
     for (int64_t feature = 0; feature < width; ++feature) {
@@ -234,7 +193,7 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
         if (exact) {
             exponentiate<pair_operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
         } else {
-            exponentiate_scaled<Columns>(p_KQ, num_keys, scale, shift_Q, l_Q);
+            exponentiate_scaled<pair_operands, Columns>(p_KQ, num_keys, scale, shift_Q, l_Q);
         }
         const int64_t num_words = whole(num_keys, kTileElements) / 2;
         for (int64_t i = (num_keys + 1) / 2 * kRow; i < num_words * kRow; i += kLanes) {

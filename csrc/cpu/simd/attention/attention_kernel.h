@@ -94,6 +94,8 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
     float* const alpha_Q = scratch + at.alpha_Q;
     begin_queries<Columns>(m_Q, shift_Q, l_Q);
     statistics.begin();
+    // Statistics are in float32, and are not taken of exponentials that are for bfloat16.
+    const bool exact = kDepth == 1 || block.has_terms || Statistics::kAreThere;
     for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(acc_QD + i, vfloat{});
     const auto attend_block = [&](const key_span& span, int64_t key) {
         const int64_t num_keys = least(kKeyBlock, span.num_keys - key);
@@ -114,7 +116,10 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
         statistics.rescale(m_Q, shift_Q, l_Q);
         rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
         statistics.see(places, p_KQ, shift_Q);
-        exponentiate<Operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
+        if constexpr (kDepth == 2) {
+            if (!exact) exponentiate_scaled<Operands, Columns>(p_KQ, num_keys, 1.0f, shift_Q, l_Q);
+        }
+        if (exact) exponentiate<Operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
         for (int64_t first = 0; first < at.width; first += kMostColumns * kLanes) {
             const int64_t across = least<int64_t>(kMostColumns, (at.width - first) / kLanes);
             with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) {

@@ -51,6 +51,34 @@ EE_TILE void exponentiate(const block_places& places, const Statistics& statisti
     sums.keep();
 }
 
+// `exponentiate` for bfloat16, of scores that are not scaled yet.
+template <typename Operands, int Columns>
+EE_TILE void exponentiate_scaled(float* scores_KQ, int64_t num_keys, float scale, const float* shift_Q,
+                          float* l_Q) {
+    vfloat shift[Columns], sum[Columns];
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) {
+        shift[c] = load(shift_Q + c * kLanes);
+        sum[c] = load(l_Q + c * kLanes);
+    }
+    constexpr int64_t kRow = Columns * kLanes;
+    for (int64_t key = 0; key < num_keys; key += 2) {
+        const float* const from = scores_KQ + key * kRow;
+        float* const to = scores_KQ + key / 2 * kRow;
+#pragma GCC unroll 4
+        for (int c = 0; c < Columns; ++c) {
+            vfloat weights[2] = {Operands::exp2(load(from + c * kLanes) * scale - shift[c]), {}};
+            if (key + 1 < num_keys) {
+                weights[1] = Operands::exp2(load(from + kRow + c * kLanes) * scale - shift[c]);
+            }
+            sum[c] = sum[c] + (weights[0] + weights[1]);
+            store(to + c * kLanes, Operands::join(weights));
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) store(l_Q + c * kLanes, sum[c]);
+}
+
 // Moves `shift` to the maximum so far: alpha = 2^(old - new) rescales l here, and acc later. A query
 // without a key so far has shift 0.
 template <int Columns>
