@@ -489,7 +489,6 @@ class Plan:
         cu_selected: int = 0,
         global_rows: int = 0,
         cu_global: int = 0,
-        relative_bias: int = 0,
         token_scales: int = 0,
         key_tokens: int = 0,
         cu_keys: int = 0,

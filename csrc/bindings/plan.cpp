@@ -36,9 +36,9 @@
 //   widen(width, source, target)                        bfloat16 -> float32
 //   buffer_bytes(num_rows, num_sequences=1, num_selected=0, num_global=0) -> bytes
 //   run(source, target, cu_seqlens, positions, num_sequences, num_rows, num_threads, ids=0, type_ids=0,
-//       position_ids=0, selected_rows=0, cu_selected=0, global_rows=0, cu_global=0, relative_bias=0,
-//       token_scales=0, key_tokens=0, cu_keys=0, token_keys=0, selected_keys=0)
-//       int32 but for rows, bias and scales; raises ValueError for what is missing, IndexError for an id
+//       position_ids=0, selected_rows=0, cu_selected=0, global_rows=0, cu_global=0, token_scales=0,
+//       key_tokens=0, cu_keys=0, token_keys=0, selected_keys=0)
+//       int32 but for rows and scales; raises ValueError for what is missing, IndexError for an id
 //       outside its table
 #include "cpu/plan/plan.h"
 
@@ -301,8 +301,8 @@ void bind_plan(py::module_& module) {
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
                 uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
                 uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global,
-                uintptr_t relative_bias, uintptr_t token_scales, uintptr_t key_tokens,
-                uintptr_t cu_keys, uintptr_t token_keys, uintptr_t selected_keys) {
+                uintptr_t token_scales, uintptr_t key_tokens, uintptr_t cu_keys, uintptr_t token_keys,
+                uintptr_t selected_keys) {
                  const py::gil_scoped_release unlocked;
                  self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
                            at<int32_t>(positions), num_sequences, num_rows, num_threads,
@@ -310,15 +310,14 @@ void bind_plan(py::module_& module) {
                            at<int32_t>(selected_rows), at<int32_t>(cu_selected),
                            at<int32_t>(global_rows), at<int32_t>(cu_global),
                            at<float>(token_scales), at<int32_t>(key_tokens),
-                           at<int32_t>(cu_keys), at<int32_t>(token_keys), at<int32_t>(selected_keys),
-                           at<float>(relative_bias)});
+                           at<int32_t>(cu_keys), at<int32_t>(token_keys), at<int32_t>(selected_keys)});
              },
              py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
              py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
              py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
              py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0,
-             py::arg("relative_bias") = 0, py::arg("token_scales") = 0, py::arg("key_tokens") = 0,
-             py::arg("cu_keys") = 0, py::arg("token_keys") = 0, py::arg("selected_keys") = 0);
+             py::arg("token_scales") = 0, py::arg("key_tokens") = 0, py::arg("cu_keys") = 0,
+             py::arg("token_keys") = 0, py::arg("selected_keys") = 0);
 }
 
 }  // namespace encoder_engine

@@ -294,10 +294,8 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
     if (domain == row_domain::sequences) read(query.buffer, row_domain::selected);
     write(output, domain);
     if (sees_global) need_rows_of(row_domain::global);
-    const bool takes_bias = call.bias_reach > 0 && call.relative_bias == nullptr;
-    if (takes_bias) {
-        needs_.push_back({[](const plan_batch& batch) { return batch.relative_bias != nullptr; },
-                          "the plan adds a relative bias: pass relative_bias"});
+    if (call.bias_reach > 0 && call.relative_bias == nullptr) {
+        throw std::invalid_argument("attention has the reach of a relative bias, but no bias");
     }
     steps_.emplace_back([=](const rows& at) {
         const auto rows_of = [&](const plan_heads& heads) {
@@ -319,7 +317,6 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
             now.query_rows =
                 domain == row_domain::tokens ? at.batch.token_keys : at.batch.selected_keys;
         }
-        if (takes_bias) now.relative_bias = at.batch.relative_bias;
         if (sees_global) {
             now.global_rows = at.batch.global_rows;
             now.cu_global = at.batch.cu_global;

@@ -42,7 +42,6 @@ struct plan_batch {
     const int32_t* cu_keys = nullptr;        // [sequences + 1]: where each sequence's keys begin
     const int32_t* token_keys = nullptr;     // [rows], rising: the key of each token
     const int32_t* selected_keys = nullptr;  // the key of each selected row
-    const float* relative_bias = nullptr;    // of attention that has a reach, but no bias of its own
 };
 
 // The heads of one operand in a buffer's rows.
