@@ -92,14 +92,16 @@ def arrays_sha256(arrays: Iterable[tuple[str, Array]], facts: str = "") -> str:
 def largest_word(blocks: Iterable[Array]) -> int:
     """Return the largest magnitude as the integer that its bits make, 0 for none.
 
-    Magnitudes are ordered as these integers are, with infinity and then NaN above all numbers, so
-    one pass of integer operations finds both.
+    Magnitudes are ordered as these integers are, with infinity and then NaN above all numbers. Of
+    signed integers the largest is that of the numbers above 0, of unsigned ones that of the numbers
+    below; neither needs memory, where clearing each sign would.
     """
     largest = 0
     for block in blocks:
-        found = words(block)
-        mask = found.dtype.type((1 << (8 * found.itemsize - 1)) - 1)
-        largest = max(largest, int((found & mask).max()))
+        bits = words(block)
+        sign = 1 << (8 * bits.itemsize - 1)
+        above, below = bits.view(f"<i{bits.itemsize}").max(), bits.max()
+        largest = max(largest, int(above), int(below) % sign)
     return largest
 
 

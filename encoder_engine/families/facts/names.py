@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_engine.dataclass import dataclass
@@ -72,11 +70,15 @@ class Origin(NamedTuple):
         return (total // count,) * count if rows is None or count == 1 else rows
 
 
+# Stands for a block's index in a name.
+BLOCK = "{block}"
+
+
 @dataclass(frozen=True)
 class Rename:
     """The name of a module of the engine, and its name in a checkpoint.
 
-    ``{block}`` stands for a block's index.
+    ``{block}`` in either stands for a block's index.
     ``theirs``: several names are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
     ``transposed``: matrices are stored with a row for each input (GPT-2).
@@ -89,24 +91,19 @@ class Rename:
     transposed: bool = False
     biases: tuple[str, ...] | None = None
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """A pattern of the engine's parameter names below this module."""
-        escaped = re.escape(self.ours).replace(r"\{block\}", r"(?P<block>\d+)")
-        return re.compile(rf"{escaped}\.(?P<part>weight|weight_scale|bias)")
-
     def apply(self, name: str) -> Origin | None:
         """Return the origin of one of the engine's parameters; None if it is not below."""
-        match = self.pattern.fullmatch(name)
-        if match is None:
+        module, _, part = name.rpartition(".")
+        before, marker, after = self.ours.partition(BLOCK)
+        block = module.removeprefix(before).removesuffix(after)
+        is_below = before + block + after == module and (block.isdecimal() if marker else not block)
+        if not is_below or part not in ("weight", "weight_scale", "bias"):
             return None
-        parts = match.groupdict()
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
-        block = parts.get("block", "")
-        if self.biases is not None and parts["part"] == "bias":
-            return Origin(tuple(other.replace("{block}", block) for other in self.biases))
-        names = tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
-        return Origin(names, self.halves_swapped, self.transposed and parts["part"] == "weight")
+        if self.biases is not None and part == "bias":
+            return Origin(tuple(other.replace(BLOCK, block) for other in self.biases))
+        names = tuple(f"{other.replace(BLOCK, block)}.{part}" for other in theirs)
+        return Origin(names, self.halves_swapped, self.transposed and part == "weight")
 
 
 def origins(
