@@ -35,6 +35,7 @@ import encoder_engine.packing.token_rows
 from encoder_engine import EmbedBatch, Embedder, StoredVectors, Tokenizer, load_vectors
 """
 EMBEDDING = """
+import os, signal, warnings
 import numpy as np
 from encoder_engine.embedding import *
 from encoder_engine.errors import ConfigError, MissingDependencyError
@@ -73,6 +74,13 @@ with open(out + ".txt", "w") as file:
 for workers in (1, 2):
     embedder.encode_dataset(out + ".txt", f"{out}{workers}.npy", workers=workers)
 assert np.array_equal(np.load(out + "1.npy"), embedder.encode(["the text", "a row"] * 50))
+expected = embedder.encode(["the text", "a row"] * 50)
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of a fork beside threads
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(not np.array_equal(embedder.encode(["the text", "a row"] * 50), expected))
+assert os.waitpid(child, 0)[1] == 0
 for call in (
     lambda: embedder.encode(texts[:1], output="torch"),
     lambda: Embedder.from_pretrained(sentences, dtype="float64"),

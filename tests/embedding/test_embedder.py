@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -236,19 +236,14 @@ def test_an_encoder_left_in_training_mode_gives_no_noise(tiny: Embedder) -> None
 
 def test_threads_share_an_embedder(tiny: Embedder) -> None:
     expected = [tiny.encode(TEXTS[index:]) for index in range(4)]
-    found: list[Any] = [None] * 4
 
-    def work(index: int) -> None:
-        for _ in range(5):
-            found[index] = tiny.encode(TEXTS[index:])
+    def work(index: int) -> list[Any]:
+        return [tiny.encode(TEXTS[index % 4 :]) for _ in range(5)]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for index in range(4):
-        np.testing.assert_array_equal(found[index], expected[index])
+    with ThreadPoolExecutor(16) as threads:
+        for index, found in enumerate(threads.map(work, range(16))):
+            for vectors in found:
+                np.testing.assert_array_equal(vectors, expected[index % 4])
 
 
 def test_progress_is_silent_away_from_a_terminal(

@@ -34,8 +34,9 @@ def test_operations_hold_on_another_instruction_set(instruction_set: str) -> Non
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("instruction_set", others())
 def test_families_hold_on_another_instruction_set(instruction_set: str) -> None:
-    """Against transformers, alone and in company."""
+    """Against transformers, alone and in company, in every precision."""
     run_tests(instruction_set, "tests/embedding/test_families.py")
+    run_tests(instruction_set, "tests/models/test_quantized.py", "tests/models/test_compiling.py")
     run_tests(instruction_set, "tests/inference/test_invariance.py")
 
 
