@@ -86,7 +86,7 @@ def link_base_install(folder: Path) -> None:
     for name in seen:
         found = distribution(name)
         for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-            (folder / top).symlink_to(found.locate_file(top))
+            (folder / top).symlink_to(str(found.locate_file(top)))
 
 
 def test_every_family_has_the_same_bits_in_the_base_install(tmp_path: Path) -> None:
