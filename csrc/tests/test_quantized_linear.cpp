@@ -19,13 +19,26 @@ struct aligned_bytes {
     int8_t* data;
 };
 
+// Rows and a weight of every value, and the weight packed.
+struct drawn_operands {
+    std::vector<uint8_t> input;
+    std::vector<int8_t> plain;
+    aligned_bytes packed;
+
+    drawn_operands(std::mt19937& random, int64_t num_rows, int64_t depth, int64_t width)
+        : input(static_cast<size_t>(num_rows * depth)),
+          plain(static_cast<size_t>(width * depth)),
+          packed(panels_bytes(width, depth)) {
+        for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
+        for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+        pack_weight(plain.data(), width, depth, packed.data, 1);
+    }
+};
+
 void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64_t width) {
-    std::vector<uint8_t> input(static_cast<size_t>(num_rows * depth));
-    std::vector<int8_t> plain(static_cast<size_t>(width * depth)), again(plain.size());
-    for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
-    for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-    const aligned_bytes packed(panels_bytes(width, depth));
-    pack_weight(plain.data(), width, depth, packed.data, 1);
+    const drawn_operands drawn(random, num_rows, depth, width);
+    const auto& [input, plain, packed] = drawn;
+    std::vector<int8_t> again(plain.size());
     take_from_panels(packed.data, width, depth, again.data());
     CHECK(again == plain);
 
@@ -69,21 +82,16 @@ void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64
 // A gated product is its halves' product, activated; so it is as bytes.
 void check_gates(std::mt19937& random, element_type type, int64_t num_rows, int64_t depth,
                  int64_t width) {
-    std::vector<uint8_t> input(static_cast<size_t>(num_rows * depth));
-    std::vector<int8_t> plain(static_cast<size_t>(2 * width * depth));
-    for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
-    for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-    const aligned_bytes packed(panels_bytes(2 * width, depth));
-    pack_weight(plain.data(), 2 * width, depth, packed.data, 1);
+    const drawn_operands drawn(random, num_rows, depth, 2 * width);
     const std::vector<float> row_scales(static_cast<size_t>(num_rows), 0.01f);
     std::vector<float> scales(static_cast<size_t>(2 * width)), bias(scales.size());
     for (float& x : scales) x = 1e-3f * static_cast<float>(random() % 8 + 1);
     for (float& x : bias) x = static_cast<float>(random() % 5) - 2.0f;
     std::vector<char> halves(static_cast<size_t>(num_rows * 2 * width * element_bytes(type)), '\x7f');
     std::vector<char> expected(halves.size() / 2, '\x7f'), output = expected;
-    quantized_linear_call call = {type, activation::none, input.data(), row_scales.data(), packed.data,
-                                  scales.data(), bias.data(), halves.data(), nullptr, nullptr, num_rows,
-                                  depth, 2 * width, 3};
+    quantized_linear_call call = {type, activation::none, drawn.input.data(), row_scales.data(),
+                                  drawn.packed.data, scales.data(), bias.data(), halves.data(), nullptr,
+                                  nullptr, num_rows, depth, 2 * width, 3};
     quantized_linear(call);
     call.gated = true;
     call.width = width;

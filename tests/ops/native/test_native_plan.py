@@ -162,6 +162,9 @@ def test_buffers_of_other_rows_are_refused() -> None:
         plan.activate(False, "softmax", False, WIDTH, 0, 1)
     with pytest.raises(ValueError, match="no pooling mode 'median'; there are cls"):
         plan.pool(False, "median", False, WIDTH, 0, 1)
+    heads = (0, 0, WIDTH)
+    with pytest.raises(ValueError, match="the reach of a relative bias, but no bias"):
+        plan.attend(False, 1, 1, WIDTH, 1.0, heads, heads, heads, 1, bias_reach=4)
     per_sequence = plan.add_buffer(WIDTH * 4, "sequences")
     with pytest.raises(ValueError, match="nothing to pool"):
         plan.pool(False, "mean", False, WIDTH, per_sequence, 1)
