@@ -26,7 +26,7 @@
 //          causal=False, alibi_slopes=0, relative_bias=0, bias_reach=0, distance_keys=(0, 0, 0),
 //          distance_queries=(0, 0, 0), entries=0, entries_reach=0, sees_global=False)
 //       query, key, value: (buffer, first element in a row, elements of a row); distance_*: (address,
-//       elements between vectors, between heads); a reach without a bias: run is given the bias
+//       elements between vectors, between heads)
 //   take_rows(half, width, source, target, rows="selected")
 //                                                       tokens -> selected, global or keys; rows: of the output
 //   take_heads(half, width, source, target)             likewise, a part; source: (buffer, first, row)

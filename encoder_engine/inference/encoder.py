@@ -108,8 +108,8 @@ class CompiledEncoder:
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
-        :meth:`supports` gives a reason, and :class:`MissingDependencyError` for a ``.bin`` of
-        before PyTorch 1.6 where PyTorch is not installed.
+        :meth:`supports` gives a reason, and :class:`MissingDependencyError` for a ``.bin`` in the
+        format before PyTorch 1.6 where PyTorch is not installed.
         """
         check_quantization(quantization)
         resolve_dtype(dtype, quantized=False)

@@ -74,12 +74,15 @@ with open(out + ".txt", "w") as file:
 for workers in (1, 2):
     embedder.encode_dataset(out + ".txt", f"{out}{workers}.npy", workers=workers)
 assert np.array_equal(np.load(out + "1.npy"), embedder.encode(["the text", "a row"] * 50))
-expected = embedder.encode(["the text", "a row"] * 50)
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of a fork beside threads
-child = os.fork()
+threaded = Embedder.from_pretrained(sentences, num_threads=2)
+expected = threaded.encode(texts * 50, on_truncation="ignore")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of a fork beside threads
+    child = os.fork()
 if child == 0:
     signal.alarm(60)
-    os._exit(not np.array_equal(embedder.encode(["the text", "a row"] * 50), expected))
+    found = threaded.encode(texts * 50, on_truncation="ignore")
+    os._exit(not np.array_equal(found, expected))
 assert os.waitpid(child, 0)[1] == 0
 for call in (
     lambda: embedder.encode(texts[:1], output="torch"),

@@ -189,6 +189,7 @@ def test_token_vectors_are_those_of_the_library(paths: dict[str, Path], engine: 
             compared += zip(found, expected, truth, what, strict=True)
     # The error of a token that the norms magnify changes fourfold with the texts beside it.
     eager_error = max(max_error(dense(one[1]), dense(one[2])) for one in compared)
+    assert np.isfinite(eager_error)
     for values in compared:
         assert_agree(*values, eager_error=eager_error)
 

@@ -156,7 +156,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(model: Path) -> Non
     assert caught.value.mismatched == ((name, (30, 29), (30, 30)),)
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, -torch.nan, torch.inf, -torch.inf])
 def test_non_finite_weights_are_refused_by_row(model: Path, value: float) -> None:
     def damage(tensors: dict[str, torch.Tensor]) -> None:
         tensors["embeddings.word_embeddings.weight"][17] = value

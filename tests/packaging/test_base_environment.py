@@ -79,7 +79,8 @@ def link_base_install(folder: Path) -> None:
     while names:
         for requirement in requires(names.pop()) or ():
             name = re.split(r"[^\w.-]", requirement)[0].lower()
-            if "extra ==" not in requirement and name not in seen:
+            # Those with a condition are extras, and of other systems.
+            if ";" not in requirement and name not in seen:
                 names.append(name)
                 seen.add(name)
     folder.mkdir()

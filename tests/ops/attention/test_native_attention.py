@@ -185,6 +185,18 @@ def test_chosen_queries_have_the_bits_of_all(dtype: torch.dtype, term: str) -> N
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+def test_scores_that_all_overflow_are_not_a_number(dtype: torch.dtype) -> None:
+    case = AttentionCase()
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    layout, inputs = sequences([40], "cpu"), case.inputs(40, dtype, "cpu")
+    inputs["query"].fill_(1e30)
+    inputs["key"].fill_(-1e30)
+    assert case.attend(layout, dtype, "native")(**inputs).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("term", ["bias", "queries", "global rows", "vectors"])
 def test_native_terms_depend_on_neither_threads_nor_other_sequences(
     dtype: torch.dtype, term: str

@@ -67,16 +67,18 @@ struct pair_operands : whole_words {
         const vword low = as_word(weights[0]) + 0x8000u, high = as_word(weights[1]) + 0x8000u;
         return as_float(low >> 16 | (high & 0xffff0000u));
     }
-    // 2^x for x <= 0, to be rounded to bfloat16: relative error 7.5e-5; 2^-120 for smaller x.
+    // 2^x for x <= 0, to be rounded to bfloat16: relative error 7.5e-5; 0 below 2^-100; NaN for NaN.
     EE_INLINE static vfloat exp2(vfloat x) {
-        const auto bounded = reinterpret_cast<__m512>(larger(broadcast(-120.0f), x));
+        const auto power = reinterpret_cast<__m512>(x);
+        const __mmask16 kept = _mm512_cmp_ps_mask(power, _mm512_set1_ps(-100.0f), _CMP_NLT_UQ);
         constexpr int kFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-        const auto rest = reinterpret_cast<vfloat>(_mm512_reduce_ps(bounded, kFloor));  // x - floor(x)
-        // Minimax of 2^f on [0, 1].
+        // x - floor(x), and below the minimax of 2^f on [0, 1].
+        const auto rest = reinterpret_cast<vfloat>(_mm512_maskz_reduce_ps(kept, power, kFloor));
         vfloat y = rest * 7.8024523e-2f + 2.2606717e-1f;
         y = y * rest + 6.9583354e-1f;
         y = y * rest + 9.9992521e-1f;
-        return reinterpret_cast<vfloat>(_mm512_scalef_ps(reinterpret_cast<__m512>(y), bounded));
+        return reinterpret_cast<vfloat>(
+            _mm512_maskz_scalef_ps(kept, reinterpret_cast<__m512>(y), power));
     }
 };
 
