@@ -30,8 +30,13 @@ class Resident:
 
     @property
     def trend(self) -> float:
-        """Growth of resident memory over the second half of the run, as a share of the peak."""
+        """Growth of resident memory over the second half of the run, as a share of the peak.
+
+        NaN for a run so short that there are no two measurements in it.
+        """
         half = np.asarray(self.mib[len(self.mib) // 2 :])
+        if len(half) < 2:
+            return float("nan")
         slope = np.polyfit(np.arange(len(half)) / len(half), half, 1)[0]
         return float(slope / max(self.mib))
 
