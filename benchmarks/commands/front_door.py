@@ -102,8 +102,8 @@ def front_door(*, no_save: bool) -> int:
     )
     told = ", ".join(f"{name} {size:g}" for name, size in sizes.items())
     click.echo(
-        f"make run {run_seconds:.0f} s, make test {test_seconds:.0f} s; installed "
-        f"{sum(sizes.values()):.0f} MB: {told}"
+        f"make run {run_seconds:.0f} s, make test {test_seconds:.0f} s; the base install "
+        f"takes {sum(sizes.values()):.0f} MB: {told}"
     )
     if not no_save:
         write_front_door(found, records.FOLDER)
