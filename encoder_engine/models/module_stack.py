@@ -1,18 +1,20 @@
-"""Computes module stacks, mixed layers and chosen rows by PyTorch, on any device.
+"""Computes module stacks, mixed layers, chosen rows and pooled vectors by PyTorch, on any device.
 
-R rows, K features in, N features out.
+T packed tokens, B sequences, D features; R rows, K features in, N features out.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
-from encoder_engine.packing import SelectedRows
+from encoder_engine.packing import SelectedRows, Sequences
 from encoder_engine.packing.module_stack import DenseModule, LayerNormModule
+from encoder_engine.packing.pooling_modes import pool_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +22,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models.network import EncoderOutput
-    from encoder_engine.packing import Sequences
     from encoder_engine.packing.module_stack import Array, ModuleStack, StackActivation
     from encoder_engine.packing.pooling_modes import PoolingMode
 
-__all__ = ["StackComputer", "mix_layers", "pooled_rows"]
+__all__ = ["StackComputer", "mix_layers", "normalize", "pool", "pooled_rows"]
 
 _ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -96,3 +97,40 @@ def pooled_rows(sequences: Sequences, mode: PoolingMode) -> SelectedRows:
     offsets = sequences.offsets
     rows = offsets[:-1] if mode == "cls" else offsets[1:] - 1
     return SelectedRows(torch.from_numpy(rows.astype("int64")).to(sequences.device), sequences)
+
+
+def pool(
+    hidden_TD: Tensor,
+    sequences: Sequences,
+    modes: tuple[PoolingMode, ...],
+    *,
+    num_prompt_tokens: int = 0,
+    normalized: bool = False,
+) -> Tensor:
+    """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
+
+    hidden_TD: [T, D].
+    num_prompt_tokens, normalized: see ``VectorEngine.pooled``.
+    """
+    hidden_TD = hidden_TD.float()
+    if len(modes) == 1 and not num_prompt_tokens:
+        return ops.pooling(hidden_TD, sequences, mode=modes[0], normalize=normalized)
+    if num_prompt_tokens:
+        lengths = sequences.lengths - num_prompt_tokens
+        assert (lengths > 0).all(), "a sequence is nothing but its prompt"
+        kept = sequences.positions >= num_prompt_tokens
+        hidden_TD = hidden_TD[kept]
+        sequences = Sequences.from_lengths(lengths.tolist(), device=hidden_TD.device)
+    lengths_B1 = torch.from_numpy(sequences.lengths).to(hidden_TD)[:, None]
+    reduce = partial(_reduce, hidden_TD, sequences)
+    pooled_BD = torch.cat(pool_modes(reduce, modes, lengths_B1, num_prompt_tokens), dim=-1)
+    return normalize(pooled_BD) if normalized else pooled_BD
+
+
+def _reduce(hidden_TD: Tensor, sequences: Sequences, mode: PoolingMode) -> Tensor:
+    return ops.pooling(hidden_TD, sequences, mode=mode)
+
+
+def normalize(vectors_BD: Tensor) -> Tensor:
+    """Divide each row by its Euclidean norm, at least 1e-12: ``F.normalize(vectors, dim=-1)``."""
+    return F.normalize(vectors_BD, dim=-1)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.engines.module import pool
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     DefaultPoolingWarning,
@@ -22,6 +21,7 @@ from encoder_engine.errors import (
     TruncationWarning,
 )
 from encoder_engine.models import Encoder
+from encoder_engine.models.module_stack import pool
 from encoder_engine.text import Tokenizer
 from tests.embedding.tiny_model import (
     WIDTH,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.families.checkpoints.arrays import cast
 from encoder_engine.families.checkpoints.vocabulary import join_output_layer
 from encoder_engine.inference import CompiledEncoder
@@ -25,6 +24,7 @@ from encoder_engine.inference.rows import normalize_rows, pool_rows
 from encoder_engine.inference.saving import save_checkpoint
 from encoder_engine.inference.vocabulary import Vocabulary
 from encoder_engine.packing.module_stack import EMPTY_STACK
+from encoder_engine.packing.pooling_modes import pool_modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

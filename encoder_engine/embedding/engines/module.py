@@ -2,7 +2,8 @@
 
 How it works: rows become a :class:`PackedBatch` on the module's device, without a copy on a CPU.
 The module runs in inference mode and evaluation mode; pooling, projection and normalization run on
-the device too, so that a GPU sends [B, D] to the host instead of [T, D].
+the device too, so that a GPU sends [B, D] to the host instead of [T, D]. On a GPU short batches are
+captured as CUDA graphs (``models/captured``): as they come, the host takes ten times as long.
 
 Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 """
@@ -15,19 +16,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.families.checkpoints.vocabulary import join_output_layer
 from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.captured import ShortBatches
 from encoder_engine.models.checkpoints import stacking
 from encoder_engine.models.checkpoints.fingerprint import weights_sha256
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
-from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
+from encoder_engine.models.module_stack import (
+    StackComputer,
+    mix_layers,
+    normalize,
+    pool,
+    pooled_rows,
+)
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.packing.module_stack import EMPTY_STACK
 
@@ -69,8 +77,6 @@ __all__ = [
     "gpu_is_available",
     "load_causal",
     "make_current",
-    "normalize",
-    "pool",
     "set_num_threads",
 ]
 
@@ -86,6 +92,7 @@ class ModuleEngine:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
+        self.short = ShortBatches(encoder)
 
     @property
     def spec(self) -> EncoderSpec:  # noqa: D102
@@ -115,13 +122,19 @@ class ModuleEngine:
         """Return the version of PyTorch."""
         return {"torch": str(torch.__version__)}
 
-    def _batch(self, rows: TokenRows) -> PackedBatch:
+    def _batch(self, rows: TokenRows, device: str | torch.device | None = None) -> PackedBatch:
         return PackedBatch.from_numpy(
             input_ids=rows.ids,
             cu_seqlens=rows.cu_seqlens,
             token_type_ids=rows.type_ids,
-            device=self.encoder.device,
+            device=self.encoder.device if device is None else device,
         )
+
+    def _captured(self, rows: TokenRows, *, output_pooled: bool = False) -> EncoderOutput | None:
+        """Encode a short batch on a GPU as a CUDA graph; None: the encoder has to."""
+        if not self.short.takes(len(rows.ids)):
+            return None
+        return self.short.encode(self._batch(rows, "cpu"), output_pooled=output_pooled)
 
     def _run(self, compute: Callable[[], Tensor]) -> Vectors:
         """Compute a float32 result and copy it to the host; see :meth:`_within_memory`."""
@@ -183,11 +196,8 @@ class EncoderModule(ModuleEngine):
         alone = modes in _ONE_ROW and not num_prompt_tokens and layers is None
 
         def compute() -> Tensor:
-            batch = self._batch(rows)
-            selected = pooled_rows(batch.sequences, modes[0]) if alone else None
             return self._pooled(
-                self._hidden(batch, layers, selected),
-                batch.sequences if selected is None else selected.within,
+                *self._encode(rows, layers, modes[0] if alone else None),
                 modes,
                 num_prompt_tokens=num_prompt_tokens,
                 normalized=normalized,
@@ -230,12 +240,11 @@ class EncoderModule(ModuleEngine):
         """Implement :meth:`VectorEngine.several`."""
 
         def compute() -> tuple[Tensor | None, ...]:
-            batch = self._batch(rows)
-            hidden_TD = self._hidden(batch, None)
+            hidden_TD, sequences = self._encode(rows)
             pooled = None
             if wanted[0]:
                 pooled = self._pooled(
-                    *(hidden_TD, batch.sequences, modes),
+                    *(hidden_TD, sequences, modes),
                     num_prompt_tokens=num_prompt_tokens,
                     normalized=normalized,
                     dimension=dimension,
@@ -259,32 +268,45 @@ class EncoderModule(ModuleEngine):
         """Implement :meth:`VectorEngine.token_vectors`."""
 
         def compute() -> Tensor:
-            batch = self._batch(rows)
             if rows.unattended is None:
-                hidden_TD = self._hidden(batch, layers)
+                hidden_TD, _ = self._encode(rows, layers)
             else:
                 assert layers is None
-                hidden_TD = self.encoder.eval().encode_unattended(batch, rows.unattended.tolist())
+                unattended = rows.unattended.tolist()
+                hidden_TD = self.encoder.eval().encode_unattended(self._batch(rows), unattended)
             hidden_TD = self._apply(modules, hidden_TD).float()
             return normalize(hidden_TD) if normalized else hidden_TD.contiguous()
 
         return self._run(compute)
 
-    def _hidden(
-        self, batch: PackedBatch, layers: Layers | None, selected: SelectedRows | None = None
-    ) -> Tensor:
-        """Return the last hidden state or a weighted sum of several, [T, D].
+    def _encode(
+        self, rows: TokenRows, layers: Layers | None = None, alone: PoolingMode | None = None
+    ) -> tuple[Tensor, Sequences]:
+        """Return the last hidden state or a weighted sum of several, and its rows' layout.
 
-        ``selected``: the rows that are wanted; the last block computes no others, [M, D].
+        ``alone``: the pooling of which the rows are wanted, one of each sequence.
         """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
         if encoder.training or any(block.training for block in encoder.blocks):
             encoder.eval()
+        captured = self._captured(rows) if layers is None else None
+        if captured is not None:
+            hidden_TD, sequences = captured.last_hidden_state, captured.sequences
+            if alone is None:
+                return hidden_TD, sequences
+            selected = pooled_rows(sequences, alone)
+            return F.embedding(selected.rows, hidden_TD), selected.within
+        batch = self._batch(rows)
         output: EncoderOutput = encoder(
-            batch, output_pooled=False, output_hidden_states=layers is not None, rows=selected
+            batch,
+            output_pooled=False,
+            output_hidden_states=layers is not None,
+            # The last block computes no others.
+            rows=None if alone is None else pooled_rows(batch.sequences, alone),
         )
-        return output.last_hidden_state if layers is None else mix_layers(output, layers)
+        hidden_TD = output.last_hidden_state if layers is None else mix_layers(output, layers)
+        return hidden_TD, output.sequences
 
 
 class CausalModule(EncoderModule):
@@ -306,10 +328,9 @@ class CausalModule(EncoderModule):
         """Implement :meth:`CausalEngine.log_probabilities`."""
 
         def compute() -> Tensor:
-            batch = self._batch(rows)
-            hidden_TD = self._hidden(batch, None)
-            counted_M = torch.nonzero(batch.sequences.positions > 0)[:, 0]
-            targets_M = batch.input_ids[counted_M].long()
+            hidden_TD, sequences = self._encode(rows)
+            counted_M = torch.nonzero(sequences.positions > 0)[:, 0]
+            targets_M = torch.from_numpy(rows.ids).to(hidden_TD.device)[counted_M].long()
             hidden_MD = hidden_TD[counted_M - 1]
             largest_M = torch.full_like(targets_M, -torch.inf, dtype=torch.float32)
             sums_M, of_targets_M = torch.zeros_like(largest_M), torch.zeros_like(largest_M)
@@ -332,9 +353,8 @@ class CausalModule(EncoderModule):
         """Implement :meth:`CausalEngine.last_logits`."""
 
         def compute() -> Tensor:
-            batch = self._batch(rows)
-            selected = pooled_rows(batch.sequences, "lasttoken")
-            return self._logits(self._hidden(batch, None, selected), self.weight_VD[[*token_ids]])
+            hidden_BD, _ = self._encode(rows, alone="lasttoken")
+            return self._logits(hidden_BD, self.weight_VD[[*token_ids]])
 
         return self._run(compute)
 
@@ -362,6 +382,13 @@ class _HeadEngine(ModuleEngine, Generic[HeadType]):
         """Write the encoder and its head; see :meth:`ScoringEngine.save_encoder`."""
         self.model.save_pretrained(directory)
 
+    def _output(self, rows: TokenRows) -> EncoderOutput:
+        """Return the encoder's output, with what the head reads of it."""
+        model, output = self.model, None
+        if model.layout.sees_all is None:
+            output = self._captured(rows, output_pooled=model.rows == "pooled")
+        return model.encode(self._batch(rows)) if output is None else output
+
 
 class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
     """A :class:`ScoringEngine` over a classifier."""
@@ -376,7 +403,7 @@ class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
         self.model.eval()
 
         def compute() -> Tensor:
-            logits_BC: Tensor = self.model(self._batch(rows)).float()
+            logits_BC = self.model.numbers(self._output(rows)).float()
             return torch.sigmoid(logits_BC) if activation == "sigmoid" else logits_BC
 
         return self._run(compute)
@@ -407,57 +434,20 @@ class MaskedLMModule(_HeadEngine[MaskedLM]):
     def _weights(
         self, rows: TokenRows, pooling: SparsePooling, activation: SparseActivation
     ) -> Tensor:
-        batch = self._batch(rows)
-        logits_TV: Tensor = self.model(batch).float()
+        output = self._output(rows)
+        sequences = output.sequences
+        logits_TV = self.model.logits_of(output.last_hidden_state).float()
         # The transformation never falls, so it keeps the greatest.
         if pooling == "max":
-            highest_BV = ops.pooling(logits_TV, batch.sequences, mode="max")
-            return _sparse_weights(highest_BV, activation)
+            return _sparse_weights(ops.pooling(logits_TV, sequences, mode="max"), activation)
         weights_TV = _sparse_weights(logits_TV, activation)
-        mean_BV = ops.pooling(weights_TV, batch.sequences, mode="mean")
-        return mean_BV * torch.from_numpy(batch.sequences.lengths).to(mean_BV)[:, None]
+        mean_BV = ops.pooling(weights_TV, sequences, mode="mean")
+        return mean_BV * torch.from_numpy(sequences.lengths).to(mean_BV)[:, None]
 
 
 def _sparse_weights(logits: Tensor, activation: SparseActivation) -> Tensor:
     weights = logits.relu().log1p()
     return weights.log1p() if activation == "log1p_relu" else weights
-
-
-def pool(
-    hidden_TD: Tensor,
-    sequences: Sequences,
-    modes: tuple[PoolingMode, ...],
-    *,
-    num_prompt_tokens: int = 0,
-    normalized: bool = False,
-) -> Tensor:
-    """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
-
-    hidden_TD: [T, D].
-    num_prompt_tokens, normalized: see :meth:`VectorEngine.pooled`.
-    """
-    hidden_TD = hidden_TD.float()
-    if len(modes) == 1 and not num_prompt_tokens:
-        return ops.pooling(hidden_TD, sequences, mode=modes[0], normalize=normalized)
-    if num_prompt_tokens:
-        lengths = sequences.lengths - num_prompt_tokens
-        assert (lengths > 0).all(), "a sequence is nothing but its prompt"
-        kept = sequences.positions >= num_prompt_tokens
-        hidden_TD = hidden_TD[kept]
-        sequences = Sequences.from_lengths(lengths.tolist(), device=hidden_TD.device)
-    lengths_B1 = torch.from_numpy(sequences.lengths).to(hidden_TD)[:, None]
-    reduce = partial(_reduce, hidden_TD, sequences)
-    pooled_BD = torch.cat(pool_modes(reduce, modes, lengths_B1, num_prompt_tokens), dim=-1)
-    return normalize(pooled_BD) if normalized else pooled_BD
-
-
-def _reduce(hidden_TD: Tensor, sequences: Sequences, mode: PoolingMode) -> Tensor:
-    return ops.pooling(hidden_TD, sequences, mode=mode)
-
-
-def normalize(vectors_BD: Tensor) -> Tensor:
-    """Divide each row by its Euclidean norm, at least 1e-12: ``F.normalize(vectors, dim=-1)``."""
-    return torch.nn.functional.normalize(vectors_BD, dim=-1)
 
 
 def load_causal(

@@ -7,7 +7,8 @@ offsets in one copy of int32. Positions, owners of rows and lists of tiles are c
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
 were at capture: changes in place are seen, and other storage makes the graphs anew.
 
-On a CPU the same layout is computed without a graph.
+A bucket's first batch is computed in its layout without a graph, with the same kernels and bits: a
+capture takes some four such calls, and waits for the device. On a CPU no batch has a graph.
 
 Dimensions: T packed tokens, B sequences, D width.
 """
@@ -39,20 +40,23 @@ if TYPE_CHECKING:
     from encoder_engine.packing import PackedBatch
     from encoder_engine.packing.pooling_modes import PoolingMode
 
-__all__ = ["CapturedEncoder"]
+__all__ = ["MAX_TOKENS", "CapturedEncoder", "uses_graphs"]
+
+MAX_TOKENS = 4096
 
 
 class CapturedEncoder:
     """An :class:`Encoder` for inference on a GPU, with one CUDA graph for each bucket of batches.
 
     A bucket is the number of tokens, the number of sequences and the length of the longest one,
-    each rounded up to a power of two. Its graph is captured at its first batch: that call waits for
-    the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to the
-    device is part of the call, and no check waits for it.
+    each rounded up to a power of two. Its graph is captured at its second batch: that call waits
+    for the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to
+    the device is part of the call, and no check waits for it.
 
     encoder: its modules are those that its specification makes.
-    max_tokens: batches of more are computed by the encoder itself. The default is not tuned yet.
-    max_graphs: the graphs that are kept; one more drops all of them, and begins anew.
+    max_tokens: batches of more are computed by the encoder itself.
+    max_graphs: the buckets that are kept; one more drops those met once. Where all have a graph,
+        batches of other buckets are computed without one.
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
@@ -62,7 +66,9 @@ class CapturedEncoder:
     :class:`ImplementationError` at a call where an operation needs the lengths on the host.
     """
 
-    def __init__(self, encoder: Encoder, *, max_tokens: int = 4096, max_graphs: int = 64) -> None:
+    def __init__(
+        self, encoder: Encoder, *, max_tokens: int = MAX_TOKENS, max_graphs: int = 64
+    ) -> None:
         if max_graphs < 1:
             raise InputError(f"max_graphs must be at least 1, got {max_graphs}")
         self._encoder = encoder
@@ -81,7 +87,7 @@ class CapturedEncoder:
 
     @property
     def num_graphs(self) -> int:
-        """The number of graphs that are kept; on a CPU, of buckets."""
+        """The number of buckets that are kept; a GPU has a graph of those met twice."""
         return len(self._graphs)
 
     def __call__(self, batch: PackedBatch, *, output_pooled: bool = True) -> EncoderOutput:
@@ -164,22 +170,18 @@ class CapturedEncoder:
         )
         # Tensors made in inference mode could not be written outside of it, at the next call.
         with self._lock, torch.inference_mode(False), torch.no_grad(), self._in_order():
-            graph = self._graphs.get(computation)
-            if graph is None:
-                if len(self._graphs) >= self.max_graphs:
-                    self._drop_graphs()
-                graph = Graph(computation, self.encoder)
+            graph = self._graphs.get(computation) or Graph(computation, self.encoder)
             graph.fill(batch.to("cpu"))
-            hidden_TD, pooled_BD = self._run(graph)
-            self._graphs[computation] = graph
+            hidden_TD, pooled_BD = self._run(graph, is_new=computation not in self._graphs)
+            self._keep(computation, graph)
             results = Results(
                 None if hidden_TD is None else hidden_TD[: batch.num_tokens].clone(),
                 None if pooled_BD is None else pooled_BD[: len(batch)].clone(),
             )
             return results, graph.cu_seqlens[: len(batch) + 1].clone()
 
-    def _run(self, graph: Graph) -> Results:
-        if not uses_graphs(self.encoder.device):
+    def _run(self, graph: Graph, *, is_new: bool) -> Results:
+        if is_new or not uses_graphs(self.encoder.device):
             return graph.compute()
         if self._pool is None:
             self._pool = CapturePool.new()
@@ -189,6 +191,14 @@ class CapturedEncoder:
             # PyTorch captures nothing more into a pool whose only capture failed.
             self._drop_graphs()
             raise
+
+    def _keep(self, computation: Computation, graph: Graph) -> None:
+        graphs = self._graphs
+        if computation not in graphs and len(graphs) >= self.max_graphs:
+            for other in [key for key, kept in graphs.items() if not kept.is_captured]:
+                del graphs[other]
+        if computation in graphs or len(graphs) < self.max_graphs:
+            graphs[computation] = graph
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:

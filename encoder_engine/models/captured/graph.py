@@ -84,6 +84,11 @@ class Graph:
         self._results: Results | None = None
 
     @property
+    def is_captured(self) -> bool:
+        """Whether a call repeats a capture."""
+        return self._graph is not None
+
+    @property
     def cu_seqlens(self) -> Tensor:
         """The offsets of the batch and of the empty sequences after it, int32 [B + 2]."""
         return self._memory[3 * self._computation.bucket.num_tokens :]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, quantize_vectors
-from encoder_engine.embedding.engines.module import normalize, pool
 from encoder_engine.errors import InputError, ShapeError
+from encoder_engine.models.module_stack import normalize, pool
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import Sequences

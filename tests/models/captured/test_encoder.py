@@ -202,14 +202,17 @@ def test_a_recorded_computation_is_right_for_other_batches(
     captured = CapturedEncoder(make_encoder(model_type))
     with computing(model_type, "triton"), torch.no_grad():
         assert_same(captured, make_batch([40, 2]))
+        assert graphs == [], "the first batch of a bucket is captured"
+        assert_same(captured, make_batch([30, 9], seed=4))
         assert_same(captured, make_batch([7, 9], seed=1))
         assert [graph.num_replays for graph in graphs] == [2]
         if model_type == "bert":
-            pooled = captured.pooled(make_batch([3, 60], seed=2), "max")
-            again = captured.pooled(make_batch([9, 1], seed=3), "max")
-            assert pooled.shape == again.shape == (2, 28)
-            hidden_TD = captured.encoder(make_batch([9, 1], seed=3)).last_hidden_state
-            assert torch.equal(again[1], hidden_TD[9])
+            for lengths in ([3, 60], [8, 8], [9, 1]):
+                batch = make_batch(lengths, seed=len(lengths))
+                pooled = captured.pooled(batch, "max")
+                assert pooled.shape == (2, 28)
+                hidden_TD = captured.encoder(batch).last_hidden_state
+                assert torch.equal(pooled, ops.pooling(hidden_TD, batch.sequences, mode="max"))
             assert [graph.num_replays for graph in graphs] == [2, 2]
 
 
@@ -300,6 +303,20 @@ def test_larger_batches_are_the_encoders_own_and_one_graph_too_many_drops_all() 
             assert captured.num_graphs == expected_graphs
     with pytest.raises(InputError, match="max_graphs must be at least 1, got 0"):
         CapturedEncoder(encoder, max_graphs=0)
+
+
+@pytest.mark.slow
+def test_a_bucket_more_drops_those_met_once_and_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = record_graphs(monkeypatch)
+    captured = CapturedEncoder(make_encoder("bert"), max_graphs=2)
+    # Lengths of a batch, then the graphs that were captured and the buckets that are kept.
+    calls = [([3], 0, 1), ([3, 4], 0, 2), ([3, 4, 5], 0, 1), ([3, 4, 5], 1, 1), ([3], 1, 2)]
+    calls += [([3, 4], 1, 2), ([3, 4], 2, 2), ([3], 2, 2), ([3], 2, 2), ([3, 4, 5], 2, 2)]
+    with computing("bert", "triton"), torch.no_grad():
+        for lengths, expected_graphs, expected_buckets in calls:
+            assert_same(captured, make_batch(lengths))
+            assert (len(graphs), captured.num_graphs) == (expected_graphs, expected_buckets)
+    assert [graph.num_replays for graph in graphs] == [2, 1]
 
 
 def test_calls_of_several_threads_are_right() -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from encoder_engine import ops
+from encoder_engine.embedding.engines.module import EncoderModule
 from encoder_engine.models import CapturedEncoder, Encoder
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, pack
+from encoder_engine.packing.token_rows import TokenRows
 from tests.models.captured.families import FAMILIES, draw_ids, make_encoder
+from tests.models.cases import Case, case_id, one_per_family
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine.packing.pooling_modes import PoolingMode
 
 pytestmark = pytest.mark.gpu
@@ -41,6 +47,10 @@ def assert_near(captured: CapturedEncoder, batch: PackedBatch, exact: Encoder) -
     assert_within_budget(output.last_hidden_state, plain, truth, terms=terms)
 
 
+def num_captured(captured: CapturedEncoder) -> int:
+    return sum(graph.is_captured for graph in captured._graphs.values())
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
@@ -50,7 +60,7 @@ def test_a_graph_serves_all_batches_of_its_bucket(model_type: str, dtype: torch.
     captured = CapturedEncoder(encoder)
     for seed in range(NUM_BATCHES):
         assert_near(captured, draw_batch(seed), exact)
-    assert captured.num_graphs == 1
+    assert num_captured(captured) == 1
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max"])
@@ -62,7 +72,7 @@ def test_pooling_is_part_of_the_graph(mode: PoolingMode) -> None:
         output = captured(batch, output_pooled=False)
         expected = ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
         assert torch.equal(captured.pooled(batch, mode), expected)
-    assert captured.num_graphs == 2
+    assert num_captured(captured) == 2
 
 
 @torch.no_grad()
@@ -83,29 +93,60 @@ def test_graphs_of_many_buckets_share_memory_and_streams_do_not_mix() -> None:
     torch.cuda.synchronize()
     assert all(map(torch.equal, found, expected))
     # No token and one text of three are of one bucket.
-    assert captured.num_graphs == len(lengths) - 1
+    assert num_captured(captured) == len(lengths) - 1
 
 
 @torch.no_grad()
-def test_graphs_are_captured_anew_after_one_too_many() -> None:
+def test_buckets_beyond_the_most_graphs_are_computed_without_one() -> None:
     encoder = make_encoder("bert").to("cuda")
     exact = copy.deepcopy(encoder).double()
     for max_graphs in (1, 2):
         captured = CapturedEncoder(encoder, max_graphs=max_graphs)
-        for seed, lengths in enumerate([[3], [60, 60], [3], [90] * 8, [1] * 30, [60, 60]] * 2):
+        for seed, lengths in enumerate([[3], [3], [60, 60], [90] * 8, [60, 60], [1] * 30, [3]] * 2):
             assert_near(captured, pack(draw_ids(lengths, seed)), exact)
             assert captured.num_graphs <= max_graphs
+        assert num_captured(captured) == max_graphs
 
 
 @torch.no_grad()
 def test_the_weights_are_those_of_the_moment() -> None:
     encoder = make_encoder("bert").to("cuda")
     captured, batch = CapturedEncoder(encoder), draw_batch(0)
-    captured(batch)
+    first = captured(batch).last_hidden_state
+    assert torch.equal(captured(batch).last_hidden_state, first)
     scale = encoder.embedding.norm
     assert scale is not None
     scale.weight.mul_(2.0)
     assert_near(captured, batch, copy.deepcopy(encoder).double())
     scale.weight = nn.Parameter(scale.weight * 2.0)
-    assert_near(captured, batch, copy.deepcopy(encoder).double())
-    assert captured.num_graphs == 1
+    for _ in range(2):
+        assert_near(captured, batch, copy.deepcopy(encoder).double())
+    assert num_captured(captured) == 1
+
+
+@pytest.mark.parametrize("case", one_per_family(), ids=case_id)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_engine_captures_every_family(case: Case, dtype: torch.dtype, tmp_path: Path) -> None:
+    case.save(tmp_path)
+    encoder = Encoder.from_pretrained(tmp_path, "cuda", dtype)
+    engine = EncoderModule(encoder)
+    lengths = [5, 1, 30, 9]
+    rows = TokenRows(
+        ids=np.concatenate(draw_ids(lengths)).astype(np.int32),
+        cu_seqlens=np.cumsum([0, *lengths], dtype=np.int32),
+    )
+    found = [engine.pooled(rows, modes=("mean",)) for _ in range(3)]
+    assert engine.short._captured is not None
+    assert num_captured(engine.short._captured) == 1
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    plain = EncoderModule(encoder)
+    plain.short._can_capture = False
+    exact = EncoderModule(copy.deepcopy(encoder).double())
+    exact.short._can_capture = False
+    with ops.use("reference"):
+        truth = exact.pooled(rows, modes=("mean",))
+    ours, theirs, true = map(
+        torch.from_numpy, (found[0], plain.pooled(rows, modes=("mean",)), truth)
+    )
+    assert_within_budget(ours, theirs, true, terms=3 * encoder.spec.width)

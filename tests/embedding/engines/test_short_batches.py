@@ -1,0 +1,152 @@
+"""Short batches of the torch engine go through a captured encoder where a GPU has graphs.
+
+On a CPU a captured encoder computes the layout of a bucket without a graph, with the encoder's bits
+where kernels are native; ``tests/models/captured/test_graphs.py`` compares the engine's on a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding.engines.module import (
+    EncoderModule,
+    MaskedLMModule,
+    SequenceClassificationModule,
+)
+from encoder_engine.errors import TokenIdError
+from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.models.captured import short_batches
+from encoder_engine.packing.token_rows import TokenRows
+from tests.models.captured.families import LEAST_ID, NUM_IDS, make_encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from encoder_engine.models import Encoder
+
+LENGTHS = (7, 1, 24, 4)
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the engine take the CPU for a device with graphs."""
+    monkeypatch.setattr(short_batches, "uses_graphs", lambda _device: True)
+
+
+def draw_rows(lengths: tuple[int, ...] = LENGTHS) -> TokenRows:
+    ids = np.random.default_rng(0).integers(LEAST_ID, NUM_IDS, sum(lengths), dtype=np.int32)
+    return TokenRows(ids=ids, cu_seqlens=np.cumsum([0, *lengths], dtype=np.int32))
+
+
+def left(engine: Any, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]) -> Any:
+    """Return what the encoder itself computes."""
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.short, "_can_capture", False)
+        return call(engine)
+
+
+def is_captured(engine: Any) -> bool:
+    return engine.short._captured is not None
+
+
+CALLS: dict[str, Callable[[EncoderModule], Any]] = {
+    "mean": lambda engine: engine.pooled(draw_rows(), modes=("mean",), normalized=True),
+    "first rows": lambda engine: engine.pooled(draw_rows(), modes=("cls",)),
+    "last rows": lambda engine: engine.pooled(draw_rows(), modes=("lasttoken",)),
+    "tokens": lambda engine: engine.token_vectors(draw_rows()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_vectors_are_those_of_the_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    expected = left(engine, monkeypatch, CALLS[name])
+    assert not is_captured(engine)
+    assert np.array_equal(CALLS[name](engine), expected)
+    assert is_captured(engine)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "modernbert"])
+def test_scores_and_logits_are_those_of_the_model(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make_encoder(model_type)
+    ranker = SequenceClassificationModule(SequenceClassification(encoder, num_labels=3))
+    sparse = MaskedLMModule(MaskedLM(encoder))
+    calls: list[tuple[Any, Callable[[Any], Any]]] = [
+        (ranker, lambda engine: engine.scores(draw_rows(), activation="identity")),
+        *(
+            (
+                sparse,
+                lambda engine, pooling=pooling: engine.vocabulary(
+                    draw_rows(), pooling=pooling, activation="log1p_relu"
+                ),
+            )
+            for pooling in ("max", "sum")
+        ),
+    ]
+    for engine, call in calls:
+        assert np.array_equal(call(engine), left(engine, monkeypatch, call))
+        assert is_captured(engine)
+
+
+def test_what_cannot_be_captured_is_left_to_the_encoder() -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    engine.token_vectors(draw_rows())
+    hook = engine.encoder.blocks[0].register_forward_hook(lambda _m, _i, output: output)
+    expected = engine.token_vectors(draw_rows())
+    assert not is_captured(engine)
+    hook.remove()
+    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+    assert not is_captured(engine), "one refusal is enough"
+
+
+def test_longer_batches_and_autocast_are_left_to_the_encoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    monkeypatch.setattr(short_batches, "MAX_TOKENS", sum(LENGTHS) - 1)
+    engine.token_vectors(draw_rows())
+    assert not is_captured(engine)
+    monkeypatch.setattr(short_batches, "MAX_TOKENS", sum(LENGTHS))
+    with torch.autocast("cpu", torch.bfloat16):
+        engine.token_vectors(draw_rows())
+    assert not is_captured(engine)
+    engine.token_vectors(draw_rows())
+    assert is_captured(engine)
+
+
+def test_a_model_trained_meanwhile_is_put_into_evaluation_mode() -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    expected = engine.token_vectors(draw_rows())
+    engine.encoder.train()
+    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+    assert is_captured(engine)
+
+
+def test_wrong_ids_are_refused_and_the_next_batch_is_captured() -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    wrong = TokenRows(
+        ids=np.array([NUM_IDS], dtype=np.int32), cu_seqlens=np.array([0, 1], dtype=np.int32)
+    )
+    with pytest.raises(TokenIdError, match=f"token id {NUM_IDS} at row 0"):
+        engine.token_vectors(wrong)
+    engine.token_vectors(draw_rows())
+    assert is_captured(engine)
+
+
+def test_a_copy_captures_for_itself() -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    expected = engine.token_vectors(draw_rows())
+    copied: EncoderModule = copy.deepcopy(engine)
+    assert not is_captured(copied)
+    with torch.no_grad():
+        encoder: Encoder = copied.encoder
+        encoder.embedding.tokens.weight.add_(1.0)
+    assert not np.array_equal(copied.token_vectors(draw_rows()), expected)
+    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
