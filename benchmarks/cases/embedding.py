@@ -236,8 +236,13 @@ def _update(path: Path, **settings: Any) -> None:
     path.write_text(json.dumps({**found, **settings}), "utf-8")
 
 
-def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
-    """Build the texts; return the job, and the number of tokens of each text."""
+def make_job(
+    kind: Kind, options: Options, share: int | None = None
+) -> tuple[EmbeddingJob, list[int]]:
+    """Build the texts; return the job, and the number of tokens of each text.
+
+    ``share``: every so many texts one is embedded; None: the model's and the precision's.
+    """
     from encoder_engine.text import Tokenizer
 
     limit = MAX_LENGTHS[kind.shape]
@@ -249,7 +254,8 @@ def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
 
     texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
     if not options.smoke:
-        share = {**MODELS, **FAMILIES, **DECODERS}[kind.model] * SHARES[kind.precision]
+        if share is None:
+            share = {**MODELS, **FAMILIES, **DECODERS}[kind.model] * SHARES[kind.precision]
         share *= QUICK_SHARE if options.quick else 1
         texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
     job = EmbeddingJob(
@@ -355,7 +361,7 @@ def load_ours(job: EmbeddingJob, engine: EngineChoice = "auto") -> Embedder:
     quantized = job.precision == "int8"
     return Embedder.from_pretrained(
         job.directory,
-        device="cpu",
+        device=job.device,
         dtype="auto" if quantized else job.precision,
         quantization="int8" if quantized else None,
         max_seq_length=job.max_length,

@@ -70,6 +70,8 @@ FIRST = (
     "layer_norm/training",
     "encoder/equal-512",
     "encoder_short/1-text",
+    "embedding_gpu/text",
+    "embedding_gpu/passages",
 )
 # What takes minutes by itself, and is asked for by itself.
 APART = "growth/"

@@ -137,6 +137,7 @@ class EmbeddingJob:
 
     ``precision``: the class of results that are compared, see
     :data:`encoder_engine.embedding.accuracy.COSINE_CLASSES`.
+    ``device``: ``"cpu"`` or ``"cuda"``, which a peer of the cases of a GPU computes on.
     """
 
     directory: str
@@ -144,3 +145,4 @@ class EmbeddingJob:
     max_length: int
     threads: int
     precision: str = "float32"
+    device: str = "cpu"

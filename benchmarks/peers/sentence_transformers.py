@@ -49,7 +49,9 @@ def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
     if backend == "openvino":
         # By default OpenVINO computes a float32 model in bfloat16 on processors that have it.
         options = {"ov_config": {"INFERENCE_PRECISION_HINT": HINTS[job.precision]}}
-    model = SentenceTransformer(directory, device="cpu", backend=backend, model_kwargs=options)
+    if job.device != "cpu":
+        options = {"torch_dtype": job.precision}
+    model = SentenceTransformer(directory, device=job.device, backend=backend, model_kwargs=options)
     model.max_seq_length = job.max_length
     encode: Callable[..., Any] = model.encode
     return encode

@@ -28,17 +28,20 @@ def load(job: EmbeddingJob, dtype: str | None = None) -> Callable[[int], Any]:
     model = AutoModel.from_pretrained(
         job.directory, dtype=getattr(torch, dtype or job.precision)
     ).eval()
+    model.to(job.device)
     texts = list(job.texts)
 
     def encode(batch_size: int) -> npt.NDArray[np.floating]:
         ids = tokenizer(texts, truncation=True, max_length=job.max_length)["input_ids"]
         order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
-        vectors = torch.empty(len(ids), model.config.hidden_size, dtype=model.dtype)
+        vectors = torch.empty(
+            len(ids), model.config.hidden_size, dtype=model.dtype, device=job.device
+        )
         with torch.inference_mode():
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size]
                 vectors[rows] = _mean_vectors(model, tokenizer, [ids[row] for row in rows])
-        return (vectors if dtype is not None else vectors.float()).numpy()
+        return (vectors if dtype is not None else vectors.float()).cpu().numpy()
 
     return encode
 
@@ -46,7 +49,7 @@ def load(job: EmbeddingJob, dtype: str | None = None) -> Callable[[int], Any]:
 def _mean_vectors(model: Any, tokenizer: Any, ids: Sequence[Sequence[int]]) -> Any:
     import torch.nn.functional as F  # noqa: N812
 
-    batch = tokenizer.pad({"input_ids": ids}, return_tensors="pt")
+    batch = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(model.device)
     hidden = model(**batch).last_hidden_state
     mask = batch["attention_mask"][:, :, None].to(hidden.dtype)
     return F.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)

@@ -81,6 +81,9 @@ ATTENTION = {
     "attention_half": "attention, half of it padding",
 }
 ENCODER = {
+    "embedding_gpu/text": "BERT-base, one sentence to its vector",
+    "embedding_gpu/sentences": "BERT-base, 1,000 sentences to vectors",
+    "embedding_gpu/passages": "BERT-base, 500 passages to vectors",
     "encoder/equal": "BERT-base, texts of 128 tokens",
     "encoder/equal-512": "BERT-base, texts of 512 tokens",
     "encoder/mixed": "BERT-base, texts of mixed length",

@@ -1,0 +1,94 @@
+"""Texts to vectors on a GPU, tokenization included: BERT-base with random weights in bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks.cases.embedding import (
+    SEED,
+    Kind,
+    build_ours,
+    count_operations,
+    make_gate,
+    make_job,
+    why_not,
+)
+from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.peers import sentence_transformers, transformers
+from benchmarks.texts.corpus import fingerprint
+
+if TYPE_CHECKING:
+    from benchmarks.peers import Peer
+
+# Of a case: the distribution of its texts, and how many there are; None: all.
+CASES: dict[str, tuple[str, int | None]] = {
+    "text": ("short", 1),
+    "sentences": ("short", None),
+    "passages": ("skewed", None),
+}
+# The batch sizes of the peers: sentence-transformers' default, and what fills a GPU.
+BATCH_SIZES = (32, 256)
+SUMMARIES = {
+    "text": "one sentence",
+    "sentences": "1,000 single sentences",
+    "passages": "500 passages of 16 to 256 tokens, most of them short",
+}
+SINGLE_ROUNDS = 50
+
+
+def case_specs() -> list[CaseSpec]:
+    """Return one text, many short ones, and passages."""
+    return [
+        CaseSpec(
+            name=f"embedding_gpu/{name}",
+            summary=f"BERT-base in bfloat16: {summary}",
+            make=partial(make_case, name),
+            devices=("cuda",),
+            unavailable=partial(why_not, "bundled"),
+        )
+        for name, summary in SUMMARIES.items()
+    ]
+
+
+def make_case(name: str, options: Options) -> Case:
+    """Draw the texts, and compute the float64 vectors of a sample of them."""
+    shape, count = CASES[name]
+    job, lengths = make_job(
+        Kind(model="bert-base", precision="bfloat16", shape=shape), options, share=1
+    )
+    job = replace(job, texts=job.texts[:count], device=options.device)
+    candidates = [Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))]
+    for peer in (sentence_transformers.PEER, transformers.PEER):
+        candidates += [_of(peer, job, size) for size in BATCH_SIZES if count is None or size == 32]
+    return Case(
+        name=f"embedding_gpu/{name}",
+        candidates=tuple(candidates),
+        gate=make_gate(job, smoke=options.smoke),
+        fingerprint=fingerprint(job.texts),
+        seed=SEED,
+        amounts={
+            "documents": len(job.texts),
+            "tokens": sum(lengths[:count]),
+            "operations": count_operations(job, lengths[:count]),
+        },
+        device=options.device,
+        host_time=True,
+        single=count == 1,
+        rounds=SINGLE_ROUNDS if count == 1 else 7,
+    )
+
+
+def _of(peer: Peer, job: EmbeddingJob, batch_size: int) -> Candidate:
+    return Candidate(
+        name=f"{peer.name} (batch_size {batch_size})",
+        role="peer",
+        build=partial(_build, peer, job, batch_size),
+        unavailable=peer.available(),
+        libraries=tuple(peer.modules.values()),
+    )
+
+
+def _build(peer: Peer, job: EmbeddingJob, batch_size: int) -> Call:
+    return peer.embedding[0].build(job, batch_size=batch_size)
