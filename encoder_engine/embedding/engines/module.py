@@ -162,6 +162,7 @@ class ModuleEngine:
         with suppress(torch.OutOfMemoryError):
             return compute()
         if self.encoder.device.type == "cuda":
+            self.short.release()
             torch.cuda.empty_cache()
         raise OutOfDeviceMemoryError(f"a batch exceeds the memory of {self.device}")
 

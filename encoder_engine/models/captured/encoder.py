@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TOKENS", "CapturedEncoder", "uses_graphs"]
 
-MAX_TOKENS = 4096
+# BERT-base on an NVIDIA H200: as many tokens take 7.7 ms by a graph and 17.2 without; 600 more,
+# padded to the next power of two, 13.2 and 17.4; and 65,520 of them 27.6 and 26.6.
+MAX_TOKENS = 16_384
 
 
 class CapturedEncoder:

@@ -34,6 +34,10 @@ class ShortBatches:
         """Copy and pickle without the graphs, which belong to a process."""
         return ShortBatches, (self._encoder,)
 
+    def release(self) -> None:
+        """Free the graphs' memory; later batches are captured anew."""
+        self._captured = None
+
     def takes(self, num_tokens: int) -> bool:
         """Return whether a batch of so many tokens is encoded here, if it can be captured."""
         device = self._encoder.device

@@ -102,7 +102,8 @@ def test_buckets_beyond_the_most_graphs_are_computed_without_one() -> None:
     exact = copy.deepcopy(encoder).double()
     for max_graphs in (1, 2):
         captured = CapturedEncoder(encoder, max_graphs=max_graphs)
-        for seed, lengths in enumerate([[3], [3], [60, 60], [90] * 8, [60, 60], [1] * 30, [3]] * 2):
+        calls = [[3], [3], [60, 60], [90] * 8, [60, 60], [1] * 30, [3], [60, 60], [60, 60], [3]]
+        for seed, lengths in enumerate(calls):
             assert_near(captured, pack(draw_ids(lengths, seed)), exact)
             assert captured.num_graphs <= max_graphs
         assert num_captured(captured) == max_graphs
@@ -127,26 +128,22 @@ def test_the_weights_are_those_of_the_moment() -> None:
 @pytest.mark.parametrize("case", one_per_family(), ids=case_id)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_engine_captures_every_family(case: Case, dtype: torch.dtype, tmp_path: Path) -> None:
+    import transformers
+
+    if not hasattr(transformers, case.config_class):
+        pytest.skip(f"this version of transformers has no {case.config_class}")
     case.save(tmp_path)
-    encoder = Encoder.from_pretrained(tmp_path, "cuda", dtype)
-    engine = EncoderModule(encoder)
-    lengths = [5, 1, 30, 9]
+    engine = EncoderModule(Encoder.from_pretrained(tmp_path, "cuda", dtype))
+    ids = draw_ids([5, 1, 30, 9])
     rows = TokenRows(
-        ids=np.concatenate(draw_ids(lengths)).astype(np.int32),
-        cu_seqlens=np.cumsum([0, *lengths], dtype=np.int32),
+        ids=np.concatenate(ids).astype(np.int32),
+        cu_seqlens=np.cumsum([0, *map(len, ids)], dtype=np.int32),
     )
-    found = [engine.pooled(rows, modes=("mean",)) for _ in range(3)]
-    assert engine.short._captured is not None
-    assert num_captured(engine.short._captured) == 1
+    found = [engine.token_vectors(rows) for _ in range(3)]
+    captured = engine.short._captured
+    assert captured is not None
+    assert num_captured(captured) == 1
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
-    plain = EncoderModule(encoder)
-    plain.short._can_capture = False
-    exact = EncoderModule(copy.deepcopy(encoder).double())
-    exact.short._can_capture = False
-    with ops.use("reference"):
-        truth = exact.pooled(rows, modes=("mean",))
-    ours, theirs, true = map(
-        torch.from_numpy, (found[0], plain.pooled(rows, modes=("mean",)), truth)
-    )
-    assert_within_budget(ours, theirs, true, terms=3 * encoder.spec.width)
+    with torch.no_grad():
+        assert_near(captured, pack(ids), copy.deepcopy(engine.encoder).double())
