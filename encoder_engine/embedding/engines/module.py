@@ -3,7 +3,7 @@
 How it works: rows become a :class:`PackedBatch` on the module's device, without a copy on a CPU.
 The module runs in inference mode and evaluation mode; pooling, projection and normalization run on
 the device too, so that a GPU sends [B, D] to the host instead of [T, D]. On a GPU short batches are
-captured as CUDA graphs (``models/captured``): as they come, the host takes ten times as long.
+captured as CUDA graphs (``models/captured``): without, one text takes the host ten times as long.
 
 Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 """
@@ -285,7 +285,8 @@ class EncoderModule(ModuleEngine):
     ) -> tuple[Tensor, Sequences]:
         """Return the last hidden state or a weighted sum of several, and its rows' layout.
 
-        ``alone``: the pooling of which the rows are wanted, one of each sequence.
+        ``alone``: the pooling of which one row of each sequence is wanted. Where that saves time,
+        there are no others.
         """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
@@ -293,11 +294,7 @@ class EncoderModule(ModuleEngine):
             encoder.eval()
         captured = self._captured(rows) if layers is None else None
         if captured is not None:
-            hidden_TD, sequences = captured.last_hidden_state, captured.sequences
-            if alone is None:
-                return hidden_TD, sequences
-            selected = pooled_rows(sequences, alone)
-            return F.embedding(selected.rows, hidden_TD), selected.within
+            return captured.last_hidden_state, captured.sequences
         batch = self._batch(rows)
         output: EncoderOutput = encoder(
             batch,
@@ -354,7 +351,8 @@ class CausalModule(EncoderModule):
         """Implement :meth:`CausalEngine.last_logits`."""
 
         def compute() -> Tensor:
-            hidden_BD, _ = self._encode(rows, alone="lasttoken")
+            hidden_TD, sequences = self._encode(rows, alone="lasttoken")
+            hidden_BD = F.embedding(sequences.cu_seqlens[1:] - 1, hidden_TD)
             return self._logits(hidden_BD, self.weight_VD[[*token_ids]])
 
         return self._run(compute)
@@ -383,12 +381,12 @@ class _HeadEngine(ModuleEngine, Generic[HeadType]):
         """Write the encoder and its head; see :meth:`ScoringEngine.save_encoder`."""
         self.model.save_pretrained(directory)
 
-    def _output(self, rows: TokenRows) -> EncoderOutput:
-        """Return the encoder's output, with what the head reads of it."""
-        model, output = self.model, None
-        if model.layout.sees_all is None:
-            output = self._captured(rows, output_pooled=model.rows == "pooled")
-        return model.encode(self._batch(rows)) if output is None else output
+    def _captured_for_head(self, rows: TokenRows) -> EncoderOutput | None:
+        """Encode a short batch on a GPU with what the head reads; None: the model has to."""
+        model = self.model
+        if model.layout.sees_all is not None:
+            return None
+        return self._captured(rows, output_pooled=model.rows == "pooled")
 
 
 class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
@@ -404,7 +402,9 @@ class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
         self.model.eval()
 
         def compute() -> Tensor:
-            logits_BC = self.model.numbers(self._output(rows)).float()
+            model, output = self.model, self._captured_for_head(rows)
+            numbers = model(self._batch(rows)) if output is None else model.numbers(output)
+            logits_BC: Tensor = numbers.float()
             return torch.sigmoid(logits_BC) if activation == "sigmoid" else logits_BC
 
         return self._run(compute)
@@ -435,9 +435,13 @@ class MaskedLMModule(_HeadEngine[MaskedLM]):
     def _weights(
         self, rows: TokenRows, pooling: SparsePooling, activation: SparseActivation
     ) -> Tensor:
-        output = self._output(rows)
-        sequences = output.sequences
-        logits_TV = self.model.logits_of(output.last_hidden_state).float()
+        output = self._captured_for_head(rows)
+        if output is None:
+            batch = self._batch(rows)
+            sequences, logits_TV = batch.sequences, self.model(batch).float()
+        else:
+            sequences = output.sequences
+            logits_TV = self.model.logits_of(output.last_hidden_state).float()
         # The transformation never falls, so it keeps the greatest.
         if pooling == "max":
             return _sparse_weights(ops.pooling(logits_TV, sequences, mode="max"), activation)

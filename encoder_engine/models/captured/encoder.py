@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from encoder_engine import ops
-from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.errors import ImplementationError, InputError, UnsupportedFeatureError
 from encoder_engine.models.captured.graph import CapturePool, Computation, Graph, Results
 from encoder_engine.models.captured.module_state import ModuleState
 from encoder_engine.models.compiling import check_modules
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TOKENS", "CapturedEncoder", "uses_graphs"]
 
-# BERT-base on an NVIDIA H200: as many tokens take 7.7 ms by a graph and 17.2 without; 600 more,
-# padded to the next power of two, 13.2 and 17.4; and 65,520 of them 27.6 and 26.6.
-MAX_TOKENS = 16_384
+# BERT-base in bfloat16 on an NVIDIA H200: as many tokens take 2.6 ms by a graph and 18.6 without,
+# the host's time. A GPU at an eighth of its speed takes as long for them as the host.
+MAX_TOKENS = 4096
 
 
 class CapturedEncoder:
@@ -57,19 +57,20 @@ class CapturedEncoder:
 
     encoder: its modules are those that its specification makes.
     max_tokens: batches of more are computed by the encoder itself.
-    max_graphs: the buckets that are kept; one more drops those met once. Where all have a graph,
-        batches of other buckets are computed without one.
+    max_graphs: the buckets that are kept; one more drops those without a graph or else all. A graph
+        keeps its results, [tokens, D].
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
     probabilities, ``rows`` and ``global_rows`` are left to the encoder. Calls of several threads
-    wait for each other. Raises :class:`UnsupportedFeatureError` for changed modules (hooks,
-    adapters), and at a call also for training mode, gradients and autocast;
-    :class:`ImplementationError` at a call where an operation needs the lengths on the host.
+    wait for each other; other threads must not draw random numbers on the device during a capture.
+    Raises :class:`UnsupportedFeatureError` for changed modules (hooks, adapters), and at a call
+    also for training mode, gradients and autocast; :class:`ImplementationError` at a call where an
+    operation needs the lengths on the host, or where PyTorch cannot capture.
     """
 
     def __init__(
-        self, encoder: Encoder, *, max_tokens: int = MAX_TOKENS, max_graphs: int = 64
+        self, encoder: Encoder, *, max_tokens: int = MAX_TOKENS, max_graphs: int = 256
     ) -> None:
         if max_graphs < 1:
             raise InputError(f"max_graphs must be at least 1, got {max_graphs}")
@@ -185,22 +186,33 @@ class CapturedEncoder:
     def _run(self, graph: Graph, *, is_new: bool) -> Results:
         if is_new or not uses_graphs(self.encoder.device):
             return graph.compute()
+        if not graph.is_captured:
+            self._capture(graph)
+        return graph.replay()
+
+    def _capture(self, graph: Graph) -> None:
         if self._pool is None:
             self._pool = CapturePool.new()
         try:
-            return graph.replay(self._pool)
-        except BaseException:
+            graph.capture(self._pool)
+        except BaseException as error:
             # PyTorch captures nothing more into a pool whose only capture failed.
             self._drop_graphs()
+            if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+                raise ImplementationError(
+                    f"PyTorch cannot capture this encoder as a CUDA graph ({error}); call the "
+                    "encoder itself"
+                ) from error
             raise
 
     def _keep(self, computation: Computation, graph: Graph) -> None:
-        graphs = self._graphs
-        if computation not in graphs and len(graphs) >= self.max_graphs:
-            for other in [key for key, kept in graphs.items() if not kept.is_captured]:
-                del graphs[other]
-        if computation in graphs or len(graphs) < self.max_graphs:
-            graphs[computation] = graph
+        if computation not in self._graphs and len(self._graphs) >= self.max_graphs:
+            captured = {key: kept for key, kept in self._graphs.items() if kept.is_captured}
+            if len(captured) == len(self._graphs):
+                self._drop_graphs()
+            else:
+                self._graphs = captured
+        self._graphs[computation] = graph
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:

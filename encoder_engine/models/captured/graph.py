@@ -16,7 +16,7 @@ from encoder_engine.packing.bucket import Bucket, BucketBatch, BucketSequences
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from encoder_engine.models.network import EncoderOutput, Network
+    from encoder_engine.models.network import Network
     from encoder_engine.packing import PackedBatch
     from encoder_engine.packing.pooling_modes import PoolingMode
 
@@ -114,7 +114,8 @@ class Graph:
         """Compute the inputs without a graph."""
         pooling = self._computation.pooling
         batch = self._batch()
-        output: EncoderOutput = self._network(batch, output_pooled=self._computation.output_pooled)
+        # Not by a call: that of a compiled module would compile for the layout of a bucket.
+        output = self._network.forward(batch, output_pooled=self._computation.output_pooled)
         if pooling is None:
             return Results(output.last_hidden_state, output.pooler_output)
         mode, normalize = pooling
@@ -122,11 +123,15 @@ class Graph:
         pooled_BD = ops.pooling(hidden_TD, batch.sequences, mode=mode, normalize=normalize)
         return Results(None, pooled_BD)
 
-    def replay(self, pool: CapturePool) -> Results:
-        """Compute the inputs by the graph, captured first if it is not yet."""
-        if self._graph is None or self._results is None:
-            with _CAPTURE:
-                self._results, self._graph = self._capture(pool)
+    def capture(self, pool: CapturePool) -> None:
+        """Capture the computation."""
+        with _CAPTURE:
+            self._results, self._graph = self._capture(pool)
+
+    def replay(self) -> Results:
+        """Compute the inputs by the graph, which was captured."""
+        assert self._graph is not None
+        assert self._results is not None
         self._graph.replay()
         return self._results
 

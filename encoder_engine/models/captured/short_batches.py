@@ -8,6 +8,7 @@ import torch
 
 from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
 from encoder_engine.models.captured.encoder import MAX_TOKENS, CapturedEncoder, uses_graphs
+from encoder_engine.models.captured.module_state import ModuleState
 
 if TYPE_CHECKING:
     from encoder_engine.models.encoder import Encoder
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["ShortBatches"]
 
+# In float32 a GPU takes four times as long and more, and padding costs more than the host's time.
+MAX_FLOAT32_TOKENS = MAX_TOKENS // 4
+
 
 class ShortBatches:
     """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and leaves all others.
 
-    It leaves all batches once one could not be captured: of changed modules (hooks, adapters), of
-    an operation that needs the lengths on the host, or for want of memory. The encoder itself
-    computes whatever it leaves.
+    The encoder itself computes whatever is left: every batch as long as modules are changed (hooks,
+    adapters), or after an operation that cannot be captured; a batch that no memory was left for.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._captured: CapturedEncoder | None = None
+        self._refused: ModuleState | None = None
         self._can_capture = True
 
     def __reduce__(self) -> tuple[type[ShortBatches], tuple[Encoder]]:
@@ -40,21 +44,27 @@ class ShortBatches:
 
     def takes(self, num_tokens: int) -> bool:
         """Return whether a batch of so many tokens is encoded here, if it can be captured."""
-        device = self._encoder.device
+        device, dtype = self._encoder.device, self._encoder.dtype
+        most = MAX_TOKENS if dtype.itemsize <= 2 else MAX_FLOAT32_TOKENS
         return (
             self._can_capture
-            and num_tokens <= MAX_TOKENS
+            and num_tokens <= most
             and uses_graphs(device)
             and not torch.is_autocast_enabled(device.type)
+            and (self._refused is None or self._refused.has_changed())
         )
 
     def encode(self, batch: PackedBatch, *, output_pooled: bool = False) -> EncoderOutput | None:
         """Encode a batch on the host without gradients, in evaluation mode; None: it is left."""
         try:
-            captured = self._captured or CapturedEncoder(self._encoder)
-            output = captured(batch, output_pooled=output_pooled)
-        except (ImplementationError, UnsupportedFeatureError, torch.OutOfMemoryError):
-            self._captured, self._can_capture = None, False
-            return None
-        self._captured = captured
-        return output
+            captured = self._captured = self._captured or CapturedEncoder(self._encoder)
+            return captured(batch, output_pooled=output_pooled)
+        except torch.OutOfMemoryError:
+            self.release()
+        except ImplementationError:
+            self.release()
+            self._can_capture = False
+        except UnsupportedFeatureError:
+            self.release()
+            self._refused = ModuleState(self._encoder)
+        return None

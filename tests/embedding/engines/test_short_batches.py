@@ -7,6 +7,7 @@ where kernels are native; ``tests/models/captured/test_graphs.py`` compares the 
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +19,19 @@ from encoder_engine.embedding.engines.module import (
     MaskedLMModule,
     SequenceClassificationModule,
 )
-from encoder_engine.errors import TokenIdError
-from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.errors import ImplementationError, TokenIdError
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.models import CapturedEncoder, Encoder, MaskedLM, SequenceClassification
 from encoder_engine.models.captured import short_batches
+from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.packing.token_rows import TokenRows
-from tests.models.captured.families import LEAST_ID, NUM_IDS, make_encoder
+from tests.models.captured.families import LEAST_ID, NUM_IDS, SIZES, computing, make_encoder
+from tests.models.captured.recorded import record_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_engine.models import Encoder
+    from encoder_engine.packing.pooling_modes import PoolingMode
 
 LENGTHS = (7, 1, 24, 4)
 
@@ -38,9 +42,14 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short_batches, "uses_graphs", lambda _device: True)
 
 
-def draw_rows(lengths: tuple[int, ...] = LENGTHS) -> TokenRows:
+def draw_rows(lengths: tuple[int, ...] = LENGTHS, *, with_types: bool = False) -> TokenRows:
     ids = np.random.default_rng(0).integers(LEAST_ID, NUM_IDS, sum(lengths), dtype=np.int32)
-    return TokenRows(ids=ids, cu_seqlens=np.cumsum([0, *lengths], dtype=np.int32))
+    return TokenRows(
+        ids=ids,
+        cu_seqlens=np.cumsum([0, *lengths], dtype=np.int32),
+        # Of the families here BERT alone has two segments.
+        type_ids=ids % 2 if with_types else None,
+    )
 
 
 def left(engine: Any, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]) -> Any:
@@ -54,11 +63,17 @@ def is_captured(engine: Any) -> bool:
     return engine.short._captured is not None
 
 
+def two_results(engine: EncoderModule) -> tuple[Any, ...]:
+    modes: tuple[PoolingMode, ...] = ("mean", "max")
+    return engine.several(draw_rows(), modes=modes, stacks=(EMPTY_STACK,), wanted=(True, True))
+
+
 CALLS: dict[str, Callable[[EncoderModule], Any]] = {
     "mean": lambda engine: engine.pooled(draw_rows(), modes=("mean",), normalized=True),
     "first rows": lambda engine: engine.pooled(draw_rows(), modes=("cls",)),
     "last rows": lambda engine: engine.pooled(draw_rows(), modes=("lasttoken",)),
-    "tokens": lambda engine: engine.token_vectors(draw_rows()),
+    "tokens": lambda engine: engine.token_vectors(draw_rows(with_types=True)),
+    "both": lambda engine: np.concatenate([np.ravel(one) for one in two_results(engine)]),
 }
 
 
@@ -95,25 +110,68 @@ def test_scores_and_logits_are_those_of_the_model(
         assert is_captured(engine)
 
 
-def test_what_cannot_be_captured_is_left_to_the_encoder() -> None:
+def test_changed_modules_are_left_to_the_encoder_until_they_are_restored() -> None:
     engine = EncoderModule(make_encoder("bert"))
     engine.token_vectors(draw_rows())
     hook = engine.encoder.blocks[0].register_forward_hook(lambda _m, _i, output: output)
     expected = engine.token_vectors(draw_rows())
     assert not is_captured(engine)
+    assert not engine.short.takes(1)
     hook.remove()
     assert np.array_equal(engine.token_vectors(draw_rows()), expected)
-    assert not is_captured(engine), "one refusal is enough"
+    assert is_captured(engine)
+
+
+@pytest.mark.parametrize(
+    ("error", "again"), [(torch.OutOfMemoryError(), True), (ImplementationError(), False)]
+)
+def test_a_batch_that_fails_to_be_captured_is_left_to_the_encoder(
+    error: Exception, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    expected = engine.token_vectors(draw_rows())
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CapturedEncoder, "__call__", fail)
+        assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+        assert not is_captured(engine)
+    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+    assert is_captured(engine) is again
+
+
+def test_global_rows_are_left_to_the_model() -> None:
+    config = {"model_type": "longformer", **SIZES, "attention_window": [4, 12]}
+    config |= {"type_vocab_size": 1, "pad_token_id": 1}
+    encoder = Encoder(spec_from_config(config), config=config).eval()
+    ranker = SequenceClassificationModule(SequenceClassification(encoder, num_labels=2))
+    with torch.no_grad():
+        expected = ranker.model(ranker._batch(draw_rows())).numpy()
+    assert np.array_equal(ranker.scores(draw_rows(), activation="identity"), expected)
+    assert not is_captured(ranker)
+
+
+@pytest.mark.slow
+def test_a_second_batch_is_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = record_graphs(monkeypatch)
+    engine = EncoderModule(make_encoder("bert"))
+    with computing("bert", "triton"):
+        found = [engine.token_vectors(draw_rows()) for _ in range(3)]
+        expected = left(engine, monkeypatch, lambda engine: engine.token_vectors(draw_rows()))
+    assert [graph.num_replays for graph in recorded] == [2]
+    assert all(np.array_equal(one, expected) for one in found)
 
 
 def test_longer_batches_and_autocast_are_left_to_the_encoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = EncoderModule(make_encoder("bert"))
-    monkeypatch.setattr(short_batches, "MAX_TOKENS", sum(LENGTHS) - 1)
+    monkeypatch.setattr(short_batches, "MAX_FLOAT32_TOKENS", sum(LENGTHS) - 1)
     engine.token_vectors(draw_rows())
     assert not is_captured(engine)
-    monkeypatch.setattr(short_batches, "MAX_TOKENS", sum(LENGTHS))
+    monkeypatch.setattr(short_batches, "MAX_FLOAT32_TOKENS", sum(LENGTHS))
     with torch.autocast("cpu", torch.bfloat16):
         engine.token_vectors(draw_rows())
     assert not is_captured(engine)
@@ -145,8 +203,8 @@ def test_a_copy_captures_for_itself() -> None:
     expected = engine.token_vectors(draw_rows())
     copied: EncoderModule = copy.deepcopy(engine)
     assert not is_captured(copied)
+    assert pickle.loads(pickle.dumps(engine.short)).takes(1)
     with torch.no_grad():
-        encoder: Encoder = copied.encoder
-        encoder.embedding.tokens.weight.add_(1.0)
+        copied.encoder.embedding.tokens.weight.add_(1.0)
     assert not np.array_equal(copied.token_vectors(draw_rows()), expected)
     assert np.array_equal(engine.token_vectors(draw_rows()), expected)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import (
+    ImplementationError,
     InputError,
     SequenceLengthError,
     TokenIdError,
@@ -207,8 +208,8 @@ def test_a_recorded_computation_is_right_for_other_batches(
         assert_same(captured, make_batch([7, 9], seed=1))
         assert [graph.num_replays for graph in graphs] == [2]
         if model_type == "bert":
-            for lengths in ([3, 60], [8, 8], [9, 1]):
-                batch = make_batch(lengths, seed=len(lengths))
+            for seed, lengths in enumerate([[3, 60], [8, 8], [9, 1]], start=2):
+                batch = make_batch(lengths, seed)
                 pooled = captured.pooled(batch, "max")
                 assert pooled.shape == (2, 28)
                 hidden_TD = captured.encoder(batch).last_hidden_state
@@ -289,7 +290,7 @@ def test_a_batch_that_the_model_cannot_take_is_refused_before_it_is_copied() -> 
     assert captured.num_graphs == 0
 
 
-def test_larger_batches_are_the_encoders_own_and_one_graph_too_many_drops_all() -> None:
+def test_larger_batches_are_the_encoders_own_and_one_bucket_too_many_drops_all() -> None:
     encoder: Encoder = make_encoder("bert")
     captured = CapturedEncoder(encoder, max_tokens=70, max_graphs=2)
     with torch.no_grad():
@@ -306,17 +307,34 @@ def test_larger_batches_are_the_encoders_own_and_one_graph_too_many_drops_all() 
 
 
 @pytest.mark.slow
-def test_a_bucket_more_drops_those_met_once_and_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_more_drops_those_met_once_or_else_all(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = record_graphs(monkeypatch)
     captured = CapturedEncoder(make_encoder("bert"), max_graphs=2)
     # Lengths of a batch, then the graphs that were captured and the buckets that are kept.
     calls = [([3], 0, 1), ([3, 4], 0, 2), ([3, 4, 5], 0, 1), ([3, 4, 5], 1, 1), ([3], 1, 2)]
-    calls += [([3, 4], 1, 2), ([3, 4], 2, 2), ([3], 2, 2), ([3], 2, 2), ([3, 4, 5], 2, 2)]
+    calls += [([3, 4], 1, 2), ([3, 4], 2, 2), ([3], 2, 1), ([3], 3, 1), ([3, 4, 5], 3, 2)]
     with computing("bert", "triton"), torch.no_grad():
         for lengths, expected_graphs, expected_buckets in calls:
             assert_same(captured, make_batch(lengths))
             assert (len(graphs), captured.num_graphs) == (expected_graphs, expected_buckets)
-    assert [graph.num_replays for graph in graphs] == [2, 1]
+    assert [graph.num_replays for graph in graphs] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_capture_that_fails_is_an_error_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_graphs(monkeypatch)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda _stream: None)
+    captured = CapturedEncoder(make_encoder("bert"))
+    with computing("bert", "triton"), torch.no_grad():
+        assert_same(captured, make_batch([3]))
+        with pytest.raises(ImplementationError, match=r"cannot capture .* not permitted"):
+            captured(make_batch([3]))
+        assert captured.num_graphs == 0
 
 
 def test_calls_of_several_threads_are_right() -> None:
