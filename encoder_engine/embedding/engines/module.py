@@ -290,7 +290,7 @@ class EncoderModule(ModuleEngine):
         """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
-        if encoder.training or any(block.training for block in encoder.blocks):
+        if any(module.training for module in encoder.modules()):
             encoder.eval()
         captured = self._captured(rows) if layers is None else None
         if captured is not None:
@@ -384,7 +384,7 @@ class _HeadEngine(ModuleEngine, Generic[HeadType]):
     def _captured_for_head(self, rows: TokenRows) -> EncoderOutput | None:
         """Encode a short batch on a GPU with what the head reads; None: the model has to."""
         model = self.model
-        if model.layout.sees_all is not None:
+        if model.layout.sees_all is not None or model._forward_hooks or model._forward_pre_hooks:
             return None
         return self._captured(rows, output_pooled=model.rows == "pooled")
 

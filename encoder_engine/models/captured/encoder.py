@@ -198,7 +198,8 @@ class CapturedEncoder:
         except BaseException as error:
             # PyTorch captures nothing more into a pool whose only capture failed.
             self._drop_graphs()
-            if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            known = (torch.OutOfMemoryError, ImplementationError)
+            if isinstance(error, RuntimeError) and not isinstance(error, known):
                 raise ImplementationError(
                     f"PyTorch cannot capture this encoder as a CUDA graph ({error}); call the "
                     "encoder itself"

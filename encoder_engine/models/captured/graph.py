@@ -6,6 +6,7 @@ Dimensions: T rows of a bucket, B sequences, D width.
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,6 +25,9 @@ __all__ = ["CapturePool", "Computation", "Graph", "Results"]
 
 # Calls before a capture: they compile kernels, and make the handles of libraries.
 NUM_WARM_UPS = 2
+# PyTorch makes as many streams of a device.
+NUM_STREAMS = 32
+_HELD: weakref.WeakSet[torch.cuda.Stream] = weakref.WeakSet()
 # PyTorch allows one capture at a time in a process.
 _CAPTURE = threading.Lock()
 
@@ -64,7 +68,17 @@ class CapturePool(NamedTuple):
     @classmethod
     def new(cls) -> CapturePool:
         """Make it on the current device."""
-        return cls(torch.cuda.graph_pool_handle(), torch.cuda.Stream())  # type: ignore[no-untyped-call]
+        return cls(torch.cuda.graph_pool_handle(), _free_stream())
+
+
+def _free_stream() -> torch.cuda.Stream:
+    """Return a stream that no other capture holds: PyTorch repeats them."""
+    for _ in range(NUM_STREAMS):
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        if stream not in _HELD:
+            break
+    _HELD.add(stream)
+    return stream
 
 
 class Graph:
@@ -137,7 +151,7 @@ class Graph:
 
     def _capture(self, pool: CapturePool) -> tuple[Results, torch.cuda.CUDAGraph]:
         current = torch.cuda.current_stream()
-        warm_up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        warm_up = _free_stream()
         warm_up.wait_stream(current)
         with torch.cuda.stream(warm_up):
             for _ in range(NUM_WARM_UPS):

@@ -19,20 +19,22 @@ __all__ = ["ShortBatches"]
 
 # In float32 a GPU takes four times as long and more, and padding costs more than the host's time.
 MAX_FLOAT32_TOKENS = MAX_TOKENS // 4
+# Every failure costs a capture and the graphs that there were.
+MOST_FAILURES = 3
 
 
 class ShortBatches:
     """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and leaves all others.
 
     The encoder itself computes whatever is left: every batch as long as modules are changed (hooks,
-    adapters), or after an operation that cannot be captured; a batch that no memory was left for.
+    adapters), a batch that could not be captured, and every batch after the third of those.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._captured: CapturedEncoder | None = None
         self._refused: ModuleState | None = None
-        self._can_capture = True
+        self._num_failures = 0
 
     def __reduce__(self) -> tuple[type[ShortBatches], tuple[Encoder]]:
         """Copy and pickle without the graphs, which belong to a process."""
@@ -44,27 +46,29 @@ class ShortBatches:
 
     def takes(self, num_tokens: int) -> bool:
         """Return whether a batch of so many tokens is encoded here, if it can be captured."""
-        device, dtype = self._encoder.device, self._encoder.dtype
+        device, dtype, refused = self._encoder.device, self._encoder.dtype, self._refused
         most = MAX_TOKENS if dtype.itemsize <= 2 else MAX_FLOAT32_TOKENS
         return (
-            self._can_capture
+            self._num_failures < MOST_FAILURES
             and num_tokens <= most
             and uses_graphs(device)
             and not torch.is_autocast_enabled(device.type)
-            and (self._refused is None or self._refused.has_changed())
+            and (refused is None or refused.has_changed())
         )
 
     def encode(self, batch: PackedBatch, *, output_pooled: bool = False) -> EncoderOutput | None:
         """Encode a batch on the host without gradients, in evaluation mode; None: it is left."""
         try:
             captured = self._captured = self._captured or CapturedEncoder(self._encoder)
-            return captured(batch, output_pooled=output_pooled)
-        except torch.OutOfMemoryError:
+            output = captured(batch, output_pooled=output_pooled)
+        except (ImplementationError, torch.OutOfMemoryError):
+            # No memory, an operation that needs the lengths on the host, another capture.
             self.release()
-        except ImplementationError:
-            self.release()
-            self._can_capture = False
+            self._num_failures += 1
+            return None
         except UnsupportedFeatureError:
             self.release()
             self._refused = ModuleState(self._encoder)
-        return None
+            return None
+        self._refused = None
+        return output

@@ -55,7 +55,7 @@ def draw_rows(lengths: tuple[int, ...] = LENGTHS, *, with_types: bool = False) -
 def left(engine: Any, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]) -> Any:
     """Return what the encoder itself computes."""
     with monkeypatch.context() as patched:
-        patched.setattr(engine.short, "_can_capture", False)
+        patched.setattr(engine.short, "_num_failures", 3)
         return call(engine)
 
 
@@ -122,11 +122,9 @@ def test_changed_modules_are_left_to_the_encoder_until_they_are_restored() -> No
     assert is_captured(engine)
 
 
-@pytest.mark.parametrize(
-    ("error", "again"), [(torch.OutOfMemoryError(), True), (ImplementationError(), False)]
-)
-def test_a_batch_that_fails_to_be_captured_is_left_to_the_encoder(
-    error: Exception, again: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError(), ImplementationError()])
+def test_a_batch_that_fails_to_be_captured_is_left_to_the_encoder_and_after_three_all(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = EncoderModule(make_encoder("bert"))
     expected = engine.token_vectors(draw_rows())
@@ -134,12 +132,13 @@ def test_a_batch_that_fails_to_be_captured_is_left_to_the_encoder(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    with monkeypatch.context() as patched:
-        patched.setattr(CapturedEncoder, "__call__", fail)
+    for can_be_captured in (True, True, False):
+        with monkeypatch.context() as patched:
+            patched.setattr(CapturedEncoder, "__call__", fail)
+            assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+            assert not is_captured(engine)
         assert np.array_equal(engine.token_vectors(draw_rows()), expected)
-        assert not is_captured(engine)
-    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
-    assert is_captured(engine) is again
+        assert is_captured(engine) is can_be_captured
 
 
 def test_global_rows_are_left_to_the_model() -> None:
@@ -182,9 +181,38 @@ def test_longer_batches_and_autocast_are_left_to_the_encoder(
 def test_a_model_trained_meanwhile_is_put_into_evaluation_mode() -> None:
     engine = EncoderModule(make_encoder("bert"))
     expected = engine.token_vectors(draw_rows())
-    engine.encoder.train()
+    engine.encoder.embedding.train()
     assert np.array_equal(engine.token_vectors(draw_rows()), expected)
     assert is_captured(engine)
+
+
+def test_a_compiled_module_is_not_compiled_for_a_bucket() -> None:
+    engine = EncoderModule(make_encoder("bert"))
+    expected = engine.token_vectors(draw_rows())
+
+    def fail(*_: object) -> None:
+        raise AssertionError("it is compiled")
+
+    engine.encoder.compile(backend=fail)
+    assert np.array_equal(engine.token_vectors(draw_rows()), expected)
+    assert is_captured(engine)
+
+
+def test_hooks_of_the_head_see_every_batch() -> None:
+    ranker = SequenceClassificationModule(
+        SequenceClassification(make_encoder("bert"), num_labels=1)
+    )
+    seen: list[object] = []
+    ranker.model.register_forward_hook(lambda *_: seen.append(0))
+    ranker.scores(draw_rows(), activation="identity")
+    assert seen
+
+
+def test_half_precision_takes_more_tokens() -> None:
+    encoder = make_encoder("bert")
+    assert [EncoderModule(encoder).short.takes(n) for n in (1024, 1025)] == [True, False]
+    encoder.to(torch.bfloat16)
+    assert [EncoderModule(encoder).short.takes(n) for n in (4096, 4097)] == [True, False]
 
 
 def test_wrong_ids_are_refused_and_the_next_batch_is_captured() -> None:

@@ -321,19 +321,31 @@ def test_a_bucket_more_drops_those_met_once_or_else_all(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_a_capture_that_fails_is_an_error_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("not permitted when stream is capturing"), "cannot capture .*not permitted"),
+        (ImplementationError("needs the lengths on the host"), "^needs the lengths on the host$"),
+        (torch.OutOfMemoryError("no memory"), "^no memory$"),
+    ],
+)
+def test_a_capture_that_fails_is_an_error_of_the_engine_or_of_memory(
+    error: RuntimeError, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record_graphs(monkeypatch)
 
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise error
 
     monkeypatch.setattr(torch.cuda, "graph", fail)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _stream: None)
     captured = CapturedEncoder(make_encoder("bert"))
     with computing("bert", "triton"), torch.no_grad():
         assert_same(captured, make_batch([3]))
-        with pytest.raises(ImplementationError, match=r"cannot capture .* not permitted"):
+        kinds = (ImplementationError, torch.OutOfMemoryError)
+        with pytest.raises(kinds, match=expected) as caught:
             captured(make_batch([3]))
+        assert type(caught.value) is (type(error) if type(error) in kinds else kinds[0])
         assert captured.num_graphs == 0
 
 

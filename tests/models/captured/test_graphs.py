@@ -103,6 +103,7 @@ def test_graphs_are_captured_anew_after_one_bucket_too_many() -> None:
     for max_graphs in (1, 2):
         captured = CapturedEncoder(encoder, max_graphs=max_graphs)
         calls = [[3], [3], [60, 60], [90] * 8, [60, 60], [1] * 30, [3], [60, 60], [60, 60], [3]]
+        calls += [[90] * 8, [90] * 8]
         for seed, lengths in enumerate(calls):
             assert_near(captured, pack(draw_ids(lengths, seed)), exact)
             assert captured.num_graphs <= max_graphs
