@@ -93,8 +93,9 @@ def test_the_source_distribution_holds_what_a_build_needs(tmp_path: Path) -> Non
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    needed = {path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.[ch]*")}
-    needed |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.py")}
+    files = [path for end in ("cpp", "h") for path in (ROOT / "csrc").rglob(f"*.{end}")]
+    files += (ROOT / "kernels").rglob("*.py")
+    needed = {path.relative_to(ROOT).as_posix() for path in files}
     assert needed | {"CMakeLists.txt", "setup.py", "pyproject.toml"} <= names
 
 
