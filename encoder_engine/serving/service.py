@@ -40,10 +40,11 @@ Result = TypeVar("Result")
 INLINE_BYTES = 65_536
 # The threads beside the lanes, for large texts: one may be busy with the texts of another caller.
 POOL_THREADS = 2
-# Texts of the warm-up: a lone one, a small batch, full ones, of which the last are measured. On a
-# GPU a batch is captured when its like comes the second time.
+# Texts of the warm-up: a lone one, a small batch, full ones, of which the last are measured. A GPU
+# captures a batch when its like comes the second time.
 WARM_TEXT = "a text of some words, as they are sent to be embedded, about twenty three tokens long"
-WARM_COUNTS = (1, 1, 16, 16, 64, 64, 64)
+WARM_COUNTS = (1, 16, 64, 64)
+GPU_WARM_COUNTS = (1, 1, 16, 16, 64, 64, 64)
 DEFAULTS = CallOptions()
 # Seconds to send the errors of the requests that the shutdown fails.
 FAIL_SECONDS = 5.0
@@ -112,7 +113,8 @@ class Service:
         options = CallOptions(refuses_long=False)
         # A causal reranker takes pairs alone.
         text: Text = (WARM_TEXT, WARM_TEXT) if model.tasks == ("rank",) else WARM_TEXT
-        for count in WARM_COUNTS:
+        device = getattr(model.engine, "device", "cpu")
+        for count in GPU_WARM_COUNTS if device.startswith("cuda") else WARM_COUNTS:
             texts = [text] * min(count, self.options.max_texts)
             rate.reset()
             try:

@@ -99,7 +99,7 @@ class Graph:
 
     @property
     def is_captured(self) -> bool:
-        """Whether a call repeats a capture."""
+        """Whether there is a CUDA graph of the computation, which a call replays."""
         return self._graph is not None
 
     @property
