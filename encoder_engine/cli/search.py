@@ -54,7 +54,10 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
 @click.option(
     "--max-seq-length", type=click.IntRange(min=1), help="The limit of a file's texts; see embed."
 )
-@click.option("--prompt", help="A text put before every query.")
+@click.option(
+    "--prompt",
+    help="A text put before every query.  [default: the model's prompt named query, if any]",
+)
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per query.")
@@ -83,11 +86,9 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
                 "name a folder by --fuse, or the file first"
             )
         check_same_rows(stored, other)
-        # Of the second store: its own model, and the prompt of queries that this has.
-        own = dict.fromkeys(_OF_STORE) | {"as_queries": True}
         rankings = (
             _rank(stored, queries, depth, options),
-            _rank(other, queries, depth, {**options, **own}),
+            _rank(other, queries, depth, {**options, **dict.fromkeys(_OF_STORE)}),
         )
         found = [fuse_ranks(pair, top) for pair in zip(*rankings, strict=True)]
     for query, hits in zip(queries, found, strict=True):
@@ -138,13 +139,12 @@ def embed_queries(
 ) -> npt.NDArray[np.float32]:
     """Embed questions with the model and the options of a store, float32 [Q, D].
 
+    They begin with the model's prompt of queries unless the options name another.
     Warns if scores depend on vector lengths and the model was not trained for dot products.
     """
     embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
     recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
-    # --prompt is of the first store alone, so the second's model has its own.
-    encode: Any = embedder.encode_query if options.get("as_queries") else embedder.encode
-    vectors: npt.NDArray[np.float32] = encode(
+    vectors: npt.NDArray[np.float32] = embedder.encode_query(
         list(queries),
         prompt=options["prompt"],
         prompt_name=options["prompt_name"],

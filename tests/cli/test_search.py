@@ -73,6 +73,24 @@ def test_the_nearest_rows_are_found(
     assert "1.0000  row-40" in plain.output
 
 
+def test_queries_have_the_prompt_of_queries(run: Run, source: Path, tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "long words ", "document": ""}}
+    prompted = write_sentence_directory(tmp_path / "prompted", settings=prompts)
+    command = ["embed", source, "-o", tmp_path / "out", "-m", prompted, "--quiet"]
+    assert run(*command).code == 0
+    embedder, query = Embedder.from_pretrained(prompted), QUERIES[0]
+    documents = embedder.encode(TEXTS)
+    scores = {}
+    for given in ([], ["--prompt", "text "], ["--prompt", ""]):
+        found = run("search", tmp_path / "out", query, *given, "--top", 1, "--json")
+        scores[given[-1] if given else "long words "] = json.loads(found.output)["hits"][0]["score"]
+    for prompt, score in scores.items():
+        expected = (documents @ embedder.encode(query, prompt=prompt)).max()
+        # Two sums of 16 products below 1, rounded each time.
+        assert abs(score - expected) <= 2 * 16 * float(np.finfo(np.float32).eps) / 2
+    assert len(set(scores.values())) == 3
+
+
 def test_queries_are_embedded_by_the_layers_that_made_the_store(
     run: Run, model: Path, source: Path, tmp_path: Path
 ) -> None:

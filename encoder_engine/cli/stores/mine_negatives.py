@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="A negative scores at least this share less than the worst answer.",
 )
-@click.option("--prompt", help="A text put before every question.")
+@click.option(
+    "--prompt",
+    help="A text put before every question.  [default: the model's prompt named query, if any]",
+)
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")

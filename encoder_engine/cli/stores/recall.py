@@ -43,7 +43,10 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
     show_default=True,
     help="The factor of similarities in the loss, as in finetune embedding.",
 )
-@click.option("--prompt", help="A text put before every question.")
+@click.option(
+    "--prompt",
+    help="A text put before every question.  [default: the model's prompt named query, if any]",
+)
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
