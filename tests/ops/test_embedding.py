@@ -253,6 +253,14 @@ def test_ids_that_are_no_row_of_integers_are_refused(ids: torch.Tensor) -> None:
         embed_plainly(ids, token_weight_VE=torch.zeros(9, 4), segment_weight_SE=None)
 
 
+@pytest.mark.parametrize("token", [9, -1, 2**32 + 1, -(2**32) + 1])
+def test_an_id_outside_its_table_is_refused_on_a_cpu(token: int) -> None:
+    with pytest.raises(IndexError):
+        embed_plainly(
+            torch.tensor([0, token]), token_weight_VE=torch.ones(9, 4), segment_weight_SE=None
+        )
+
+
 def test_ids_on_another_device_are_refused() -> None:
     with pytest.raises(ShapeError, match="input_ids is on meta"):
         embed_plainly(

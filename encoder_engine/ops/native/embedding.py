@@ -70,7 +70,12 @@ def _compute(
 
 
 def _narrow(ids_T: Tensor | None) -> Tensor | None:
-    return None if ids_T is None else ids_T.to(torch.int32).contiguous()
+    """Return ids as int32; what int32 cannot hold stays outside every table."""
+    if ids_T is None:
+        return None
+    if ids_T.dtype == torch.int64:
+        ids_T = ids_T.clamp(-1, torch.iinfo(torch.int32).max).to(torch.int32)
+    return ids_T.contiguous()
 
 
 def _length(table: Tensor | None) -> int:
