@@ -26,7 +26,8 @@ from benchmarks.records.front_doors import FrontDoor, write_front_door
 
 # What a visitor's shell does not set.
 OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*|CMAKE_ARGS")
-# Megabytes of every distribution here but for those that the named ones ask for, and pip itself.
+# Megabytes of every distribution here but for those that the named ones ask for, and those that
+# Python's own venv puts there.
 SIZES = """
 import importlib.metadata as metadata, json, re, sys
 def plain(name):
@@ -39,7 +40,7 @@ def with_required(name, seen):
             if "extra ==" not in line:
                 with_required(plain(re.match(r"[\\w.-]+", line)[0]), seen)
     return seen
-left_out = {"pip"}
+left_out = {"pip", "setuptools"}
 for name in sys.argv[1:]:
     with_required(name, left_out)
 def size(found):
