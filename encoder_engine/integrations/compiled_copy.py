@@ -5,7 +5,7 @@ out for the CPU's matrix products, and so are the biases and vectors of distance
 encoder computes in the model's dtype, and the memory of its arrays shows which are copies. Fused
 optimisers and ``parameter.data`` change weights without incrementing any version, so only the
 weights' content shows whether a copy is current. Every call therefore reads all copied weights and
-compares a 64-bit hash of them, at memory bandwidth: about 2 ms for the 43 MB of MiniLM.
+compares a 64-bit hash of them, at memory bandwidth: 1 to 2 ms for the 43 MB of MiniLM.
 
 Dimensions: T packed tokens, D width.
 """
