@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from encoder_engine.errors import ChecksumError, EncoderEngineWarning, LockedError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -249,7 +249,14 @@ def verify_checksums(directory: Path, *, only: Collection[str] | None = None) ->
     ``only``: the files to compare; None: all.
     Raises :class:`ChecksumError` that names the file.
     """
-    for name, digest in recorded_checksums(directory).items():
+    compare_checksums(directory, recorded_checksums(directory), only=only)
+
+
+def compare_checksums(
+    directory: Path, recorded: Mapping[str, str], *, only: Collection[str] | None = None
+) -> None:
+    """Compare the files of a directory with SHA-256 sums; see :func:`verify_checksums`."""
+    for name, digest in recorded.items():
         if only is not None and name not in only:
             continue
         path = directory / name
