@@ -11,22 +11,11 @@ if TYPE_CHECKING:
     from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float16", "bfloat16", "float32")
-# The compute capability from which Triton compiles (its README, "Compatibility").
-LEAST_CAPABILITY = (8, 0)
 
 
 @cache
 def _triton_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
-
-
-@cache
-def _least_capability() -> tuple[int, int]:
-    """Return the compute capability of the oldest visible GPU, or Triton's least without one."""
-    import torch
-
-    found = map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
-    return min(found, default=LEAST_CAPABILITY)
 
 
 def interpreted() -> bool:
@@ -42,9 +31,6 @@ def refuse_triton(facts: CallFacts) -> str | None:
         return f"it needs a CUDA device, the tensors are on {facts.device}"
     if facts.dtype not in DTYPES:
         return f"it computes {', '.join(DTYPES)}, not {facts.dtype}"
-    if facts.device == "cuda" and _least_capability() < LEAST_CAPABILITY:
-        least, found = ("{}.{}".format(*x) for x in (LEAST_CAPABILITY, _least_capability()))
-        return f"it needs compute capability {least}; a GPU of this machine has {found}"
     return None
 
 

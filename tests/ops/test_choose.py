@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, UnknownNameError
-from encoder_engine.ops import choose, gpu
+from encoder_engine.ops import choose
 from encoder_engine.ops.registry import IMPLEMENTATION_NAMES
 from encoder_engine.packing import Sequences
 
@@ -117,19 +117,6 @@ def test_explain_takes_torch_dtypes() -> None:
     assert ops.explain("attention", dtype=torch.float16) == ops.explain(
         "attention", dtype="float16"
     )
-
-
-def test_triton_is_left_out_on_gpus_that_it_does_not_compile_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gpu, "_triton_installed", lambda: True)
-    for capability, reason in (
-        ((7, 5), "it needs compute capability 8.0; a GPU of this machine has 7.5"),
-        ((8, 0), None),
-    ):
-        monkeypatch.setattr(gpu, "_least_capability", lambda found=capability: found)
-        told = dict(ops.explain("layer_norm", device="cuda", dtype="float16"))
-        assert (told["triton"], told["aten"]) == (reason, None)
 
 
 LAYOUT, IDS = Sequences.from_lengths([3, 2]), torch.arange(5)
