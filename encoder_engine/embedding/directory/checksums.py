@@ -28,24 +28,26 @@ def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
     """
     # A record is looked for among all packages around a directory, which takes 0.3 ms.
     recorded = cache(recorded_checksums)
-    directory, encoder_folder, *others = (folder.resolve() for folder in (directory, *folders))
-    _compare_settings(encoder_folder, recorded(encoder_folder))
-    homes = {directory, encoder_folder}
-    for place in others:
+    encoder_folder, *others = folders
+    root, encoder_place = directory.resolve(), encoder_folder.resolve()
+    _compare_settings(encoder_folder, recorded(encoder_place))
+    homes = {root: directory, encoder_place: encoder_folder}
+    for folder in others:
+        place = folder.resolve()
         # Modules are read before the encoder, whose loading compares the rest of its record.
-        for home in homes - {place}:
+        for home in homes.keys() - {place}:
             if place.is_relative_to(home):
                 inside = place.relative_to(home)
                 names = [n for n in recorded(home) if Path(n).is_relative_to(inside)]
-                compare_checksums(home, recorded(home), only=names)
+                compare_checksums(homes[home], recorded(home), only=names)
         if place not in homes:
-            compare_checksums(place, recorded(place))
+            compare_checksums(folder, recorded(place))
     # The directory's own files, but for those that ``Encoder.from_pretrained`` compares.
-    prefix = encoder_folder.relative_to(directory).as_posix()
+    prefix = encoder_place.relative_to(root).as_posix()
     prefix = "" if prefix == "." else f"{prefix}/"
-    own = {f"{prefix}{name}": sha for name, sha in recorded(encoder_folder).items()}
-    names = [name for name, sha in recorded(directory).items() if own.get(name) != sha]
-    compare_checksums(directory, recorded(directory), only=names)
+    own = {f"{prefix}{name}": sha for name, sha in recorded(encoder_place).items()}
+    names = [name for name, sha in recorded(root).items() if own.get(name) != sha]
+    compare_checksums(directory, recorded(root), only=names)
 
 
 def _compare_settings(folder: Path, recorded: Mapping[str, str]) -> None:
