@@ -99,7 +99,7 @@ class Graph:
 
     @property
     def is_captured(self) -> bool:
-        """Whether there is a CUDA graph of the computation, which a call replays."""
+        """Whether the computation was captured, so that a call replays its CUDA graph."""
         return self._graph is not None
 
     @property
