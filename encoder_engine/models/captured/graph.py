@@ -99,7 +99,7 @@ class Graph:
 
     @property
     def is_captured(self) -> bool:
-        """Whether the computation was captured, so that a call replays its CUDA graph."""
+        """True once the computation was recorded as a CUDA graph, which calls then replay."""
         return self._graph is not None
 
     @property
