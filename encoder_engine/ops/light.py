@@ -9,6 +9,7 @@ dispatch modes) is redispatched, and seen as one operator.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,17 +24,25 @@ NAMESPACE = "encoder_engine"
 _DEVICES = ("CPU", "CUDA")
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 _done: set[str] = set()
+# Modules of operators may be imported by several threads at once.
+_lock = threading.Lock()
 
 
 def lighten() -> None:
     """Register the short path of every operator that was defined since the last call."""
     from torch._library.custom_ops import OPDEFS
 
-    for name, definition in list(OPDEFS.items()):
-        namespace, _, own = name.partition("::")
-        if namespace == NAMESPACE and name not in _done:
-            _done.add(name)
-            _register(own, definition)
+    with _lock:
+        # Copies in one step: another thread may define an operator meanwhile.
+        for reference in OPDEFS.valuerefs():
+            definition = reference()
+            if definition is None:
+                continue
+            name = definition._qualname
+            namespace, _, own = name.partition("::")
+            if namespace == NAMESPACE and name not in _done:
+                _register(own, definition)
+                _done.add(name)
 
 
 def _register(name: str, definition: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +47,23 @@ def cubed() -> Callable[..., Tensor]:
     operator.register_autograd(differentiate, setup_context=keep)
     light.lighten()
     return operator
+
+
+@pytest.mark.usefixtures("cubed")
+def test_threads_register_an_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[str] = []
+
+    def register(name: str, _definition: object) -> None:
+        time.sleep(0.001)
+        registered.append(name)
+
+    monkeypatch.setattr(light, "_done", set[str]())
+    monkeypatch.setattr(light, "_register", register)
+    with ThreadPoolExecutor(4) as pool:
+        for found in [pool.submit(light.lighten) for _ in range(4)]:
+            found.result()
+    assert registered.count("test_cubed") == 1
+    assert len(registered) == len(light._done)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
