@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist worksteal
+# A case that hangs fails, with the stacks of pytest's process; the slowest took 22 s, and 6 minutes in test-all.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist worksteal \
+	-o faulthandler_exit_on_timeout=true -o faulthandler_timeout=900
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
 
 .PHONY: run check test test-all coverage lint bench gpu docs clean
@@ -18,7 +20,7 @@ test: $(VENV)/.installed-dev     ## everything a change can break, in about ten 
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not exhaustive" --junitxml=build/tests.xml
 
 test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill and character; takes hours
-	$(PYTEST)
+	$(PYTEST) -o faulthandler_timeout=3600
 	$(BIN)/python -m tests.ops.generated --cases 2000 --seed 7
 	$(BIN)/python -m tests.integrations.mutations --cases 300 --seed 1
 	$(BIN)/python -m tests.inputs.damaged_inputs --cases 1000 --seed 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 RunCase = Callable[[str, Path], str]
 
 CASES_A_PROCESS = 50
+# After so long a case hangs, and its process is ended.
+CASE_SECONDS = 300
 
 
 def damage(content: bytes, chance: random.Random) -> bytes:
@@ -51,6 +54,7 @@ def _run_some(run_case: RunCase, names: list[str], results: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             results.send((name, None))
+            signal.alarm(CASE_SECONDS)
             results.send((name, run_case(name, Path(folder))))
 
 
