@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 NO_TORCH = """
-import sys
+import faulthandler, sys
+faulthandler.dump_traceback_later(300, exit=True)
 # Every import of these, and of what is in them, raises ModuleNotFoundError.
 sys.modules["torch"] = sys.modules["triton"] = None
 """
@@ -207,20 +208,32 @@ assert main(constructions) == 0
 assert sys.modules["torch"] is None
 """
 SERVING = """
-import http.client, json, os, signal, socket, sys, threading, time
+import http.client, json, os, signal, socket, sys, threading, time, traceback
 from encoder_engine.cli import main
 model, path = sys.argv[1:]
 found = []
+def connect():
+    # The socket's file is there before the server listens.
+    for _ in range(12_000):
+        try:
+            taken = socket.socket(socket.AF_UNIX)
+            taken.connect(path)
+            taken.settimeout(60)
+            return taken
+        except (FileNotFoundError, ConnectionRefusedError):
+            taken.close()
+            time.sleep(0.01)
+    raise TimeoutError("the server did not listen within two minutes")
 def ask():
-    while not os.path.exists(path):
-        time.sleep(0.01)
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(path)
-    headers = {"content-type": "application/json"}
-    connection.request("POST", "/embed", json.dumps({"inputs": ["the text", "a row"]}), headers)
-    found.extend(json.loads(connection.getresponse().read()))
-    connection.close()
+    try:
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = connect()
+        headers = {"content-type": "application/json"}
+        connection.request("POST", "/embed", json.dumps({"inputs": ["the text", "a row"]}), headers)
+        found.extend(json.loads(connection.getresponse().read()))
+        connection.close()
+    except Exception:
+        traceback.print_exc()
     os.kill(os.getpid(), signal.SIGTERM)
 threading.Thread(target=ask, daemon=True).start()
 assert main(["serve", "--model", model, "--unix-socket", path, "--access-log", "off"]) == 0
