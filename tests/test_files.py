@@ -89,7 +89,10 @@ def test_many_may_look_at_a_lock_at_once(tmp_path: Path) -> None:
     assert path.read_text("ascii") == "4711\n"
 
 
-def test_a_run_begins_while_another_looks_at_the_lock(tmp_path: Path) -> None:
+def test_a_run_begins_while_another_looks_at_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LOCK_SECONDS", 60.0)
     path = tmp_path / files.LOCK_NAME
     path.write_text("4711\n", encoding="ascii")
     descriptor = os.open(path, os.O_RDONLY)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,6 +21,7 @@ def int32(*values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_sequences_know_their_places(lengths: list[int]) -> None:
     layout = Sequences.from_lengths(lengths)
@@ -32,6 +33,7 @@ def test_sequences_know_their_places(lengths: list[int]) -> None:
     assert layout.sequence_ids.tolist() == [s for s, n in enumerate(lengths) for _ in range(n)]
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_length_groups_hold_every_row_once(lengths: list[int]) -> None:
     layout = Sequences.from_lengths(lengths)
@@ -45,6 +47,7 @@ def test_length_groups_hold_every_row_once(lengths: list[int]) -> None:
     assert torch.equal(joined if order is None else joined[order], values)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.sampled_from(["left", "right"]), st.integers(0, 3))
 def test_pad_then_unpad_gives_the_rows_back(lengths: list[int], side: Any, extra: int) -> None:
     batch = pack([list(range(1, n + 1)) for n in lengths])

@@ -158,6 +158,14 @@ prepare(draw_texts(5000), Tokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[
 """
 
 
+def written_at(path: Path) -> int | None:
+    """Return when a file was last written; None: it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_killed_at_any_time_it_goes_on(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -168,14 +176,22 @@ def test_killed_at_any_time_it_goes_on(tmp_path: Path, tokenizer: Tokenizer) -> 
     prepare(draw_texts(5000), saved, whole, source="x", shard_tokens=2000)
     generator = np.random.default_rng(1)
     root = Path(__file__).parents[2]
+    progress, killed = broken / "progress.json", 0
     for _ in range(4):
+        known = written_at(progress)
         command = [sys.executable, "-c", KILLED, str(vocabulary), str(broken)]
         with subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": "."}) as process:
             ends = time.monotonic() + 60
-            while not (broken / "progress.json").exists() and time.monotonic() < ends:
-                time.sleep(0.01)
-            time.sleep(float(generator.random()) * 0.2)
+            while written_at(progress) == known and time.monotonic() < ends:
+                if process.poll() is not None:
+                    break
+                time.sleep(0.001)
+            # A whole run takes 0.1 s and writes its progress eleven times.
+            time.sleep(float(generator.random()) * 0.02)
             process.send_signal(signal.SIGKILL)
+        assert time.monotonic() < ends
+        killed += process.returncode == -signal.SIGKILL
+    assert killed
     prepare(draw_texts(5000), saved, broken, source="x", shard_tokens=2000)
     expected = files(whole)
     found = {name: data for name, data in files(broken).items() if not name.endswith(".partial")}

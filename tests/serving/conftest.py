@@ -49,7 +49,8 @@ class Gate:
     def wait(self, num_texts: int) -> None:
         """Count a batch, and wait until the gate is open."""
         self.num_texts += num_texts
-        self._open.wait(timeout=20.0)
+        if not self._open.wait(timeout=300.0):
+            raise TimeoutError("the gate was closed for five minutes")
 
 
 @pytest.fixture

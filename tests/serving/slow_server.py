@@ -20,6 +20,7 @@ def main(directory: str, seconds: float, drain_timeout: float) -> int:
     compute = ServedModel.compute
 
     def slow(self: ServedModel, task: Any, rows: Any, options: Any) -> Any:
+        print("computing", flush=True)
         time.sleep(seconds)
         return compute(self, task, rows, options)
 

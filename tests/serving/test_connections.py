@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -210,9 +211,10 @@ def test_slow_headers_and_bodies_end(server: Server) -> None:
         head = HEAD.replace(b"/embed", b"/nothing").replace(b"length: 21", b"length: 9999999")
         connection.sendall(head)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
-        for _ in range(4):
-            connection.sendall(b" ")
-            time.sleep(0.05)
+        with suppress(ConnectionError):
+            for _ in range(4):
+                connection.sendall(b" ")
+                time.sleep(0.05)
         assert drain(connection) == b""
     assert 1.2 < time.monotonic() - start < 8.0
 
@@ -221,7 +223,7 @@ def test_slow_headers_and_bodies_end(server: Server) -> None:
 def test_a_connection_stays_open_when_the_body_follows_the_refusal(
     tiny: Embedder, monkeypatch: pytest.MonkeyPatch, http: Any
 ) -> None:
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 1.0)
     monkeypatch.setattr(
         serving_server, "protocol_class", lambda signals, _: protocol.protocol_class(signals, http)
     )
@@ -231,7 +233,7 @@ def test_a_connection_stays_open_when_the_body_follows_the_refusal(
             connection.sendall(HEAD.replace(b"/embed", b"/nothing"))
             assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
             connection.sendall(sent)
-            time.sleep(0.6 if sent == BODY else 0.1)
+            time.sleep(1.3 if sent == BODY else 0.1)
             connection.sendall(rest)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
         connection.sendall(HEAD.replace(b"/embed", b"/nothing"))
@@ -251,7 +253,7 @@ def test_a_client_that_does_not_read_is_dropped(server: Server) -> None:
     with connect(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(head + body)
-        until = time.monotonic() + 10.0
+        until = time.monotonic() + 60.0
         while server.service.signals.cancelled["answer"] == before:
             assert time.monotonic() < until
             assert works(server)

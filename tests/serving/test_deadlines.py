@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.serving import deadlines
@@ -67,6 +67,7 @@ Arrivals = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(Arrivals)
 def test_a_request_is_given_up_once_and_at_its_deadline(
     arrivals: list[tuple[float, float, float | None]],

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -179,23 +178,22 @@ def test_keys_and_hosts_are_checked(embedder: Embedder) -> None:
 
 def test_the_command_serves_and_drains(minilm: Path) -> None:
     command = [sys.executable, "-m", "encoder_engine.cli", "serve", "-m", f"minilm={minilm}"]
-    options = ["--threads", "1", "--port", "18473", "--access-log", "all"]
+    options = ["--threads", "1", "--port", "0", "--access-log", "all"]
     with subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        with httpx.Client(base_url="http://127.0.0.1:18473") as client:
-            for _ in range(600):
-                try:
-                    if client.get("/health/ready").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    time.sleep(0.05)
-                assert process.poll() is None
-            assert len(client.post("/embed", json={"inputs": CANARY}).json()[0]) == 384
-        process.send_signal(signal.SIGTERM)
-        printed, log = process.communicate(timeout=60)
+        assert process.stdout is not None
+        try:
+            begun = process.stdout.readline()
+            _, url = begun.split("Serving at ")
+            with httpx.Client(base_url=url.strip(), timeout=60.0) as client:
+                assert client.get("/health/ready").status_code == 200
+                assert len(client.post("/embed", json={"inputs": CANARY}).json()[0]) == 384
+            process.send_signal(signal.SIGTERM)
+            printed, log = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0, log
-    assert "Serving at http://127.0.0.1:18473" in printed
-    assert CANARY not in printed + log
+    assert CANARY not in begun + printed + log
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert any(line["path"] == "/embed" and line["status"] == 200 for line in lines)

@@ -73,7 +73,7 @@ def test_texts_that_were_cut_are_those_of_the_request(
 def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
     tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that waits 0.7 s is out of reach when 0.5 of its 1 s have passed."""
+    """A request that waits 9.7 s is out of reach when 0.5 of its 10 s have passed."""
     prepare = ServedModel.prepare
 
     def slow(self: ServedModel, key: Any, texts: Any) -> Any:
@@ -90,11 +90,11 @@ def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
             calls.append(asyncio.create_task(service.embed(["the"])))
             while not service.dispatcher.scheduler.num_texts:
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(service.dispatcher, "wait_seconds", lambda: 0.7)
+            monkeypatch.setattr(service.dispatcher, "wait_seconds", lambda: 9.7)
             monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
             monkeypatch.setattr(ServedModel, "prepare", slow)
-            with pytest.raises(OverloadedError, match=r"about 0\.7 s, but the request's deadline"):
-                await service.embed(["the " * 20_000], timeout=1.0)
+            with pytest.raises(OverloadedError, match=r"about 9\.7 s, but the request's deadline"):
+                await service.embed(["the " * 20_000], timeout=10.0)
             gate.open()
             await asyncio.gather(*calls)
 

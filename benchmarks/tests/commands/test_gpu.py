@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import suppress
@@ -52,7 +53,7 @@ def test_a_step_that_hangs_is_stopped_with_all_it_started(
     child = "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', 'input()'], stdin=-1)"
     code = f"{child}; print(p.pid, flush=True); p.wait()"
     assert run([python("slow", code, seconds=2)], tmp_path) == 1
-    assert "slow: stopped after 2 s" in capsys.readouterr().out
+    assert re.search(r"slow: stopped after \d+ s", capsys.readouterr().out)
     pid = int((tmp_path / "logs" / "slow.txt").read_text())
     command = Path(f"/proc/{pid}/cmdline")
     for _ in range(100):

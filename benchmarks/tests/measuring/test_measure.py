@@ -241,13 +241,17 @@ def test_whoever_is_not_asked_stands_still_even_if_its_threads_spin() -> None:
         still = process.cpu_times()
         moved = still.user + still.system - before.user - before.system
         # A processor counts whole ticks, and may count its last one after the process has stopped.
-        assert round(moved * os.sysconf("SC_CLK_TCK")) <= (os.cpu_count() or 1)
-        samples = [runner.sample() for _ in range(5)]
-        assert min(sample.wall_ms for sample in samples) > 0
+        tick_ms = 1e3 / os.sysconf("SC_CLK_TCK")
+        assert round(1e3 * moved / tick_ms) <= (os.cpu_count() or 1)
         # All that it did meanwhile is its own, also what its threads did outside of calls.
-        after = process.cpu_times()
-        used_ms = 1e3 * (after.user + after.system - before.user - before.system)
-        assert sum(sample.whole_cpu_ms for sample in samples) == pytest.approx(used_ms)
+        used_ms = found_ms = 0.0
+        while used_ms < 10 * tick_ms:
+            sample = runner.sample()
+            assert sample.wall_ms > 0
+            found_ms += sample.whole_cpu_ms
+            now = process.cpu_times()
+            used_ms = 1e3 * (now.user + now.system - still.user - still.system)
+        assert found_ms == pytest.approx(used_ms, abs=2 * tick_ms)
     finally:
         runner.close()
 
@@ -284,7 +288,7 @@ def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round(
     mine, first, last = measure(fakes.case(ours, quick, slow, isolated=True), threads=1)
     assert (mine.status, first.status, last.status) == ("measured", "measured", "left out")
     assert last.reason is not None
-    assert last.reason.startswith("a call took 0.3 s in the first round")
+    assert re.match(r"a call took 0\.\d s in the first round", last.reason)
     assert last.samples == ()
 
 

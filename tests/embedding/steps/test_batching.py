@@ -36,6 +36,7 @@ def test_batches_hold_every_text_once_within_the_budget(
     assert (np.diff(in_order) <= 0).all()
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(0, 2**32))
 def test_taken_sequences_are_the_ones_asked_for(
     lengths: np.ndarray[tuple[int], np.dtype[np.int32]], seed: int

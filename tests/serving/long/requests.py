@@ -126,6 +126,8 @@ def main(*, directory: Path, fake: bool, requests: int, seed: int, seconds: floa
     pipe, other = context.Pipe()
     process = context.Process(target=serve, args=(str(directory), fake, other), daemon=True)
     process.start()
+    # While this end were open here, recv() would wait for ever for a process that failed.
+    other.close()
     try:
         clients = Clients(pipe.recv(), seed)
         warm = min(WARM_REQUESTS, requests // 2)

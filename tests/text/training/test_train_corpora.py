@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.errors import InputError, TextError
@@ -34,6 +34,7 @@ def read(
     return texts
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(max_size=3), st.integers(1, 10_000), min_size=1, max_size=6),
     st.floats(0, 1),
@@ -95,6 +96,7 @@ def test_sampling_is_uniform() -> None:
     assert statistic < 43.8
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab \n\r\t\u2028\u2585\u00e9", max_size=200), st.integers(16, 40))
 def test_lines_keep_every_character_but_white_space(text: str, limit: int) -> None:
     lines = Lines(max_length=limit)
