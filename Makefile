@@ -48,8 +48,8 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
 
-gpu:                             ## GPU tests and cases in ten minutes, into $$OUT; uses $(PYTHON) as it is
-	$(PYTHON) -m benchmarks.commands.gpu
+gpu:                             ## GPU tests and cases that have not passed yet, into $$OUT; uses $(PYTHON) as it is
+	$(PYTHON) -m benchmarks gpu
 
 docs: $(VENV)/.installed-dev     ## write docs/api.md, docs/families.md and docs/models.md
 	$(BIN)/python docs/make_api.py

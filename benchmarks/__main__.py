@@ -15,6 +15,7 @@ import click
 
 from benchmarks.commands import quick as quick_cases
 from benchmarks.commands.front_door import front_door
+from benchmarks.commands.gpu import gpu
 from benchmarks.commands.million import million
 from benchmarks.commands.open_loop import load
 from benchmarks.commands.profile import profile
@@ -29,7 +30,6 @@ from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
 from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.predicted import read_predictions
 from benchmarks.records.profiles import read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table
@@ -76,7 +76,7 @@ def run(
     Exits with 1 where one of the engine's own candidates failed or gave wrong results.
     """
     try:
-        specs = choose_cases(cases, device)
+        specs = choose_cases(cases, device, smoke=smoke)
     except LookupError as error:
         raise click.UsageError(str(error.args[0])) from error
     if list_only:
@@ -162,6 +162,7 @@ cli.add_command(serving)
 cli.add_command(serving_cost)
 cli.add_command(profile)
 cli.add_command(front_door)
+cli.add_command(gpu)
 
 
 @cli.command()
@@ -193,7 +194,6 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
-        predictions=read_predictions(),
     )
     if html is not None:
         html.write_text(write_html(page()), "utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -22,18 +23,24 @@ def all_cases() -> dict[str, CaseSpec]:
         (module.name for module in found_modules if not module.ispkg),
         key=lambda name: name.rpartition(".")[2],
     )
-    specs = [spec for name in modules for spec in importlib.import_module(name).case_specs()]
+    specs = [
+        replace(spec, module=name)
+        for name in modules
+        for spec in importlib.import_module(name).case_specs()
+    ]
     found = {spec.name: spec for spec in specs}
     assert len(found) == len(specs), "two cases have one name"
     return found
 
 
-def choose_cases(patterns: Sequence[str], device: str) -> list[CaseSpec]:
+def choose_cases(patterns: Sequence[str], device: str, *, smoke: bool = False) -> list[CaseSpec]:
     """Pick cases by name, by the part before the slash, or by a pattern such as ``*/short``.
 
-    None given: all of the device. Raises ``LookupError`` for what matches nothing on the device.
+    None given: all of the device. A ``smoke`` run takes cases of any device that are named.
+    Raises ``LookupError`` for what matches nothing on the device.
     """
-    known = {name: spec for name, spec in all_cases().items() if device in spec.devices}
+    anywhere = smoke and bool(patterns)
+    known = {name: spec for name, spec in all_cases().items() if anywhere or device in spec.devices}
     if not patterns:
         return list(known.values())
     chosen: dict[str, CaseSpec] = {}

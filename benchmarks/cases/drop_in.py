@@ -19,6 +19,8 @@ from benchmarks.texts.corpus import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from benchmarks.jobs.training_step import LossesGate
+
 LIBRARIES = ("sentence-transformers", "transformers")
 # Texts to embed, and of the gate's texts one of so many: a run takes less than a minute.
 NUM_TEXTS = {"short": 400, "skewed": 100}
@@ -146,7 +148,7 @@ def make_training_case(options: Options) -> Case:
         make = load_classifier if pack is None else load_accelerated_classifier
         return Work(call=partial(run, make()), answer=lambda: run(make()))
 
-    gate = CurveGate(plain=run(load_classifier()), truth=run(load_classifier().double()))
+    gate = curve_gate(plain=run(load_classifier()), truth=run(load_classifier().double()))
     return Case(
         name="drop_in/fine-tune",
         candidates=tuple(c for c in _candidates(build) if "packed" not in c.name),
@@ -197,25 +199,17 @@ def load_accelerated_classifier() -> Any:
     return accelerate(load_classifier())
 
 
-@dataclass(frozen=True, kw_only=True)
-class CurveGate:
-    """Check a loss curve by the numeric budget: twice the plain model's error, plus rounding."""
+def curve_gate(*, plain: list[float], truth: list[float]) -> LossesGate:
+    """Allow the numeric budget: twice the plain model's error, plus rounding."""
+    import torch
 
-    plain: list[float]
-    truth: list[float]
+    from benchmarks.jobs.training_step import LossesGate
+    from encoder_engine.ops.testing import floor
 
-    def __call__(self, output: list[float]) -> Verdict:
-        import torch
-
-        from encoder_engine.ops.testing import floor, max_error
-
-        truth = torch.tensor(self.truth, dtype=torch.float64)
-        found, plain = torch.tensor(output), torch.tensor(self.plain)
-        error, plain_error = max_error(found, truth), max_error(plain, truth)
-        allowed = 2 * plain_error + floor(truth, found.dtype, terms=4 * 384, size=1.0)
-        figures = {"loss_error": error, "plain_loss_error": plain_error, "last_loss": output[-1]}
-        reason = None if error <= allowed else f"loss is off by {error:.2e}, allowed {allowed:.2e}"
-        return Verdict(passed=reason is None, figures=figures, reason=reason)
+    error = max(abs(one - true) for one, true in zip(plain, truth, strict=True))
+    exact = torch.tensor(truth, dtype=torch.float64)
+    rounding = floor(exact, torch.float32, terms=4 * 384, size=1.0)
+    return LossesGate(truth=truth, allowed=2 * error + rounding)
 
 
 def _candidates(build: Callable[[bool | None], Any]) -> tuple[Candidate, ...]:

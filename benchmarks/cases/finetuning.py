@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work
+from benchmarks.jobs.training_step import LossesGate
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
 from benchmarks.measuring.machine import ROOT
 from benchmarks.peers.transformers import PEER
 from encoder_engine import ops
@@ -305,19 +306,3 @@ def make_work(
     """Make steps to time, and fresh ones whose first losses the gate compares."""
     steps = make()
     return Work(call=steps, answer=lambda: (compared or make)()()[:COMPARED])
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossesGate:
-    """Compare the losses of steps with a float64 reference, to the precision of float32 sums."""
-
-    truth: list[float]
-
-    def __call__(self, losses: list[float]) -> Verdict:
-        truth = np.array(self.truth)
-        error = float(np.abs(np.array(losses) - truth).max() / np.abs(truth).max())
-        figures = {"first_loss": losses[0], "relative_error": error}
-        if error <= float(np.sqrt(np.finfo(np.float32).eps)):
-            return Verdict(passed=True, figures=figures)
-        reason = f"the losses are {losses}, the truth is {self.truth}"
-        return Verdict(passed=False, figures=figures, reason=reason)

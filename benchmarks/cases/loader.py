@@ -20,14 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.cases.pretraining import (
-    MASK_ID,
-    SIZES,
-    LossGate,
-    exact_loss,
-    make_model,
-    make_step,
-)
+from benchmarks.cases.pretraining import MASK_ID, SIZES, make_model
+from benchmarks.jobs.training_step import LossesGate, exact_losses, make_step
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work
 from benchmarks.peers.transformers import PEER
 from encoder_engine.data.loader import Loader
@@ -81,8 +75,8 @@ def make_case(options: Options) -> Case:
     """Draw the blocks, and take them in three ways."""
     size = SIZES["tiny"]
     number = SMOKE_BLOCKS if options.smoke else NUM_BLOCKS
-    samples = draw_samples(number, size.length, size.config["vocab_size"])
-    batch_tokens = size.length * size.number
+    samples = draw_samples(number, size.lengths[0], size.config["vocab_size"])
+    batch_tokens = sum(size.lengths)
     model = make_model(size.config)
     first = next(_load(samples, batch_tokens, model))
     everything = samples.batch(np.arange(len(samples)))
@@ -102,7 +96,7 @@ def make_case(options: Options) -> Case:
             Candidate(
                 name="transformers' collator",
                 role="peer",
-                build=partial(_theirs, samples, size.number, size.config["vocab_size"]),
+                build=partial(_theirs, samples, len(size.lengths), size.config["vocab_size"]),
                 unavailable=PEER.available(),
                 libraries=("transformers",),
             ),
@@ -111,7 +105,7 @@ def make_case(options: Options) -> Case:
             vocab_size=size.config["vocab_size"],
             counts=np.bincount(everything.input_ids).tolist(),
             most_hidden=int((~everything.special).sum()),
-            loss=LossGate(truth=exact_loss(model, first)),
+            loss=LossesGate(truth=exact_losses(model, [first])[:1]),
         ),
         fingerprint=hashlib.sha256(
             repr((dict(size.config), everything.input_ids.tolist())).encode()
@@ -241,7 +235,7 @@ class LoaderGate:
     vocab_size: int
     counts: list[int]
     most_hidden: int
-    loss: LossGate
+    loss: LossesGate
 
     def __call__(self, found: Found) -> Verdict:
         changing = Masking.mask_share + Masking.random_share * (1 - 1 / self.vocab_size)
@@ -257,7 +251,7 @@ class LoaderGate:
         if not _likely(found.changed, found.hidden, changing):
             reasons.append(f"{found.changed} of {found.hidden} hidden tokens look otherwise")
         if found.loss is not None:
-            verdict = self.loss(found.loss)
+            verdict = self.loss([found.loss])
             figures |= verdict.figures
             reasons += [verdict.reason] if verdict.reason else []
         return Verdict(passed=not reasons, figures=figures, reason="; ".join(reasons) or None)

@@ -72,6 +72,7 @@ class Case:
       tail of the distribution is visible.
     - ``host_time``: a call ends with its result on the host, and its time is the host's, launches
       included, on a GPU too.
+    - ``profiled``: the kernels of the engine's call are recorded too.
 
     For isolated cases:
 
@@ -92,6 +93,7 @@ class Case:
     fresh: bool = False
     single: bool = False
     host_time: bool = False
+    profiled: bool = False
     memory_limit_gib: float | None = None
     call_memory: bool = False
     rounds: int = 7
@@ -122,12 +124,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseSpec:
-    """A case by name, made only when it runs. ``devices``: where it makes sense."""
+    """A case by name, made only when it runs.
+
+    ``devices``: where it makes sense. ``module``: the module that lists it; the registry sets it.
+    """
 
     name: str
     summary: str
     make: Callable[[Options], Case]
     devices: tuple[str, ...] = ("cpu",)
+    module: str = ""
     unavailable: Callable[[], str | None] = lambda: None
 
 

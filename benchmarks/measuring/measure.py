@@ -14,6 +14,7 @@ from benchmarks.measuring.worker import FreshRunner, WorkerRunner, run_in_worker
 
 if TYPE_CHECKING:
     from benchmarks.measuring.case import Candidate, Case, Role, Settings, Verdict
+    from benchmarks.measuring.kernels import Kernel
     from benchmarks.measuring.memory import Peak
 
 MIN_ROUNDS = 5
@@ -31,6 +32,7 @@ class Measurement:
 
     ``other_cores``: the mean number of cores that other processes used during the rounds.
     ``ceilings``: the machine's peak rates, the highest that were measured.
+    ``kernels``: of a call, where the case is profiled.
     """
 
     candidate: str
@@ -41,6 +43,7 @@ class Measurement:
     verdict: Verdict | None = None
     samples: tuple[Sample, ...] = ()
     peak: Peak | None = None
+    kernels: tuple[Kernel, ...] = ()
     other_cores: float | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
 
@@ -148,6 +151,7 @@ def _admit(
                 single=case.single,
                 shared=True,
                 host_time=case.host_time,
+                profiled=case.profiled and candidate.role == "ours",
             )
         verdict = case.gate(runner.warm_up())
     except CandidateError as error:
@@ -211,10 +215,13 @@ def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
 def _conclude(
     contender: _Contender, failure: tuple[Status, str] | None, others: float | None
 ) -> Measurement:
-    peak = None
+    peak: Peak | None = None
+    kernels: tuple[Kernel, ...] = ()
     if failure is None:
         try:
             peak = contender.runner.peak()
+            if isinstance(contender.runner, LocalRunner):
+                kernels = contender.runner.kernels()
         except CandidateError as error:
             failure = "failed", str(error)
     status, reason = failure or ("measured", None)
@@ -227,6 +234,7 @@ def _conclude(
         verdict=contender.verdict,
         samples=tuple(contender.samples) if failure is None else (),
         peak=peak,
+        kernels=kernels,
         other_cores=others,
     )
 

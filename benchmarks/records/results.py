@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.measuring.case import Case
+    from benchmarks.measuring.kernels import Kernel
     from benchmarks.measuring.machine import Device
 
 FOLDER = Path(__file__).parents[1] / "results"
@@ -38,6 +39,7 @@ class Result:
     ``other_cores``: the mean number of cores that other processes used; 0 on a quiet machine.
     ``ceilings``: the machine's peak rates, measured before and after the rounds.
     ``fraction_of_limit``: the least time that these rates permit, divided by the median time.
+    ``kernels``: name, launches and milliseconds of each kernel of a call, the longest first.
     ``quick``: only a part of the texts, measured by ``python -m benchmarks quick``.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
@@ -81,6 +83,7 @@ class Result:
     isa: str | None = None
     ceilings: dict[str, float] = field(default_factory=dict)
     fraction_of_limit: float | None = None
+    kernels: list[Kernel] = field(default_factory=list)
     quick: bool = False
 
 
@@ -155,6 +158,7 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
     }
     if measurement.ceilings:
         figures["fraction_of_limit"] = _rounded(_least_ms(case, measurement.ceilings) / wall_ms.p50)
+    figures["kernels"] = list(measurement.kernels)
     if measurement.other_cores is not None:
         figures["other_cores"] = round(measurement.other_cores, 2)
     if measurement.peak is not None:

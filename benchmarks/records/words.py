@@ -77,6 +77,7 @@ ATTENTION = {
     "attention_8k": "attention at 8,192 tokens",
     "attention_8k_window": "attention at 8,192 tokens with a window",
     "attention_d128": "attention, heads of 128",
+    "attention_deberta": "disentangled attention",
     "attention_dropout": "attention with dropout",
     "attention_half": "attention, half of it padding",
 }
@@ -92,6 +93,9 @@ ENCODER = {
     "encoder_short/1-text": "BERT-base, one text of 30 tokens",
     "encoder_short/8-texts": "BERT-base, eight texts of 30 tokens",
 }
+
+
+TRAINED = {"base": "BERT-base", "large": "BERT-large", "modernbert": "ModernBERT-base"}
 
 
 def case_words(case: str) -> str:
@@ -114,6 +118,11 @@ def case_words(case: str) -> str:
         return FINETUNING[name]
     if group == "pretraining" and name in PRETRAINING:
         return PRETRAINING[name]
+    if group == "pretraining_gpu":
+        model, lengths, tokens = name.split("-")
+        return f"steps of pretraining, {TRAINED[model]}, {lengths} lengths, {tokens} tokens a step"
+    if case == "finetuning_gpu/base-32x128":
+        return "steps of fine-tuning, BERT-base, 32 texts of 128 tokens"
     return case
 
 

@@ -10,9 +10,7 @@ from benchmarks.records.words import count, day, listed
 from benchmarks.report import details, speed
 from benchmarks.report.aims import target_section
 from benchmarks.report.growth import growth_section
-from benchmarks.report.padding import padding_section
-from benchmarks.report.page import Page, Section
-from benchmarks.report.predicted import predicted_section
+from benchmarks.report.page import Page
 from benchmarks.report.profile import profile_section
 from benchmarks.report.summary import summary_section
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.records.front_doors import FrontDoor
-    from benchmarks.records.predicted import Prediction
     from benchmarks.records.profiles import Profile
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result
@@ -34,13 +31,11 @@ def make_page(
     residents: Sequence[Resident] = (),
     profiles: Sequence[Profile] = (),
     front_doors: Sequence[FrontDoor] = (),
-    predictions: Sequence[Prediction] = (),
-    padding: Section | None = None,
     every_case: bool = True,
 ) -> Page:
     """Build the page.
 
-    ``padding`` is its section where it was made before; ``every_case``: all figures, at the end.
+    ``every_case``: all figures, at the end.
     """
     runs = records.latest_runs(results)
     if not runs:
@@ -67,14 +62,12 @@ def make_page(
         speed.embedding_section(runs),
         speed.limit_section(runs),
         *([profile_section(profiles)] if profiles else []),
-        padding_section() if padding is None else padding,
         growth_section(runs),
         speed.latency_section(runs),
         speed.memory_section(runs, residents),
         speed.training_section(runs),
         details.tokenizer_section(runs),
         details.operation_section(runs),
-        *([predicted_section(predictions)] if predictions else []),
         details.missing_section(runs, results),
         details.machine_section(runs),
         details.method_section(runs),

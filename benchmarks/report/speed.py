@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.records.runs import ALONE, by_device, facing, group_of, measured
 from benchmarks.records.words import case_words, count, day, device_words, number, times
-from benchmarks.report.page import Picture, Section, Table
+from benchmarks.report.page import Picture, Section, Table, Text
 from benchmarks.report.pictures import Bars, Lines, draw_bars, draw_lines
 from benchmarks.report.tables import RESULT_HEADER, result_row
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result
     from benchmarks.records.runs import Run
+    from benchmarks.report.page import Block
     from benchmarks.report.pictures import Kind
 
 # Below the resolution of a cosine in float64.
 _LEAST_ERROR = 1e-16
+# Dense operations per second in bfloat16, by NVIDIA's data sheets; both are of the SXM kind.
+PEAKS = {"nvidia-h100": 989.4e12, "nvidia-h200": 989.4e12, "nvidia-a100": 312e12}
 # So many points of a line can be seen.
 _POINTS = 400
 
@@ -304,10 +307,11 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
 
 def training_section(runs: Sequence[Run]) -> Section:
     """Return the section on training: tokens per second of a step and of the loader."""
-    runs = chosen(runs, "pretraining")
-    title = "Pretraining"
+    runs = chosen(runs, "pretraining", "pretraining_gpu", "finetuning_gpu")
+    title = "Training"
     if not runs:
         return Section(title=title, reading="No such case has been measured yet.")
+    on_gpu = any(group_of(run) != "pretraining" for run in runs)
     told = [
         f"{case_words(pair.ours.case)}: {times(pair.ratio)} {pair.peer.candidate}"
         for run in runs
@@ -315,9 +319,24 @@ def training_section(runs: Sequence[Run]) -> Section:
     ]
     return Section(
         title=title,
-        reading=f"Tokens a second of a step, and of the loader before it; {'; '.join(told)}.",
-        blocks=[step_picture(run) for run in runs],
+        reading=f"Tokens a second of a step, and of the loader before it; {'; '.join(told)}."
+        + ("" if on_gpu else " Training on a GPU is not measured yet."),
+        blocks=[block for run in runs for block in (step_picture(run), *kernel_blocks(run))],
     )
+
+
+def kernel_blocks(run: Run) -> list[Block]:
+    """Return the kernels of the engine's call by their share, where they were recorded."""
+    ours = next((r for r in run if r.kernels), None)
+    if ours is None:
+        return []
+    busy = sum(ms for _, _, ms in ours.kernels)
+    words = (
+        f"The kernels of a call of the engine, {case_words(ours.case)} ({device_words(ours)}): "
+        f"{number(busy)} ms of {number(ours.p50_ms)}."
+    )
+    rows = [[f"`{name}`", str(n), number(ms), f"{ms / busy:.1%}"] for name, n, ms in ours.kernels]
+    return [Text(words=words), Table(header=["kernel", "launches", "ms", "share"], rows=rows)]
 
 
 def step_picture(run: Run) -> Picture:
@@ -336,5 +355,15 @@ def step_picture(run: Run) -> Picture:
         name=f"step-{slug(run)}",
         caption=f"{case_words(first.case)} ({device_words(first)}, {day(first)})",
         draw=partial(draw_bars, [r.candidate for r in shown], kinds_of(shown), panels),
-        table=Table(header=RESULT_HEADER, rows=[result_row(r) for r in shown]),
+        table=Table(
+            header=[*RESULT_HEADER, "MFU"],
+            rows=[[*result_row(r), utilisation(r)] for r in shown],
+        ),
     )
+
+
+def utilisation(result: Result) -> str:
+    """Return the model FLOPs utilisation (Chowdhery et al. 2022): of the peak in bfloat16."""
+    peak = next((x for name, x in PEAKS.items() if result.device.startswith(name)), None)
+    rate = result.throughput_per_s.get("operations")
+    return "" if peak is None or rate is None else f"{rate / peak:.0%}"

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 PICTURES = {
     "Text to vectors": ("embedding/", "dataset/"),
     "One short text, and a cold start": ("latency/", "cold_start/"),
-    "Within transformers, and training": ("drop_in/", "finetuning/", "pretraining/"),
+    "Within transformers, and training": (
+        *("drop_in/", "finetuning/", "finetuning_gpu/"),
+        *("pretraining/", "pretraining_gpu/"),
+    ),
     "Tokenizers, WordPiece": ("tokenizer/wordpiece",),
     "Tokenizers, Unigram": ("tokenizer/xlmr", "tokenizer/xlnet"),
 }

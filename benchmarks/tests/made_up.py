@@ -6,13 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.records.resident import Resident
-from benchmarks.report.padding import make_section
 from benchmarks.tests.records.test_compare import TEMPLATE
 
 if TYPE_CHECKING:
     from benchmarks.records.results import Result
 
-PADDING = make_section({"short": [3, 9, 4] * 20, "skewed": [16, 250, 30] * 20, "long": [512] * 9})
 RESIDENT = Resident(
     device="abacus-2c",
     rows=4000,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -175,9 +174,14 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float)
         # Neither of the others drops.
         return
     yield Rival(
+        name="torch cudnn, packed",
+        function=partial(_packed_cudnn, layout),
+        unavailable=None if on_gpu and window is None else "for CUDA devices, without a window",
+    )
+    yield Rival(
         name="torch varlen_attn",
         function=partial(_varlen, layout, window),
-        unavailable=_why_no_varlen(shape, window),
+        unavailable=None if on_gpu else "torch's varlen_attn is for CUDA devices",
     )
     yield Rival(
         name="torch flex_attention",
@@ -252,27 +256,48 @@ class _Flex:
         return self._attend(q, k, v)[0].transpose(0, 1)
 
 
+def _packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    found: Tensor = _PackedCudnn.apply(  # type: ignore[no-untyped-call]
+        *(query, key, value, layout.cu_seqlens, layout.max_seqlen)
+    )
+    return found
+
+
+class _PackedCudnn(torch.autograd.Function):
+    """cuDNN's attention over packed sequences, which torch has without a gradient of its own."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, ends: Tensor, longest: int
+    ) -> Tensor:
+        output, logsumexp, *_, seed, offset, _ = torch.ops.aten._cudnn_attention_forward(
+            *(query, key, value, None, ends, ends, longest, longest),
+            compute_log_sumexp=any(ctx.needs_input_grad),
+        )
+        ctx.save_for_backward(query, key, value, output, logsumexp, seed, offset, ends)
+        ctx.longest = longest
+        return output  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        *saved, ends = ctx.saved_tensors
+        found = torch.ops.aten._cudnn_attention_backward(
+            *(gradient.contiguous(), *saved, None, ends, ends, ctx.longest, ctx.longest),
+            dropout_p=0.0,
+            is_causal=False,
+        )
+        return *found, None, None
+
+
 def _varlen(
     layout: Sequences, window: int | None, *, query: Tensor, key: Tensor, value: Tensor
 ) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
     ends, longest = layout.cu_seqlens, layout.max_seqlen
-    options = {} if window is None else {"window_size": (window, window)}
-    output: Tensor = _find_varlen()(query, key, value, ends, ends, longest, longest, **options)
+    side = -1 if window is None else window
+    output = varlen_attn(
+        *(query, key, value, ends, ends, longest, longest), window_size=(side, side)
+    )
+    assert isinstance(output, Tensor)
     return output
-
-
-def _why_no_varlen(shape: Shape, window: int | None) -> str | None:
-    if shape.device != "cuda":
-        return "torch's varlen_attn is for CUDA devices"
-    try:
-        arguments = inspect.signature(_find_varlen()).parameters
-    except ImportError:
-        return f"torch {torch.__version__} has no varlen_attn"
-    if window is not None and "window_size" not in arguments:
-        return f"varlen_attn of torch {torch.__version__} has no window"
-    return None
-
-
-def _find_varlen() -> Callable[..., Tensor]:
-    found: Callable[..., Tensor] = importlib.import_module("torch.nn.attention.varlen").varlen_attn
-    return found

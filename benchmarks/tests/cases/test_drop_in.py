@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from benchmarks.cases.drop_in import CurveGate, FiguresGate, figures
+from benchmarks.cases.drop_in import FiguresGate, curve_gate, figures
 from benchmarks.jobs import drop_in
 from encoder_engine.integrations import sentence_transformers as integration
 from encoder_engine.integrations.transformers import accelerate
@@ -72,5 +72,5 @@ def test_the_trainer_of_transformers_gives_the_same_losses(minilm: Path, tmp_pat
 
     plain, truth = curve(classifier(**rates)), curve(classifier(**rates).double())
     assert len(set(plain)) == 6
-    verdict = CurveGate(plain=plain, truth=truth)(curve(accelerate(classifier(**rates))))
+    verdict = curve_gate(plain=plain, truth=truth)(curve(accelerate(classifier(**rates))))
     assert verdict.passed, verdict.reason

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from benchmarks.cases.loader import Found, LoaderGate, draw_samples
-from benchmarks.cases.pretraining import LossGate
+from benchmarks.jobs.training_step import LossesGate
 
 COUNTS = [0, 4000, 3000, 3000]
-GATE = LoaderGate(vocab_size=4, counts=COUNTS, most_hidden=10_000, loss=LossGate(truth=2.0))
+GATE = LoaderGate(vocab_size=4, counts=COUNTS, most_hidden=10_000, loss=LossesGate(truth=[2.0]))
 # 0.15 of ten thousand, and of those 0.8 and three of four of 0.1.
 RIGHT = Found(counts=torch.tensor(COUNTS), hidden=1500, changed=1312, loss=2.0)
 
@@ -35,7 +35,7 @@ def test_what_is_expected_passes() -> None:
         (replace(RIGHT, hidden=1800, changed=1575), "1800 of 10000 tokens are hidden"),
         (replace(RIGHT, changed=0), "0 of 1500 hidden tokens look otherwise"),
         (replace(RIGHT, changed=1500), "1500 of 1500 hidden tokens look otherwise"),
-        (replace(RIGHT, loss=2.1), "loss 2.1"),
+        (replace(RIGHT, loss=2.1), "the losses are [2.1]"),
     ],
 )
 def test_what_is_wrong_is_refused_and_said(found: Found, reason: str) -> None:

@@ -1,60 +1,101 @@
-"""Tests the GPU run without a GPU: its plan, and that a step that fails or hangs costs no other."""
+"""Tests the GPU run without a GPU: its plan, its ledger, and that no step costs another its end."""
 
 from __future__ import annotations
 
-import re
+import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
+from benchmarks.__main__ import main
 from benchmarks.commands import gpu
-from benchmarks.commands.gpu import Phase, Step
-from benchmarks.measuring.machine import Device
+from benchmarks.commands.gpu import Piece
+from benchmarks.gpu import plan as plans
+from benchmarks.gpu.plan import Phase, Step, account, plan
+from benchmarks.gpu.processes import Runner
+from benchmarks.measuring.machine import ROOT, Device
 from benchmarks.measuring.measure import measure
 from benchmarks.records import results as records
+from benchmarks.records.ledger import NAME, Ledger, make_key
 from benchmarks.registry import choose_cases
 from benchmarks.tests import fakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-def python(name: str, code: str, seconds: float = 60.0) -> Step:
-    return Step(name=name, command=[sys.executable, "-c", code], seconds=seconds)
+FACTS = {"device": "A GPU", "torch": "2", "triton": "3"}
 
 
-def run(steps: list[Step], folder: Path, seconds: float = 60.0) -> int:
-    phase = Phase(name="a phase", steps=steps, jobs=2)
-    ends = time.monotonic() + seconds
-    return gpu.run_plan([phase], folder, folder / "logs", ends=ends)
+def python(name: str, code: str, **others: Any) -> Step:
+    """Return a step that runs a program's text."""
+    command = (sys.executable, "-c", code)
+    return replace(Step(name=name, command=command, seconds=1.0, sources=()), **others)
 
 
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tmp_path / "logs")
+
+
+def run(
+    steps: Sequence[Step], folder: Path, runner: Runner, *, facts: dict[str, str] = FACTS
+) -> Piece:
+    piece = Piece(folder, runner, facts=facts, ends=time.monotonic() + 60)
+    piece.run([Phase(name="a phase", steps=steps, jobs=2)])
+    return piece
+
+
+@pytest.mark.slow
 def test_a_step_says_how_it_ended_and_a_failure_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = [python("right", "print('fine')"), python("wrong", "print('it broke'); exit(3)")]
-    assert run(steps, tmp_path) == 1
+    steps = [
+        python("right", "print('fine')"),
+        python("wrong", "print('it broke'); exit(3)"),
+        python("dies", "import os; os.kill(os.getpid(), 11)"),
+    ]
+    assert not run(steps, tmp_path, runner).succeeded
     printed = capsys.readouterr().out
-    assert "right: done after" in printed
-    assert "it broke\nwrong: code 3 after" in printed
-    assert "failed: wrong" in printed
-    assert (tmp_path / "logs" / "right.txt").read_text() == "fine\n"
+    assert "right: passed after" in printed
+    assert "it broke\nwrong: failed with 3 after" in printed
+    assert "dies: failed with -11 after" in printed
+    log = (tmp_path / gpu.LOG).read_text("utf-8")
+    assert "== right: passed after" in log
+    assert "\nfine\n" in log
+    entries = json.loads((tmp_path / NAME).read_text("utf-8"))
+    assert {e["step"]: e["outcome"] for e in entries} == {
+        "right": "passed",
+        "wrong": "failed",
+        "dies": "failed",
+    }
+    assert [e["message"] for e in entries if e["step"] == "wrong"] == ["it broke"]
 
 
-def test_a_step_that_hangs_is_stopped_with_all_it_started(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.slow
+def test_a_step_that_hangs_is_stopped_with_all_it_started_and_its_fallback_runs(
+    tmp_path: Path,
+    runner: Runner,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(gpu, "LIMIT_SECONDS", 2)
     child = "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', 'input()'], stdin=-1)"
-    code = f"{child}; print(p.pid, flush=True); p.wait()"
-    assert run([python("slow", code, seconds=2)], tmp_path) == 1
-    assert re.search(r"slow: stopped after \d+ s", capsys.readouterr().out)
-    pid = int((tmp_path / "logs" / "slow.txt").read_text())
+    slow = python("slow", f"{child}; print(p.pid, flush=True); p.wait()")
+    piece = run([replace(slow, fallback=python("simpler", "print('ran')"))], tmp_path, runner)
+    printed = capsys.readouterr().out
+    assert "slow: stopped after 2 s" in printed
+    assert "simpler: passed" in printed
+    assert not piece.succeeded
+    pid = int(runner.log_of(slow).read_text("utf-8"))
     command = Path(f"/proc/{pid}/cmdline")
     for _ in range(100):
         with suppress(OSError):
@@ -65,101 +106,123 @@ def test_a_step_that_hangs_is_stopped_with_all_it_started(
     pytest.fail("what the step started goes on")
 
 
-def test_a_step_that_is_killed_costs_no_other_its_result(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.slow
+def test_what_passed_is_skipped_until_its_sources_or_the_machine_change(
+    tmp_path: Path, runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = [python("dies", "import os; os.kill(os.getpid(), 11)"), python("lives", "")]
-    assert run(steps, tmp_path) == 1
+    source = tmp_path / "kernel.py"
+    source.write_text("first", "utf-8")
+    steps = [
+        python("fails", "print('ran fails'); exit(1)", sources=(str(source),)),
+        python("passes", "print('ran passes')", sources=(str(source),)),
+    ]
+    run(steps, tmp_path, runner)
+    capsys.readouterr()
+    # What failed runs again, behind what never ran.
+    new = python("new", "")
+    piece = run([*steps, new], tmp_path, runner)
     printed = capsys.readouterr().out
-    assert "dies: code -11" in printed
-    assert "lives: done" in printed
+    assert piece.counts == {"passed": 1, "failed": 1, "stopped": 0, "skipped": 1, "left": 0}
+    assert printed.index("new: passed") < printed.index("== what did not pass before")
+    assert run([steps[1]], tmp_path, runner, facts=FACTS | {"triton": "4"}).counts["passed"] == 1
+    source.write_text("second", "utf-8")
+    assert run([steps[1]], tmp_path, runner).counts["passed"] == 1
+    assert run([steps[1]], tmp_path, runner).counts["skipped"] == 1
 
 
-def test_nothing_starts_that_cannot_end_in_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run([python("late", "print('ran')")], tmp_path, seconds=1) == 1
-    assert "late: no time was left" in capsys.readouterr().out
+@pytest.mark.slow
+def test_nothing_starts_that_cannot_end_in_time(tmp_path: Path, runner: Runner) -> None:
+    late = python("late", "", seconds=1000.0)
+    piece = run([late, python("short", "")], tmp_path, runner)
+    assert (piece.counts["left"], piece.counts["passed"]) == (1, 1)
 
 
-def test_the_correct_steps_come_first_and_the_important_cases_before_others(
-    tmp_path: Path,
-) -> None:
-    names = [spec.name for spec in choose_cases([], "cuda")]
-    assert set(gpu.FIRST) <= set(names), "a case of the run has another name"
-    phases = {phase.name: phase for phase in gpu.plan(names, cores=16, folder=tmp_path)}
-    assert list(phases) == ["correctness", "tests", "cases", "compute-sanitizer"]
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_rehearsal_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "gpu", "--rehearse", "--seconds", "600"]
+    environment = os.environ | {"OUT": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    ledger = tmp_path / NAME
+
+    def passed() -> list[str]:
+        return [e["step"] for e in json.loads(ledger.read_text("utf-8"))] if ledger.exists() else []
+
+    for before in (0, 3):
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        ) as process:
+            while len(passed()) < before + 3:
+                assert process.poll() is None, "the rehearsal ended by itself"
+                time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            printed, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert (f"{before} passed before" in printed) == (before > 0)
+    assert len(set(passed())) == len(passed())
+
+
+def test_the_plan_begins_with_checks_and_has_every_case_once() -> None:
+    specs = choose_cases([], "cuda")
+    phases = {phase.name: phase for phase in plan(specs, cores=16)}
+    names = [spec.name for spec in specs if not spec.name.startswith(plans.APART)]
+    assert {*plans.FIRST, *plans.GRAPHS, *plans.ATTENTION} <= set(names), "a case has another name"
+    assert list(phases)[:2] == ["first checks", "training"]
     assert phases["tests"].jobs == 14
-    assert phases["cases"].jobs == 1
-    planned = [name for step in phases["cases"].steps for name in step.cases]
-    assert max(len(step.cases) for step in phases["cases"].steps) == gpu.CASES_PER_STEP
-    assert tuple(planned[: len(gpu.FIRST)]) == gpu.FIRST
-    assert sorted(planned) == sorted(name for name in names if not name.startswith("growth/"))
-
-
-def test_cases_that_a_broken_process_left_unmeasured_run_by_themselves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = fakes.case(fakes.candidate("encoder-engine triton", role="ours"))
-    device = Device(slug="a-gpu", name="A GPU", cores=1)
-    lines = records.make_results(case, measure(case, threads=1), device=device, threads=1)
-    written = records.append(lines, tmp_path / "once")
-    folder = tmp_path / "all"
-    folder.mkdir()
-    copy = f"import shutil; shutil.copy({str(written)!r}, {str(folder)!r}); "
-    code = f"{copy}print('an illegal access'); exit(1)"
-    step = replace(python("three cases", code), cases=("fake/case", "breaks", "is right"))
-    alone: list[Sequence[str]] = []
-
-    def measure_alone(cases: Sequence[str], _: Path) -> Step:
-        alone.append(cases)
-        return replace(python(cases[0], f"exit({int(cases[0] == 'breaks')})"), cases=cases)
-
-    monkeypatch.setattr(gpu, "_measure", measure_alone)
-    assert run([step], folder) == 1
-    printed = capsys.readouterr().out
-    assert alone == [["breaks"], ["is right"]]
-    assert "an illegal access\nfake/case " in printed
-    assert "is right: done" in printed
-    assert printed.endswith(f"what was printed in {folder / 'logs'}\n")
-    assert "failed: breaks\n" in printed
-    # One that breaks behind its last case has failed too.
-    folder.rename(tmp_path / "before")
-    folder.mkdir()
-    assert run([replace(python("two cases", code), cases=("fake/case", "fake/case"))], folder) == 1
-    assert "failed: two cases\n" in capsys.readouterr().out
-
-
-def test_a_wrong_result_is_a_failure_whatever_a_second_run_gives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = fakes.case(fakes.candidate("encoder-engine triton", lambda: 3, role="ours"))
-    device = Device(slug="a-gpu", name="A GPU", cores=1)
-    lines = records.make_results(case, measure(case, threads=1), device=device, threads=1)
-    written = records.append(lines, tmp_path / "once")
-    folder = tmp_path / "all"
-    folder.mkdir()
-    code = f"import shutil; shutil.copy({str(written)!r}, {str(folder)!r}); exit(1)"
-    monkeypatch.setattr(
-        gpu, "_measure", lambda cases, _: replace(python(cases[0], ""), cases=cases)
+    measured = [step for phase in phases.values() if phase.jobs == 1 for step in phase.steps]
+    assert sorted(s.name for s in measured) == sorted(names)
+    assert all(
+        step.seconds <= gpu.LIMIT_SECONDS for phase in phases.values() for step in phase.steps
     )
-    assert run([replace(python("two cases", code), cases=("fake/case", "left out"))], folder) == 1
-    printed = capsys.readouterr().out
-    assert "left out: done" in printed
-    assert "failed: fake/case\n" in printed
+    assert all((ROOT / source).exists() for step in measured for source in step.sources)
 
 
-def test_every_test_of_a_gpu_is_planned_and_every_part_of_it(tmp_path: Path) -> None:
-    tests = gpu.plan([], cores=4, folder=tmp_path)[1].steps
-    files = {step.command[-1] for step in tests if "--part" in step.command}
-    found = {
-        path.relative_to(gpu.ROOT).as_posix()
-        for path in (gpu.ROOT / "tests/ops").rglob("test_*.py")
+def test_the_sources_of_a_step_are_its_kernels_and_its_case() -> None:
+    steps = {
+        step.name: step for phase in plan(choose_cases([], "cuda"), cores=2) for step in phase.steps
     }
-    assert found | {"tests/models/captured/test_graphs.py"} <= files
-    assert all((gpu.ROOT / name).is_file() for name in files)
+    attention = steps["attention_2k/training-equal"].sources
+    assert {"kernels/attention", "benchmarks/cases/ops/attention.py"} <= set(attention)
+    assert "kernels" not in attention
+    assert "encoder_engine/training" in steps["pretraining_gpu/base-equal-32k"].sources
+    assert make_key("ab", ["kernels/attention"], []) != make_key("ab", ["kernels/pooling"], [])
+
+
+def test_every_test_of_a_gpu_is_planned_and_every_part_of_it() -> None:
+    phases = {phase.name: phase for phase in plan([], cores=4)}
+    tests = [*phases["first checks"].steps, *phases["tests"].steps]
+    files = {step.command[-1] for step in tests if "--part" in step.command}
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/ops").rglob("test_*.py")}
+    apart = {"tests/models/captured/test_graphs.py", "tests/training/test_on_gpu.py"}
+    assert found | apart <= files
+    assert all((ROOT / name).is_file() for name in files)
     parts = [step for step in tests if step.command[-1].endswith("/test_attention.py")]
-    assert len(parts) == gpu.PARTS["test_attention.py"]
+    assert len(parts) == plans.PARTS["test_attention.py"]
+
+
+def test_the_account_tells_what_is_known_after_which_minute() -> None:
+    check, case = python("a check", "", seconds=100.0), python("a case", "", seconds=30.0)
+    phases = [
+        Phase(name="checks", steps=[check] * 2, jobs=2),
+        Phase(name="cases", steps=[case, replace(case, name="another")]),
+    ]
+    told = account(phases, lambda step: step.seconds).splitlines()
+    assert told[0] == "checks: 2 steps, 0 to 100 s"
+    assert told[1] == "cases: 2 steps, 100 to 160 s"
+    assert told[-3] == "by minute 2: 2 checks and tests; "
+    assert told[-2] == "by minute 5: 2 checks and tests; a case, another"
+
+
+def test_the_ledger_of_results_is_read_beside_that_of_the_folder(tmp_path: Path) -> None:
+    first, second = tmp_path / "results", tmp_path / "out"
+    entry = {"key": "k", "step": "s", "commit": "c", "time_utc": "2026-01-01", "seconds": 4.0}
+    for folder, outcome in ((first, "passed"), (second, "failed")):
+        folder.mkdir()
+        values = {**entry, **FACTS, "outcome": outcome, "message": ""}
+        (folder / NAME).write_text(json.dumps([values]), "utf-8")
+    assert Ledger(second).outcome("k") == "failed"
+    assert Ledger(second, first).outcome("k") == "passed"
+    assert Ledger(second, first).seconds("s") == 4.0
+    assert Ledger(second, first).outcome("another") is None
 
 
 def test_a_case_is_one_line() -> None:
@@ -177,5 +240,7 @@ def test_a_case_is_one_line() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_says_so_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.main() == 1
-    assert "no CUDA device" in capsys.readouterr().out
+    assert main(["gpu"]) == 1
+    assert "no CUDA device" in capsys.readouterr().err
+    assert main(["gpu", "--plan"]) == 0
+    assert "by minute 13: " in capsys.readouterr().out

@@ -19,7 +19,6 @@ from benchmarks.measuring.measure import Status, measure
 from benchmarks.records import results as records
 from benchmarks.report.build import make_page
 from benchmarks.report.markdown import write_markdown
-from benchmarks.report.page import Section
 from benchmarks.tests import fakes
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from benchmarks.records.results import Result
 
-NO_PADDING = Section(title="Padding", reading="Not counted.")
 DEVICE = Device(slug="abacus-2c", name="Abacus", cores=2)
 
 
@@ -85,7 +83,7 @@ def test_recorded_results_are_readable_and_hold_no_folder() -> None:
 
 
 def test_the_report_names_everyone() -> None:
-    text = write_markdown(make_page(some_results(), padding=NO_PADDING))
+    text = write_markdown(make_page(some_results()))
     assert "`abacus-2c`: Abacus" in text
     assert "| ours |" in text
     assert "- wrong: gate failed: 41 is not 42 (found 41)" in text

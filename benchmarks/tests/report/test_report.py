@@ -12,7 +12,6 @@ import pytest
 from benchmarks.__main__ import README, main
 from benchmarks.records import results as records
 from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.predicted import read_predictions
 from benchmarks.records.profiles import read_profiles
 from benchmarks.records.resident import read_residents
 from benchmarks.records.runs import default, facing
@@ -22,13 +21,12 @@ from benchmarks.report.details import method_section, missing_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.html import DARK, write_html
 from benchmarks.report.markdown import write_markdown
-from benchmarks.report.padding import padding_share, text_lengths
 from benchmarks.report.page import Fold, Items, Picture
 from benchmarks.report.pictures import COLOURS
 from benchmarks.report.readme import BEGIN, END, readme_table, write_readme
 from benchmarks.report.speed import embedding_section, kinds_of
 from benchmarks.report.summary import summary_section
-from benchmarks.tests.made_up import AWKWARD, PADDING, RESIDENT, growing, lines, some_results
+from benchmarks.tests.made_up import AWKWARD, RESIDENT, growing, lines, some_results
 from benchmarks.tests.report.test_pictures import check_readable
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return make_page(some_results(), residents=[RESIDENT], padding=PADDING)
+    return make_page(some_results(), residents=[RESIDENT])
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +112,7 @@ def test_names_are_escaped(html: str) -> None:
 
 
 def test_two_pages_are_the_same_to_the_byte(html: str) -> None:
-    assert write_html(make_page(some_results(), residents=[RESIDENT], padding=PADDING)) == html
+    assert write_html(make_page(some_results(), residents=[RESIDENT])) == html
 
 
 def test_colours_are_the_pages_own_in_light_and_dark(html: str) -> None:
@@ -194,7 +192,7 @@ def test_an_operation_is_shown_with_the_implementation_that_calls_take() -> None
 def test_restricted_runs_stand_with_tokenizers_alone() -> None:
     results = lines("embedding/minilm-float32-short", 1.0, 2.0)
     slow = lines("embedding/minilm-float32-short", 2.0, 2.0, isa="avx2")
-    names = [p.name for p in pictures(make_page([*results, *slow], padding=PADDING))]
+    names = [p.name for p in pictures(make_page([*results, *slow]))]
     assert len(names) == len(set(names))
 
 
@@ -211,15 +209,15 @@ def test_pictures_are_readable(page: Page) -> None:
 @pytest.mark.exhaustive
 def test_pictures_of_what_was_recorded_are_readable() -> None:
     residents = list(read_residents(records.FOLDER))
-    recorded = make_page(list(records.read()), residents=residents, padding=PADDING)
+    recorded = make_page(list(records.read()), residents=residents)
     for picture in pictures(recorded):
         check_readable(picture.draw())
 
 
 def test_groups_that_were_not_measured_are_left_out_with_a_sentence() -> None:
-    page = make_page(lines("tokenizer/xlmr-load", 1.0, 2.0), padding=PADDING)
+    page = make_page(lines("tokenizer/xlmr-load", 1.0, 2.0))
     readings = {section.title: section.reading for section in page.sections}
-    assert readings["Pretraining"] == "No such case has been measured yet."
+    assert readings["Training"] == "No such case has been measured yet."
     assert Outline(write_html(page)).open == []
 
 
@@ -230,7 +228,7 @@ def test_nothing_of_ours_measured_is_no_hindrance() -> None:
         else r
         for r in some_results()
     ]
-    text = write_markdown(make_page(results, padding=PADDING))
+    text = write_markdown(make_page(results))
     assert "| encoder-engine | failed | out of memory |" in text
 
 
@@ -271,7 +269,7 @@ def test_a_machine_that_tells_no_memory_has_a_page() -> None:
     ]
     ours, *others = lines("latency/minilm-float32", 1.0, 2.0)
     results += [ours, *(dataclasses.replace(r, peak_mib=None) for r in others)]
-    for picture in pictures(make_page(results, padding=PADDING)):
+    for picture in pictures(make_page(results)):
         check_readable(picture.draw())
 
 
@@ -279,10 +277,10 @@ def test_a_part_of_the_texts_is_held_to_no_target() -> None:
     results = [
         dataclasses.replace(r, quick=True) for r in lines("embedding/minilm-float32-short", 1, 2)
     ]
-    page = make_page(results, padding=PADDING)
+    page = make_page(results)
     assert page.reading.startswith("A first answer, on a part of the texts")
     assert "Targets" not in [section.title for section in page.sections]
-    assert "Targets" in [s.title for s in make_page(some_results(), padding=PADDING).sections]
+    assert "Targets" in [s.title for s in make_page(some_results()).sections]
 
 
 def test_what_is_older_than_the_stops_is_named() -> None:
@@ -298,20 +296,6 @@ def test_what_is_older_than_the_stops_is_named() -> None:
     assert named.startswith("Measured before 2026-11-22 04:36 UTC")
     assert named.endswith(": all of tokenizer and embedding/minilm-float32-short.")
     assert not method(new).startswith("Measured before")
-
-
-def test_padding_is_counted_batch_by_batch() -> None:
-    assert padding_share([4, 4, 4], 2) == 0.0
-    assert padding_share([1, 3], 2) == pytest.approx(2 / 6)
-    assert padding_share([1, 3, 2], 2) == pytest.approx(2 / 8)
-    assert padding_share([], 8) == 0.0
-
-
-def test_padding_is_that_of_the_embedding_cases(minilm: Path) -> None:
-    assert minilm.is_dir()
-    lengths = text_lengths("skewed", smoke=True)
-    assert max(lengths) <= 256
-    assert padding_share(lengths, 8) > 0
 
 
 def test_the_command_writes_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +343,6 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
-        predictions=read_predictions(),
         every_case=False,
     )
     expected = write_markdown(found, tmp_path / "benchmark-report")

@@ -1,0 +1,274 @@
+"""Training steps on a GPU in bfloat16: pretraining and fine-tuning, beside transformers.
+
+All have the same model, weights, sequences, targets and optimizer, and no dropout. A call takes a
+few steps, because a loop that reads no loss in between launches a step while the one before is
+computed. The gate compares the losses before the first step and after it with those in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.cases.encoder import BASE, LARGE, TINY
+from benchmarks.cases.pretraining import (
+    NO_DROPOUT,
+    SEED,
+    Size,
+    draw_batch,
+    fingerprint,
+    make_model,
+)
+from benchmarks.jobs.training_step import make_gate, make_step, make_work
+from benchmarks.jobs.transformers_step import Way, make_their_step
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
+from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers.transformers import PEER
+from encoder_engine import Encoder
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.models.training_model import Inputs
+from encoder_engine.objectives.objective import prepare
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
+from encoder_engine.packing.clean import CleanBatch
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from encoder_engine.models.training_model import TrainingModel
+
+PRECISION = "bfloat16"
+STEPS = 2
+# Micro-batches of the gate, and most tokens of one: activations in float64 take four times as much.
+NUM_PARTS, PART_TOKENS = 8, 4096
+LABELS = ("negative", "positive")
+# ModernBERT-base as published.
+MODERNBERT: dict[str, Any] = {
+    "model_type": "modernbert",
+    "vocab_size": 50_368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+    "global_attn_every_n_layers": 3,
+    "local_attention": 128,
+    "pad_token_id": 0,
+}
+SMOKE_MODERNBERT = (
+    MODERNBERT
+    | {key: TINY[key] for key in ("vocab_size", "hidden_size", "intermediate_size")}
+    | {"num_hidden_layers": 3, "num_attention_heads": 2, "local_attention": 8}
+)
+# The library projects every row to the vocabulary; by hand it can be done for the masked ones.
+LARGE_WAYS = {
+    "transformers": Way(),
+    "transformers, compiled, masked rows": Way(compiled=True, masked_rows=True),
+}
+BASE_WAYS = {**LARGE_WAYS, "transformers, compiled": Way(compiled=True)}
+MODERNBERT_WAYS = {
+    "transformers, packed": Way(masked_rows=True, packed=True),
+    "transformers, packed, compiled": Way(masked_rows=True, packed=True, compiled=True),
+    "transformers, compiled, masked rows": Way(masked_rows=True, compiled=True),
+}
+CLASSIFIER = Way(auto="AutoModelForSequenceClassification")
+CLASSIFIER_WAYS = {
+    "transformers": CLASSIFIER,
+    "transformers, compiled": replace(CLASSIFIER, compiled=True),
+    "transformers, compiled, CUDA graphs": replace(CLASSIFIER, graphs=True),
+}
+# Models with their longest sequences, and transformers' ways with them.
+MODELS = {
+    "base": (BASE | NO_DROPOUT, 512, BASE_WAYS),
+    "large": (LARGE | NO_DROPOUT, 512, LARGE_WAYS),
+    "modernbert": (MODERNBERT, 1024, MODERNBERT_WAYS),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is trained, and the ways in which transformers trains it."""
+
+    size: Size
+    ways: Mapping[str, Way]
+    classifies: bool = False
+
+
+def mixed_lengths(longest: int, tokens: int) -> tuple[int, ...]:
+    """Draw lengths from an eighth of the longest on, log-uniform, of so many tokens together."""
+    generator = np.random.default_rng(SEED)
+    low, high = np.log(longest / 8), np.log(longest)
+    lengths: list[int] = []
+    while (left := tokens - sum(lengths)) > longest:
+        lengths.append(round(float(np.exp(generator.uniform(low, high)))))
+    return (*lengths, left)
+
+
+def _trainings() -> Iterator[tuple[str, Training]]:
+    for tokens, models in ((32_768, MODELS), (65_536, ("base", "large"))):
+        for name in models:
+            config, longest, ways = MODELS[name]
+            equal, mixed = (longest,) * (tokens // longest), mixed_lengths(longest, tokens)
+            for kind, lengths in (("equal", equal), ("mixed", mixed)):
+                size = Size(config=config, lengths=lengths)
+                case = f"pretraining_gpu/{name}-{kind}-{tokens // 1000}k"
+                yield case, Training(size=size, ways=ways)
+    size = Size(config=BASE | NO_DROPOUT, lengths=(128,) * 32)
+    classifier = Training(size=size, ways=CLASSIFIER_WAYS, classifies=True)
+    yield "finetuning_gpu/base-32x128", classifier
+
+
+TRAININGS = dict(_trainings())
+
+
+def case_specs() -> list[CaseSpec]:
+    """Return a step of each model and batch."""
+    return [
+        CaseSpec(
+            name=name,
+            summary=f"{STEPS} training steps, {PRECISION}",
+            make=partial(make_case, name, training),
+            devices=("cuda",),
+        )
+        for name, training in TRAININGS.items()
+    ]
+
+
+def make_case(name: str, training: Training, options: Options) -> Case:
+    """Draw weights, sequences and targets."""
+    size = training.size
+    if options.smoke:
+        modern = size.config["model_type"] == "modernbert"
+        lengths = (7, 7, 7) if len(set(size.lengths)) == 1 else (7, 3, 12, 5)
+        size = Size(config=SMOKE_MODERNBERT if modern else TINY | NO_DROPOUT, lengths=lengths)
+    clean = draw_batch(size)
+    model: TrainingModel
+    make_inputs: Callable[[CleanBatch], Inputs]
+    if training.classifies:
+        model, make_inputs = _make_classifier(size.config), _classified
+    else:
+        model = masked = make_model(size.config)
+        make_inputs = partial(prepare, objectives=masked.objectives, seed=SEED)
+    sharpen(model)
+    inputs = make_inputs(clean)
+    gate = make_gate(
+        model,
+        [
+            make_inputs(part)
+            for part in cut(clean, min(sum(size.lengths) // NUM_PARTS, PART_TOKENS))
+        ],
+        device=options.device,
+        precision=PRECISION,
+    )
+    return Case(
+        name=name,
+        candidates=(
+            Candidate(
+                name="encoder-engine",
+                role="ours",
+                build=partial(_ours, model, inputs, options.device),
+            ),
+            *(
+                Candidate(
+                    name=peer,
+                    role="peer",
+                    build=partial(_theirs, model, inputs, way, options.device),
+                    unavailable=PEER.available() or _why_not(way, options),
+                    libraries=("transformers", "flash-attn"),
+                )
+                for peer, way in training.ways.items()
+            ),
+        ),
+        gate=gate,
+        fingerprint=fingerprint(size, clean),
+        seed=SEED,
+        amounts={
+            "tokens": STEPS * inputs.batch.num_tokens,
+            "operations": STEPS * count_operations(size, inputs),
+        },
+        ceilings={}
+        if options.smoke
+        else {"operations": product_ceiling(options.device, PRECISION, options.threads)},
+        device=options.device,
+        host_time=True,
+        profiled=True,
+        rounds=MIN_ROUNDS,
+    )
+
+
+def sharpen(model: TrainingModel) -> None:
+    """Draw the blocks' matrices so that a token attends to few others, as in trained models.
+
+    With the initial weights all attention is alike, and a wrong one would change no loss.
+    """
+    with torch.no_grad():
+        for parameter in model.encoder.blocks.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0.0, 2.0 * parameter.shape[1] ** -0.5)
+
+
+def _why_not(way: Way, options: Options) -> str | None:
+    if way.packed and options.device != "cuda":
+        return "attention on packed sequences is for CUDA devices"
+    return options.why_uncompiled if way.compiled or way.graphs else None
+
+
+def cut(clean: CleanBatch, tokens: int) -> list[CleanBatch]:
+    """Cut a batch into parts of at most so many tokens, or of one sequence.
+
+    Each sequence keeps its number, by which its masks are drawn.
+    """
+    ends = clean.cu_seqlens
+    borders = [0]
+    for place in range(1, len(ends) - 1):
+        if ends[place + 1] - ends[borders[-1]] > tokens:
+            borders.append(place)
+    return [
+        CleanBatch(
+            input_ids=clean.input_ids[ends[begin] : ends[end]],
+            cu_seqlens=ends[begin : end + 1] - ends[begin],
+            numbers=clean.numbers[begin:end],
+            special=clean.special[ends[begin] : ends[end]],
+            word_starts=clean.word_starts[ends[begin] : ends[end]],
+        )
+        for begin, end in pairwise((*borders, len(ends) - 1))
+    ]
+
+
+def _make_classifier(sizes: Mapping[str, Any]) -> TrainingModel:
+    torch.manual_seed(SEED)
+    config = dict(sizes)
+    encoder = Encoder(spec_from_config(config), config=config)
+    return SequenceClassificationTask(labels=LABELS).make_model(encoder).train()
+
+
+def _classified(clean: CleanBatch) -> Inputs:
+    """Give every sequence a class by its number."""
+    sequences = Sequences(torch.from_numpy(clean.cu_seqlens))
+    batch = PackedBatch(input_ids=torch.from_numpy(clean.input_ids), sequences=sequences)
+    # Of each sequence the head reads the first row.
+    rows = SelectedRows(torch.from_numpy(clean.cu_seqlens[:-1].astype(np.int64)), sequences)
+    targets = torch.from_numpy(clean.numbers % len(LABELS))
+    return Inputs(batch, {"target": targets}, rows)
+
+
+def count_operations(size: Size, inputs: Inputs) -> int:
+    """Count the operations of the GEMMs of a step: backward has twice those of forward."""
+    width, vocabulary = size.config["hidden_size"], size.config["vocab_size"]
+    head = 2 * len(inputs.targets.get("rows", ())) * width * (width + vocabulary)
+    return 3 * (encoder_operations(size.config, size.lengths) + int(head))
+
+
+def _ours(model: TrainingModel, inputs: Inputs, device: str) -> Work:
+    step = make_step(model, device=device, precision=PRECISION)
+    return make_work(partial(step, inputs), STEPS)
+
+
+def _theirs(model: TrainingModel, inputs: Inputs, way: Way, device: str) -> Work:
+    return make_work(make_their_step(model, inputs, way, device=device, precision=PRECISION), STEPS)

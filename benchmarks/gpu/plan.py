@@ -1,0 +1,248 @@
+"""The plan of what is tested and measured on a GPU, in the order of what nobody knows yet."""
+
+from __future__ import annotations
+
+import heapq
+import shutil
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring.machine import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from benchmarks.measuring.case import CaseSpec
+
+# (head size, dropout) of attention's gradients, the kernels of most shapes and hazards.
+CHECKED_HEADS = tuple((size, dropout) for dropout in (0.0, 0.1) for size in (64, 128, 32))
+# Files whose kernels take a process longer than all the others' to compile, and into how many.
+PARTS = {
+    "test_attention.py": 20,
+    "test_gated_activation.py": 6,
+    "test_layer_norm.py": 12,
+    "test_masked_projection.py": 40,
+    "test_pooling.py": 4,
+}
+NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 32, 6
+# Estimates on an NVIDIA H200's machine of 16 cores: an operation's case; a training step's with
+# its peers, of which torch compiles some; a check or a part of the tests.
+CASE, TRAINING, CHECK = 12.0, 55.0, 25.0
+# The minutes after which the plan tells what is known.
+MINUTES = (2, 5, 13)
+
+# How the names of cases begin, and the folders of their kernels; others depend on all.
+KERNELS = {name: name for name in ("attention", "layer_norm", "linear", "pooling", "rotary")}
+KERNELS |= dict.fromkeys(("bias_gelu", "geglu", "swiglu"), "activation")
+KERNELS |= {"masked_cross_entropy": "masked_projection", "rms_norm": "layer_norm"}
+KERNELS |= {"token_embedding": "embedding"}
+OPERATIONS = ("kernels", "encoder_engine/ops")
+# What a training step runs through.
+LOOP = tuple(f"encoder_engine/{name}" for name in ("models", "objectives", "tasks", "training"))
+JOBS = ("benchmarks/jobs/training_step.py", "benchmarks/jobs/transformers_step.py")
+TRAINING_GROUPS = ("pretraining_gpu/", "finetuning_gpu/")
+# Measured in this order, before all other cases.
+FIRST = (
+    "pretraining_gpu/base-equal-32k",
+    "pretraining_gpu/large-equal-32k",
+    "pretraining_gpu/base-mixed-32k",
+    "finetuning_gpu/base-32x128",
+    "pretraining_gpu/modernbert-equal-32k",
+)
+GRAPHS = ("encoder_short/1-text", "encoder_short/8-texts")
+_SIZES = ("attention", "attention_2k", "attention_8k", "attention_d128", "attention_deberta")
+ATTENTION = tuple(f"{size}/{way}-equal" for size in _SIZES for way in ("training", "forward"))
+# What takes minutes by itself, and is asked for by itself.
+APART = "growth/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A process: a module of Python, or a program, with its arguments.
+
+    ``sources``: the files and folders that it measures. ``seconds``: the estimated time.
+    ``fallback``: runs at once where this was stopped at its limit.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    seconds: float
+    sources: tuple[str, ...] = OPERATIONS
+    environment: dict[str, str] = field(default_factory=dict)
+    fallback: Step | None = None
+
+    @property
+    def saves(self) -> bool:
+        """Return whether it records results, in the folder of its option ``--output``."""
+        return self.command[0] == "benchmarks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps that run side by side, ``jobs`` at a time, the first ones first."""
+
+    name: str
+    steps: Sequence[Step]
+    jobs: int = 1
+
+
+def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> list[Phase]:
+    """List what is done in which order on a machine of so many cores."""
+    specs = {spec.name: spec for spec in cases if not spec.name.startswith(APART)}
+    options = ("--device", "cpu", "--smoke") if rehearsed else ("--device", "cuda")
+    chosen = (*FIRST, *GRAPHS, *ATTENTION)
+    others = [spec for name, spec in specs.items() if name not in chosen]
+
+    def measured(names: Iterable[str]) -> list[Step]:
+        return [_measure(specs[name], options) for name in names if name in specs]
+
+    jobs = max(1, cores - 2)
+    return [
+        Phase(name="first checks", steps=_checks(rehearsed=rehearsed), jobs=jobs),
+        Phase(name="training", steps=measured(FIRST)),
+        Phase(name="graphs", steps=measured(GRAPHS)),
+        Phase(name="attention", steps=measured(ATTENTION)),
+        Phase(name="more training", steps=measured(s.name for s in others if _trains(s))),
+        Phase(name="tests", steps=[] if rehearsed else _tests(), jobs=jobs),
+        Phase(
+            name="other cases", steps=measured(spec.name for spec in others if not _trains(spec))
+        ),
+        Phase(name="compute-sanitizer", steps=[] if rehearsed else _sanitized()),
+    ]
+
+
+def _trains(spec: CaseSpec) -> bool:
+    return spec.name.startswith(TRAINING_GROUPS)
+
+
+def _sources(spec: CaseSpec) -> tuple[str, ...]:
+    own = f"{spec.module.replace('.', '/')}.py"
+    if _trains(spec):
+        return (*OPERATIONS, *LOOP, *JOBS, own)
+    for start, kernels in KERNELS.items():
+        if spec.name.startswith(start):
+            return (f"kernels/{kernels}", "kernels/common", "benchmarks/jobs/op_case.py", own)
+    return (*OPERATIONS, "encoder_engine/models", own)
+
+
+def _measure(spec: CaseSpec, options: tuple[str, ...]) -> Step:
+    command = ("benchmarks", "run", spec.name, *options)
+    step = Step(
+        name=spec.name, command=(*command, "--no-compile"), seconds=CASE, sources=_sources(spec)
+    )
+    if not _trains(spec):
+        return step
+    alone = replace(step, name=f"{spec.name}, nothing compiled", seconds=TRAINING / 2)
+    return replace(step, command=command, seconds=TRAINING, fallback=alone)
+
+
+def _checks(*, rehearsed: bool) -> list[Step]:
+    module = "tests.kernels.first_checks"
+    # The interpreter of kernels takes minutes for longer texts, and is wrong in bfloat16.
+    small = ("--lengths", "9", "1", "0", "5", "--dtype", "float16") if rehearsed else ()
+    checks: dict[str, tuple[str, ...]] = {}
+    for size, dropout in CHECKED_HEADS:
+        name = f"attention d{size}{' dropout' if dropout else ''}"
+        checks[name] = ("--head-dim", str(size), "--dropout", str(dropout), *small)
+    checks |= {
+        f"layer norm{' dropout' if x else ''}": ("--norm", str(x), *small[-2:]) for x in (0.0, 0.1)
+    }
+    if not rehearsed:
+        checks["one token"] = ("--lengths", "1")
+    loop = Step(
+        name="the training loop",
+        command=_pytest("tests/training/test_on_gpu.py", "0/1", marked=not rehearsed),
+        seconds=CHECK,
+        sources=(*OPERATIONS, *LOOP, "tests/training/test_on_gpu.py"),
+    )
+    return [
+        loop,
+        *(
+            Step(
+                name=name,
+                command=(module, *given),
+                seconds=CHECK,
+                sources=("kernels", "tests/kernels/first_checks.py"),
+            )
+            for name, given in checks.items()
+        ),
+    ]
+
+
+def _tests() -> list[Step]:
+    """List the tests file by file, those with most kernels first."""
+    others = ("test_packing.py", "models/captured/test_graphs.py")
+    paths = [*(ROOT / "tests" / "ops").rglob("test_*.py"), *(ROOT / "tests" / p for p in others)]
+    steps = []
+    for path in sorted(paths, key=lambda path: (-PARTS.get(path.name, 1), path)):
+        count = PARTS.get(path.name, 1)
+        name = path.relative_to(ROOT).as_posix()
+        for part in range(count):
+            suffix = f" {part + 1} of {count}" if count > 1 else ""
+            command = _pytest(name, f"{part}/{count}")
+            sources = (*OPERATIONS, name)
+            steps.append(
+                Step(name=f"{name}{suffix}", command=command, seconds=CHECK, sources=sources)
+            )
+    cases = NUM_GENERATED // GENERATED_PARTS
+    generated = [
+        Step(name=f"generated cases of seed {seed}", command=_generated(cases, seed), seconds=CHECK)
+        for seed in range(7, 7 + GENERATED_PARTS)
+    ]
+    return [*generated, *steps]
+
+
+def _generated(number: int, seed: int) -> tuple[str, ...]:
+    """Draw cases of all operations, each by the kernels, from a seed."""
+    options = ("--by", "triton", "--cases", str(number), "--seed", str(seed))
+    return ("tests.ops.generated", *options)
+
+
+def _sanitized() -> list[Step]:
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        return []
+    python = (sys.executable, "-m", *_generated(NUM_SANITIZED, 11))
+    return [
+        Step(
+            name="compute-sanitizer",
+            command=(program, "--error-exitcode", "9", *python),
+            seconds=2 * CHECK,
+            # torch's allocator hides what lies beside a tensor.
+            environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        )
+    ]
+
+
+def _pytest(path: str, part: str, *, marked: bool = True) -> tuple[str, ...]:
+    """Run the gpu tests without the plug-ins that the project's own options count on."""
+    # Newer and older versions of torch warn of what this one does not.
+    options = ("-o", "addopts=", "-W", "default", "-rf", "-q", "--strict-markers")
+    plugins = ("-p", "no:cacheprovider", "-p", "tests.parts", "--part", part)
+    return ("pytest", *options, *plugins, *(("-m", "gpu") if marked else ()), path)
+
+
+def account(phases: Sequence[Phase], seconds_of: Callable[[Step], float]) -> str:
+    """Tell by estimates when each phase ends, and what is known after so many minutes."""
+    lines, done = [], list[tuple[float, str]]()
+    now = 0.0
+    for phase in phases:
+        free = [now] * phase.jobs
+        for step in phase.steps:
+            ends = heapq.heappop(free) + seconds_of(step)
+            heapq.heappush(free, ends)
+            done.append((ends, step.name if phase.jobs == 1 else ""))
+        if phase.steps:
+            lines.append(f"{phase.name}: {len(phase.steps)} steps, {now:.0f} to {max(free):.0f} s")
+            lines += [
+                f"    {step.name}, {seconds_of(step):.0f} s"
+                for step in phase.steps
+                if phase.jobs == 1
+            ]
+        now = max(free)
+    for minute in MINUTES:
+        names = [name for ends, name in done if ends <= 60 * minute]
+        told = ", ".join(name for name in names if name)
+        lines.append(f"by minute {minute}: {names.count('')} checks and tests; {told}")
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""Runs the steps of a plan, each in a process of its own, for so long at most.
+
+The processes are forked from one that has imported the libraries: that takes 11 of the 13 seconds
+that a new interpreter needs until its first case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measuring.machine import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.gpu.plan import Step
+
+# Imported before any step is forked. None of them touches the GPU.
+PRELOADED = ["torch", "triton", "transformers", "pytest", "benchmarks.registry"]
+# pytest's code for a file without a test that was asked for.
+NOTHING_COLLECTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The end of a step; ``code`` is its exit status, None where it was stopped."""
+
+    step: Step
+    code: int | None
+    seconds: float
+
+    @property
+    def outcome(self) -> str:
+        """Return "passed", "failed", or "stopped" at its limit."""
+        if self.code is None:
+            return "stopped"
+        return "passed" if self.code in (0, NOTHING_COLLECTED) else "failed"
+
+    def __str__(self) -> str:
+        how = f"failed with {self.code}" if self.outcome == "failed" else self.outcome
+        return f"{self.step.name}: {how} after {self.seconds:.0f} s"
+
+
+class Runner:
+    """Runs steps in processes of their own, and ends those that run when it is closed.
+
+    ``method``: how :mod:`multiprocessing` starts them; "spawn" where the driver does not survive
+    a fork.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs, self._running = logs, set[int]()
+        logs.mkdir(parents=True, exist_ok=True)
+        # Whether there is a GPU is asked without the driver, which does not survive a fork.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        multiprocessing.set_forkserver_preload(PRELOADED)
+        self.method = "forkserver"
+        context: Any = multiprocessing.get_context(self.method)
+        probe = context.Process(target=_touch_gpu)
+        probe.start()
+        probe.join()
+        if probe.exitcode != 0:
+            self.method = "spawn"
+
+    def run(self, step: Step, seconds: float, options: Sequence[str] = ()) -> Ended:
+        """Run a step for so long at most; what it prints goes to its log at once."""
+        context: Any = multiprocessing.get_context(self.method)
+        command = (*step.command, *options)
+        process = context.Process(
+            target=_execute, args=(command, step.environment, self.log_of(step))
+        )
+        began = time.monotonic()
+        process.start()
+        self._running.add(process.pid)
+        process.join(seconds)
+        code = process.exitcode
+        self._end(process.pid)
+        process.join()
+        return Ended(step=step, code=code, seconds=time.monotonic() - began)
+
+    def log_of(self, step: Step) -> Path:
+        """Name the file of what a step prints."""
+        return self._logs / f"{''.join(c if c.isalnum() else '-' for c in step.name)}.txt"
+
+    def _end(self, pid: int) -> None:
+        """End a process, where it still runs, and all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        self._running.discard(pid)
+
+    def close(self) -> None:
+        """End all steps that run."""
+        for pid in list(self._running):
+            self._end(pid)
+
+
+def _touch_gpu() -> None:
+    import torch
+
+    torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _execute(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    """Be the process of a step."""
+    os.setsid()
+    if sys.platform == "linux":
+        # Do not outlive whoever started this: prctl(PR_SET_PDEATHSIG).
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(opened, stream)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    module, *arguments = command
+    if Path(module).is_absolute():
+        os.execv(module, list(command))
+    sys.path.insert(0, str(ROOT))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

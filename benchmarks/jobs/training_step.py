@@ -1,0 +1,168 @@
+"""The training step as users run it, its losses in float64, and the gate of losses.
+
+A step is :class:`encoder_engine.training.loop.Loop`'s own: the batch moved to the device, the terms
+counted, forward and backward under autocast, the gradient clipped, the optimizer, and the checks.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.measuring.case import Verdict, Work
+from encoder_engine import ops
+from encoder_engine.data.loader import Position
+from encoder_engine.training.checkpoints import begin_optimizers
+from encoder_engine.training.course import StepBatches
+from encoder_engine.training.loop import Loop
+from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe
+from encoder_engine.training.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from encoder_engine.models.training_model import Inputs, TrainingModel
+
+# bert_base's recipe, but for the schedule: the learning rate is constant.
+OPTIMIZER = OptimizerRecipe(learning_rate=1e-4)
+# Losses that a gate compares: that of the first weights, and that after a step.
+COMPARED = 2
+
+
+class StepAlone(Loop):
+    """The loop of a copy of a model, of which only steps are taken: nothing is read or written."""
+
+    def __init__(self, model: TrainingModel, *, device: str, precision: str) -> None:
+        course: Any = SimpleNamespace(
+            run=RunRecipe(precision=precision),  # type: ignore[arg-type]
+            optimizer=OPTIMIZER,
+            max_length=1,  # of which only logged FLOPs depend
+            read=lambda **_: None,
+            warn=lambda: None,
+            build_model=lambda: copy.deepcopy(model),
+            batch_stream=lambda _: None,
+            evaluation=lambda *_: None,
+            best=lambda _: None,
+        )
+        super().__init__(course, Path(), world=World(device=torch.device(device)))
+        begin_optimizers(self.optimizers)
+        self._taken = 0
+
+    def take(self, parts: Sequence[Inputs]) -> float:
+        """Take a step over micro-batches, and return the loss before it."""
+        batches = StepBatches(list(parts), len(parts), Position())
+        record = self._step(batches, self._taken, OPTIMIZER.learning_rate)
+        self._taken += 1
+        loss: float = record["loss"]
+        return loss
+
+    @torch.no_grad()
+    def losses(self, parts: Sequence[Inputs]) -> list[float]:
+        """Return the mean loss of each micro-batch with any term; it is the model's only loss."""
+        found = []
+        for inputs in parts:
+            with self._casting():
+                (loss,) = self.model(inputs.to(self.world.device)).values()
+            if loss.num_terms:
+                found.append(float(loss.total) / loss.num_terms)
+        return found
+
+
+def make_step(
+    model: TrainingModel, *, device: str = "cpu", precision: str = "float32"
+) -> Callable[[Inputs], float]:
+    """Train a copy of the model: a call takes a step, and returns the loss before it."""
+    loop = StepAlone(model, device=device, precision=precision)
+    return lambda inputs: loop.take([inputs])
+
+
+def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
+    """Return calls of so many steps each, and the first losses, which the gate compares.
+
+    A step returns the loss before it; what is no number of Python's is read where it is needed.
+    """
+    first: list[Any] = []
+
+    def take() -> Any:
+        loss = step()
+        if len(first) < COMPARED:
+            first.append(loss)
+        return loss
+
+    def call() -> float:
+        return float([take() for _ in range(steps)][-1])
+
+    def answer() -> list[float]:
+        while len(first) < COMPARED:
+            take()
+        return [float(loss) for loss in first]
+
+    return Work(call=call, answer=answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossesGate:
+    """Compare the losses of steps with a float64 reference.
+
+    ``allowed``: the largest difference; default: the precision of sums in float32.
+    """
+
+    truth: Sequence[float]
+    allowed: float | None = None
+
+    def __call__(self, losses: Sequence[float]) -> Verdict:
+        truth = np.array(self.truth)
+        size = float(np.abs(truth).max())
+        error = float(np.abs(np.array(losses) - truth).max())
+        allowed = self.allowed
+        if allowed is None:
+            allowed = size * float(np.sqrt(np.finfo(np.float32).eps))
+        figures = {"first_loss": losses[0], "relative_error": error / size}
+        # NaN is not within anything.
+        if error <= allowed:
+            return Verdict(passed=True, figures=figures)
+        reason = f"the losses are {list(losses)}, the truth is {truth.tolist()}"
+        return Verdict(passed=False, figures=figures, reason=f"{reason} within {allowed:.2g}")
+
+
+def exact_losses(model: TrainingModel, parts: Sequence[Inputs]) -> list[float]:
+    """Compute the first losses in float64 on a CPU, micro-batch by micro-batch."""
+    return [mean for mean, _ in _trajectory(model, parts, "cpu", "float64", "reference")]
+
+
+def make_gate(
+    model: TrainingModel, parts: Sequence[Inputs], *, device: str, precision: str
+) -> LossesGate:
+    """Allow what plain PyTorch in the same precision gets wrong, twice.
+
+    The error of a mean of many rows may be small by chance. Plain PyTorch's is therefore at least
+    that of the worst of ``parts``, several micro-batches, over the root of their number: so much
+    is left of errors that are independent.
+    """
+    exact = _trajectory(model, parts, device, "float64", "reference")
+    eager = _trajectory(model, parts, device, precision, "aten")
+    wholes, worst = [], []
+    for (mean, found), (true_mean, truth) in zip(eager, exact, strict=True):
+        wholes.append(abs(mean - true_mean))
+        worst += [abs(one - true) for one, true in zip(found, truth, strict=True)]
+    error = max(*wholes, max(worst) * len(parts) ** -0.5)
+    return LossesGate(truth=[mean for mean, _ in exact], allowed=2.0 * error)
+
+
+def _trajectory(
+    model: TrainingModel, parts: Sequence[Inputs], device: str, precision: str, by: str
+) -> list[tuple[float, list[float]]]:
+    """Return the loss before each step, of all and of each micro-batch."""
+    with ops.use(by):
+        loop = StepAlone(model, device=device, precision=precision)
+        found = []
+        for _ in range(COMPARED):
+            losses = loop.losses(parts)
+            found.append((loop.take(parts), losses))
+        return found

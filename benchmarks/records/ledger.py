@@ -1,0 +1,85 @@
+"""The ledger of the steps that ran on a GPU: ``gpu-ledger.json``, written after every step.
+
+A step is known by what it runs: its command, the sources that it measures, the versions of torch
+and Triton, and the GPU. Whoever changes a kernel has its steps run again, and no others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring.machine import ROOT
+from encoder_engine.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+NAME = "gpu-ledger.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A step that ended: ``outcome`` is "passed", "failed" or "stopped" (at its limit).
+
+    ``message``: what a step that did not pass printed last.
+    """
+
+    key: str
+    step: str
+    device: str
+    torch: str
+    triton: str
+    commit: str
+    time_utc: str
+    outcome: str
+    seconds: float
+    message: str = ""
+
+
+class Ledger:
+    """The entries of some folders, of which the first is written to."""
+
+    def __init__(self, folder: Path, *others: Path) -> None:
+        self._path = folder / NAME
+        self._own = _read(self._path)
+        self._known = [*self._own, *(e for other in others for e in _read(other / NAME))]
+
+    def outcome(self, key: str) -> str | None:
+        """Return how a step ended last; "passed" where it ever did, None where it never ran."""
+        found = [entry.outcome for entry in self._known if entry.key == key]
+        return "passed" if "passed" in found else found[-1] if found else None
+
+    def seconds(self, step: str) -> float | None:
+        """Return how long a step took when it last passed, whatever it measured."""
+        passed = [e for e in self._known if e.step == step and e.outcome == "passed"]
+        return max(passed, key=lambda e: e.time_utc).seconds if passed else None
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry, and write the file at once."""
+        self._own.append(entry)
+        self._known.append(entry)
+        lines = [json.dumps(dataclasses.asdict(one)) for one in self._own]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
+def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str]) -> str:
+    """Hash a step's command, the content of its files and folders, and the facts of a machine."""
+    digest = hashlib.sha256(repr((list(command), list(facts))).encode())
+    for source in sorted(sources):
+        path = ROOT / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(path.parent).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(path: Path) -> list[Entry]:
+    if not path.is_file():
+        return []
+    return [Entry(**values) for values in json.loads(path.read_text("utf-8"))]

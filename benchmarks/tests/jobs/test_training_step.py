@@ -1,0 +1,64 @@
+"""The gate of training steps refuses what is a little wrong; packed peers see no other sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benchmarks.cases import training_gpu
+from benchmarks.cases.pretraining import SEED, Size, draw_batch, make_model
+from benchmarks.jobs import transformers_step
+from benchmarks.jobs.training_step import make_gate, make_step, make_work
+from encoder_engine.objectives.objective import prepare
+from encoder_engine.ops.registry import Operation
+
+CPU = {"device": "cpu", "precision": "bfloat16"}
+SIZE = Size(config=training_gpu.SMOKE_MODERNBERT, lengths=(60, 33, 42, 35, 80, 20) * 4)
+
+
+def varlen(
+    query: Tensor, key: Tensor, value: Tensor, ends: Tensor, *_: Any, **given: Any
+) -> Tensor:
+    """Attend as torch's ``varlen_attn`` does, which needs a GPU."""
+    side, outputs = given["window_size"][0], []
+    for parts in zip(
+        *(torch.tensor_split(x, ends.tolist()[1:-1]) for x in (query, key, value)), strict=True
+    ):
+        q, k, v = (x.transpose(0, 1)[None] for x in parts)
+        places = torch.arange(q.shape[2])
+        seen = (places[:, None] - places).abs() <= (side if side >= 0 else len(places))
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=given["scale"])
+        outputs.append(found[0].transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.mark.slow
+def test_the_gate_passes_packed_peers_and_refuses_negated_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clean, model = draw_batch(SIZE), make_model(SIZE.config)
+    training_gpu.sharpen(model)
+    inputs, *parts = (
+        prepare(one, model.objectives, seed=SEED) for one in (clean, *training_gpu.cut(clean, 135))
+    )
+    assert len(parts) == 8
+    gate = make_gate(model, parts, **CPU)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen)
+    way = training_gpu.MODERNBERT_WAYS["transformers, packed"]
+    verdict = gate(make_work(transformers_step.make_their_step(model, inputs, way, **CPU)).answer())
+    assert verdict.passed, verdict.reason
+    find = Operation.find
+
+    def find_wrong(self: Operation, *facts: Any, **others: Any) -> Any:
+        function = find(self, *facts, **others)
+        if self.name != "attention":
+            return function
+        return lambda *given: function(-given[0], *given[1:])
+
+    monkeypatch.setattr(Operation, "find", find_wrong)
+    step = make_step(model, **CPU)
+    assert not gate(make_work(lambda: step(inputs)).answer()).passed

@@ -1,0 +1,136 @@
+"""The training loop on a GPU; the same tests run on a CPU.
+
+Gradients are compared with float64, each tensor in units of its largest element: the error may be
+twice that of plain PyTorch in the same precision.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from encoder_engine import ops
+from encoder_engine.data.loader import Position
+from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.training import Trainer
+from encoder_engine.training.course import StepBatches
+from encoder_engine.training.world import World, replicate
+from tests.ops.cases import DEVICES
+from tests.training.runs import run, small_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from encoder_engine.models.training_model import Inputs
+
+# Heads of 64, as in most models; the rest is as small as the kernels' blocks allow.
+SIZES = [
+    "model.config.hidden_size=128",
+    "model.config.intermediate_size=192",
+    "run.deterministic=false",
+    "optimizer.clip_norm=null",
+]
+NO_DROPOUT = [f"model.config.{name}_dropout_prob=0.0" for name in ("hidden", "attention_probs")]
+NUM_PARTS = 3
+
+
+def make_trainer(corpus: Path, folder: Path, device: str, *settings: str) -> Trainer:
+    return Trainer(small_recipe(corpus, *SIZES, f"run.device={device}", *settings), folder)
+
+
+def parts_of(trainer: Trainer) -> list[Inputs]:
+    stream = trainer._batch_stream.steps(0, 1, Position(), lambda _step: NUM_PARTS)
+    return list(next(stream).inputs)
+
+
+def step(trainer: Trainer, parts: list[Inputs]) -> tuple[float, dict[str, Tensor]]:
+    """Take a step without a learning rate; return its loss and gradients."""
+    found: dict[str, Tensor] = {}
+
+    def keep() -> float:
+        named = trainer.model.named_parameters()
+        found.update({n: p.grad.detach().clone() for n, p in named if p.grad is not None})
+        return 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "_clip_gradient", keep)
+        record = trainer._step(StepBatches(parts, len(parts), Position()), 0, 0.0)
+    return record["loss"], found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("num_parts", [1, NUM_PARTS])
+def test_loss_and_gradients_are_those_of_float64(
+    corpus: Path, tmp_path: Path, device: str, precision: str, num_parts: int
+) -> None:
+    settings = [*NO_DROPOUT, "data.form=pairs"]
+    ours = make_trainer(corpus, tmp_path / "ours", device, f"run.precision={precision}", *settings)
+    exact = make_trainer(corpus, tmp_path / "exact", "cpu", "run.precision=float64", *settings)
+    parts = parts_of(ours)[:num_parts]
+    eager = copy.deepcopy(ours)
+    loss, gradients = step(ours, parts)
+    with ops.use("reference"):
+        true_loss, truth = step(exact, parts)
+    with ops.use("aten"):
+        eager_loss, plain = step(eager, parts)
+    assert gradients.keys() == plain.keys() == truth.keys()
+    sizes = {
+        name: max(float(g.abs().max()), torch.finfo(g.dtype).tiny) for name, g in truth.items()
+    }
+
+    def joined(found: dict[str, Tensor], mean: float) -> Tensor:
+        scaled = [(found[name].cpu().double() / size).flatten() for name, size in sizes.items()]
+        return torch.cat([*scaled, torch.tensor([mean / true_loss], dtype=torch.float64)])
+
+    assert_within_budget(
+        joined(gradients, loss).float(),
+        joined(plain, eager_loss).float(),
+        joined(truth, true_loss),
+        terms=sum(part.batch.num_tokens for part in parts),
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_interrupted_run_goes_on_bit_for_bit(
+    corpus: Path, tmp_path: Path, device: str, precision: str
+) -> None:
+    settings = [*SIZES, f"run.device={device}", f"run.precision={precision}"]
+    run(corpus, tmp_path / "whole", *settings)
+    run(corpus, tmp_path / "broken", *settings, stop_at=7)
+    run(corpus, tmp_path / "broken", *settings)
+    for name in ("log.jsonl", "model/model.safetensors"):
+        whole, broken = (tmp_path / run_name / name for run_name in ("whole", "broken"))
+        assert whole.read_bytes() == broken.read_bytes()
+
+
+@pytest.fixture
+def one_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    backend = "nccl" if request.getfixturevalue("device") == "cuda" else "gloo"
+    meeting = f"file://{tmp_path}/store"
+    dist.init_process_group(backend, init_method=meeting, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("one_process")
+def test_one_process_of_ddp_takes_the_same_step(corpus: Path, tmp_path: Path, device: str) -> None:
+    settings = ["run.precision=bfloat16"]
+    alone = make_trainer(corpus, tmp_path / "alone", device, *settings)
+    parts = parts_of(alone)
+    expected, gradients = step(alone, parts)
+    trainer = make_trainer(corpus, tmp_path / "ddp", device, *settings)
+    trainer._computed = replicate(trainer.model, World(device=trainer.world.device))
+    loss, found = step(trainer, parts)
+    assert loss == expected
+    assert found.keys() == gradients.keys()
+    assert all(torch.equal(found[name], gradients[name]) for name in gradients)
