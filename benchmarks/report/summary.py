@@ -98,7 +98,7 @@ def label(pair: Facing) -> str:
 def ratio_picture(name: str, title: str, pairs: Sequence[Facing]) -> Picture:
     """Draw one bar per comparison, starting at 1x, labelled with the peer."""
     first = pairs[0].ours
-    threads = listed([str(number) for number in sorted({pair.ours.threads for pair in pairs})])
+    threads = listed([str(n) for n in sorted({pair.ours.threads for pair in pairs})])
     machine = f"{machine_name(first)}, {threads} thread{'' if threads == '1' else 's'}"
     kinds: list[Kind] = ["loss" if pair.lost else "ours" for pair in pairs]
     marks: dict[int, Mark] = {place: "loss" for place, pair in enumerate(pairs) if pair.lost}
