@@ -23,7 +23,12 @@ import uvicorn
 
 from encoder_engine.errors import ServiceError
 from encoder_engine.serving.http.app import App, asgi_app
-from encoder_engine.serving.http.protocol import IDLE_SECONDS, protocol_class
+from encoder_engine.serving.http.connection import (
+    HEADER_BYTES,
+    IDLE_SECONDS,
+    connection_class,
+    end_late,
+)
 from encoder_engine.serving.notify import Notifier
 
 if TYPE_CHECKING:
@@ -89,6 +94,12 @@ class _Uvicorn(uvicorn.Server):
     def _end(self) -> None:
         self.should_exit = True
 
+    async def on_tick(self, counter: int) -> bool:
+        """End the connections of slow clients, once a second."""
+        if counter % round(1 / TICK_SECONDS) == 0:
+            end_late(self.server_state.connections)
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the socket, and drain the service while connections finish."""
         for server in self.servers:
@@ -120,7 +131,7 @@ class _Uvicorn(uvicorn.Server):
 def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=protocol_class(service.signals, http),
+        http=connection_class(service.signals, http),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -130,7 +141,7 @@ def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> 
         timeout_keep_alive=IDLE_SECONDS,
         # The service ends within drain_timeout by itself, and the server soon after it.
         timeout_graceful_shutdown=None,
-        h11_max_incomplete_event_size=16_384,
+        h11_max_incomplete_event_size=HEADER_BYTES,
         **address,
     )
 

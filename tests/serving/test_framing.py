@@ -44,22 +44,25 @@ def server(tiny: Embedder) -> Iterator[Server]:
 def statuses(server: Server, *sent: bytes) -> tuple[list[bytes], bool]:
     """Send bytes; return the statuses of all answers, and whether the server ended the connection.
 
-    A connection that stays open is asked for one more answer, of a path that nobody else asks for.
+    After the first answer, a connection that stays open is asked for one more, of a path that
+    nobody else asks for.
     """
-    received, closed = bytearray(), False
+    received, closed, asked = bytearray(), False, False
     with socket.create_connection((server.host, server.port), timeout=10.0) as connection:
         try:
             for piece in sent:
                 connection.sendall(piece)
                 if len(sent) > 1:
                     time.sleep(0.05)
-            connection.sendall(
-                b"GET /last HTTP/1.1\r\nhost: localhost\r\nx-request-id: last\r\n\r\n"
-            )
             while b"x-request-id: last" not in received and not closed:
                 part = connection.recv(65_536)
                 received += part
                 closed = not part
+                if b"HTTP/1.1 " in received and not asked:
+                    asked = True
+                    connection.sendall(
+                        b"GET /last HTTP/1.1\r\nhost: localhost\r\nx-request-id: last\r\n\r\n"
+                    )
         except ConnectionError:
             closed = True
     found = re.findall(rb"HTTP/1\.1 (\d{3}) ", received)
@@ -121,7 +124,7 @@ def test_a_clear_request_is_answered_once(
     server: Server, sent: bytes, expected: list[bytes]
 ) -> None:
     assert statuses(server, sent) == (expected, False)
-    assert statuses(server, sent + HIDDEN) == ([*expected, b"200"], False)
+    assert statuses(server, sent + HIDDEN) == (expected, True)
 
 
 @pytest.mark.parametrize(
@@ -134,12 +137,11 @@ def test_a_clear_request_is_answered_once(
     ],
     ids=["nothing", "head", "body", "long"],
 )
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_whole_requests_are_answered_before_the_connection_ends_for_what_follows(
-    server: Server, wrong: bytes, number: int
+def test_a_whole_request_is_answered_before_the_connection_ends_for_what_follows(
+    server: Server, wrong: bytes
 ) -> None:
     """Uvicorn wrote 400 first, in the place of the first request's answer."""
-    assert statuses(server, (post(SIZE) + BODY) * number + wrong) == ([b"200"] * number, True)
+    assert statuses(server, post(SIZE) + BODY + wrong) == ([b"200"], True)
 
 
 @pytest.mark.parametrize("size", [SIZE, CHUNKED], ids=["sized", "chunked"])
@@ -151,9 +153,8 @@ def test_a_request_that_asks_for_another_protocol_is_answered_by_http_1(
     wish = (b"Connection: Upgrade, HTTP2-Settings", b"HTTP2-Settings: AAEA", b"Upgrade: h2c")
     head = post(size, *wish)
     assert statuses(server, head + body) == ([b"200"], False)
-    assert statuses(server, head, body, post(SIZE) + BODY) == ([b"200", b"200"], False)
+    assert statuses(server, head, body) == ([b"200"], False)
     assert statuses(server, head[:70], head[70:] + body[:4], body[4:]) == ([b"200"], False)
-    assert statuses(server, (head + body) * 3) == ([b"200"] * 3, False)
 
 
 def test_too_many_connections_are_refused_with_the_time_to_come_again(tiny: Embedder) -> None:

@@ -207,7 +207,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Any, send: Any) -> None:
-        watch = Watch(scope, receive)
+        watch, began = Watch(receive), time.monotonic()
         headers = headers_of(scope)
         request_id = headers.get(b"x-request-id", b"")
         if not request_id or not REQUEST_ID.fullmatch(request_id):
@@ -230,7 +230,7 @@ class App:
                         self.service.admission.check_queue()
                     reserved = await self._bodies.reserve(headers)
                     try:
-                        body = await self._bodies.read(receive, arrived=watch.arrived)
+                        body = await self._bodies.read(receive)
                         watch.start()
                         reply = await route.endpoint(body, context)
                         del body
@@ -256,7 +256,7 @@ class App:
                 raise
         finally:
             watch.stop()
-            entry = Entry(request_id, method, scope["path"], name, status, kind, watch.began)
+            entry = Entry(request_id, method, scope["path"], name, status, kind, began)
             self._note(entry, known=route is not None)
             if span is not None:
                 self._tracing.end(span, entry)

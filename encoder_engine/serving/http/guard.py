@@ -184,14 +184,9 @@ class BodyReader:
         if self._waiting:
             self._wake()
 
-    async def read(self, receive: Any, *, arrived: bool = False) -> bytes:
-        """Read a body; one that has ``arrived`` whole needs no deadline.
-
-        Raises :class:`RequestError` where it is too large or too slow.
-        """
+    async def read(self, receive: Any) -> bytes:
+        """Read a body. Raises :class:`RequestError` where it is too large or too slow."""
         most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
-        if arrived:
-            return await _read(receive, most)
         try:
             async with asyncio.timeout(seconds):
                 return await _read(receive, most)
