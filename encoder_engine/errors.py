@@ -8,6 +8,7 @@
     |   |-- TokenIdError                    a token id lies outside the vocabulary
     |   |-- BatchError                      a packed or padded batch contradicts itself
     |   |-- ShapeError                      a tensor's shape, dtype or device is wrong
+    |   |-- RequestSizeError                a request alone is more than a service computes at once
     |   |-- SequenceLengthError             a sequence is longer than the model's position table
     |   `-- ReadError                       an input file or one of its rows cannot be read
     |       `-- RowError                    one row of it: .file, .number and .reason
@@ -89,6 +90,7 @@ __all__ = [
     "OutputError",
     "OverloadedError",
     "ReadError",
+    "RequestSizeError",
     "ResumeError",
     "RowError",
     "SequenceLengthError",
@@ -134,6 +136,10 @@ class TokenIdError(InputError):
 
 class BatchError(InputError):
     """A packed or padded batch contradicts itself."""
+
+
+class RequestSizeError(InputError):
+    """A request alone is more than a service computes at once; the message has what would fit."""
 
 
 class ShapeError(InputError):

@@ -1,23 +1,39 @@
-"""Admits requests whole, or refuses them at once: by bytes, by tokens, by the expected wait."""
+"""Admits requests whole, or refuses them at once: by bytes, by size, by the expected wait.
+
+How it works: clients share the lanes, so what counts is not how much waits, but how much is
+computed before a request gets its last turn (:meth:`Load.before`). Beside a large request of
+another client a small one is admitted, however long the large one takes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from encoder_engine.errors import DrainingError, InputError, OverloadedError
+from encoder_engine.errors import (
+    DrainingError,
+    InputError,
+    OverloadedError,
+    RequestSizeError,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
     from encoder_engine.serving.dispatcher import Dispatcher
     from encoder_engine.serving.options import ServingOptions
+    from encoder_engine.serving.scheduler import Waiting
     from encoder_engine.serving.signals import Signals
 
 __all__ = ["Admission"]
 
-# The longest queue, in seconds of computing, where max_queue_tokens is not given.
+# The most that one request may take, and that may be computed before its last turn, in seconds of
+# computing, where max_queue_tokens is not given.
 QUEUE_SECONDS = 10.0
-# A queue with this share of max_queue_tokens is full. Above it most requests would be read and
-# tokenized only to be refused.
+# Before this share of max_queue_tokens a request is read. Above it most would be read and tokenized
+# only to be refused.
 FULL_SHARE = 0.95
 
 
@@ -83,46 +99,78 @@ class Admission:
             )
         self.answer_bytes += num_bytes
 
-    def check_queue(self) -> None:
-        """Refuse a new request of any size where the queue is full: nothing of it need be read.
+    def check_queue(self, client: Hashable) -> None:
+        """Refuse a new request of any size where its turn is too far: nothing of it need be read.
 
         Raises :class:`DrainingError` while the service is shutting down, and
         :class:`OverloadedError`.
         """
         self._check_calls()
-        self._check_tokens()
+        self._check_turn(client, 0, None)
 
-    def _check_tokens(self) -> float:
-        """Refuse a request of any size by the tokens that wait; return the seconds they need."""
-        scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
-        if not scheduler.num_texts:
-            return 0.0
-        wait = self._dispatcher.wait_seconds()
-        if most is not None:
-            if scheduler.num_tokens >= FULL_SHARE * most:
-                raise self._too_many_tokens(most)
-        elif wait > QUEUE_SECONDS:
-            raise self.overloaded(
-                f"the queue needs about {wait:.1f} s; the limit is {QUEUE_SECONDS:g} s"
+    def check_size(self, model: str, costs: Sequence[float], lengths: Sequence[int]) -> None:
+        """Raise :class:`RequestSizeError` for texts that alone exceed the limit of the queue."""
+        most, unit = self._options.max_queue_tokens, "tokens"
+        sizes: Sequence[float] = lengths
+        if most is None:
+            unit = "s of computing"
+            sizes = [self._dispatcher.seconds(model, cost) for cost in costs]
+        limit = QUEUE_SECONDS if most is None else most
+        total = sum(sizes)
+        if total > limit and len(sizes) > 1:
+            fit = max(1, bisect_right(list(accumulate(sizes)), limit))
+            raise RequestSizeError(
+                f"the request needs about {total:.4g} {unit}; the limit is {limit:g}: send at most "
+                f"{fit} of its {len(sizes)} texts at a time"
             )
-        return wait
 
-    def check_wait(self, model: str, cost: float, num_tokens: int, seconds: float) -> None:
-        """Refuse a request that would wait too long; an idle service accepts every request.
+    def check_wait(
+        self,
+        request: Waiting,
+        model: str,
+        seconds: float,
+        cost: float | None = None,
+        num_tokens: int | None = None,
+    ) -> None:
+        """Refuse a request whose turn is too far; an idle service accepts every request.
 
-        seconds: the time left until the request's deadline. Raises :class:`OverloadedError`. A call
-        that :meth:`begin` admitted is also computed while the service is shutting down.
+        seconds: the time left until the request's deadline. cost, num_tokens: None where they are
+        not known yet. Raises :class:`OverloadedError`. A call that :meth:`begin` admitted is also
+        computed while the service is shutting down.
         """
-        wait = self._check_tokens()
-        scheduler, most = self._dispatcher.scheduler, self._options.max_queue_tokens
-        if not scheduler.num_texts:
+        if not self._dispatcher.scheduler.num_texts:
             return
-        if most is not None and scheduler.num_tokens + num_tokens > most:
-            raise self._too_many_tokens(most)
-        if wait + self._dispatcher.seconds(model, cost) > seconds:
+        flow, priority, dispatcher = request.flow, request.priority, self._dispatcher
+        own = None if cost is None else dispatcher.seconds(model, cost)
+        size = own if self._options.max_queue_tokens is None else num_tokens
+        self._check_turn(flow, priority, size)
+        turn = dispatcher.turn_seconds(flow, priority, own)
+        if turn + (own or 0.0) > seconds:
             raise self.overloaded(
-                f"the queue needs about {wait:.1f} s, but the request's deadline is in "
-                f"{seconds:.3g} s"
+                f"the request's turn ends in about {turn:.1f} s, but its deadline is in "
+                f"{seconds:.3g} s",
+                turn,
+            )
+
+    def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
+        """Refuse a request whose last turn is beyond the queue's limit; size None: unknown."""
+        dispatcher, most = self._dispatcher, self._options.max_queue_tokens
+        if not dispatcher.scheduler.num_texts:
+            return
+        if most is None:
+            turn = dispatcher.turn_seconds(flow, priority, size)
+            if turn > QUEUE_SECONDS:
+                raise self.overloaded(
+                    f"about {turn:.1f} s are computed before this request; the limit is "
+                    f"{QUEUE_SECONDS:g} s",
+                    turn,
+                )
+            return
+        tokens = dispatcher.turn_tokens(flow, priority, size)
+        if tokens + size > most if size is not None else tokens >= FULL_SHARE * most:
+            raise self.overloaded(
+                f"{tokens:.0f} tokens are computed before this request; the limit is {most}",
+                dispatcher.turn_seconds(flow, priority, None),
             )
 
     def _check_calls(self) -> None:
@@ -137,13 +185,8 @@ class Admission:
             self._signals.rejected["draining"] += 1
             raise DrainingError("the service is shutting down; send the request to another one")
 
-    def _too_many_tokens(self, most: int) -> OverloadedError:
-        queued = self._dispatcher.scheduler.num_tokens
-        return self.overloaded(f"{queued} tokens are queued; the limit is {most}")
-
-    def overloaded(self, reason: str) -> OverloadedError:
+    def overloaded(self, reason: str, seconds: float | None = None) -> OverloadedError:
         """Count a refusal, and return its error with the time after which to try again."""
         self._signals.rejected["overloaded"] += 1
-        return OverloadedError(
-            f"{reason}; try again later", retry_after=max(0.1, self._dispatcher.wait_seconds())
-        )
+        wait = self._dispatcher.wait_seconds() if seconds is None else seconds
+        return OverloadedError(f"{reason}; try again later", retry_after=max(0.1, wait))

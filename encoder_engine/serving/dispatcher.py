@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.serving.lane import Job, Lane, Outcome, Work
 from encoder_engine.serving.rate import FIRST_COST, Rate
 from encoder_engine.serving.request import Key, Request
-from encoder_engine.serving.scheduler import Scheduler
+from encoder_engine.serving.scheduler import FLOWS_A_BATCH, Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from encoder_engine.serving.models import ServedModel
     from encoder_engine.serving.options import ServingOptions
@@ -86,12 +86,37 @@ class Dispatcher:
 
     def wait_seconds(self) -> float:
         """Return the time that the waiting texts take, each model's at its own speed."""
-        # A loop: this runs for every request, and a generator takes twice as long.
-        total = 0.0
         with self._lock:
-            for key, (cost, _) in self.scheduler.waiting.items():
-                assert isinstance(key, Key)
-                total += self.rates[key.model].seconds(cost)
+            return self._seconds((key, cost) for key, (cost, _) in self.scheduler.waiting.items())
+
+    def turn_seconds(self, flow: Hashable, priority: int, size: float | None) -> float:
+        """Return the time until a new request of a flow gets its last turn.
+
+        size: the seconds of the request; None: those of one text like the waiting ones.
+        """
+        total = self.wait_seconds()
+        with self._lock:
+            load, num_texts = self.scheduler.load(flow, priority), self.scheduler.num_texts
+            own = min(self._seconds(load.costs.items()), total)
+        if size is None:
+            size = total / max(num_texts, 1)
+        # The least turn of a large request.
+        quantum = self._options.batch_ms / 1e3 / FLOWS_A_BATCH / max(len(self._lanes), 1)
+        return load.before(size, own, total, quantum)
+
+    def turn_tokens(self, flow: Hashable, priority: int, size: float | None) -> float:
+        """Return what :meth:`turn_seconds` does, in tokens."""
+        with self._lock:
+            scheduler = self.scheduler
+            load, total = scheduler.load(flow, priority), scheduler.num_tokens
+            size = total / max(scheduler.num_texts, 1) if size is None else size
+        return load.before(size, load.num_tokens, total)
+
+    def _seconds(self, costs: Iterable[tuple[Hashable, float]]) -> float:
+        total = 0.0
+        for key, cost in costs:
+            assert isinstance(key, Key)
+            total += self.rates[key.model].seconds(cost)
         return total / max(len(self._lanes), 1)
 
     def stall_reason(self) -> str | None:

@@ -102,7 +102,9 @@ class Intake:
         request.total_tokens = sum(lengths)
         request.queued_at = time.monotonic()
         left = max(request.arrived_at + request.seconds - request.queued_at, 0.0)
-        self._admission.check_wait(served.name, sum(request.costs), request.total_tokens, left)
+        cost, num_tokens = sum(request.costs), request.total_tokens
+        self._admission.check_size(served.name, request.costs, lengths)
+        self._admission.check_wait(request, served.name, left, cost, num_tokens)
         num_bytes = served.answer_bytes(key.task, lengths)
         self._admission.begin_answer(num_bytes)
         request.num_bytes, request.num_open = num_bytes, len(lengths)

@@ -308,7 +308,7 @@ class Service:
         admission.begin(num_bytes)
         try:
             # The queue may be full already: a refusal then costs no tokenizing.
-            admission.check_wait(served.name, 0.0, 0, seconds)
+            admission.check_wait(request, served.name, seconds)
             if num_bytes <= INLINE_BYTES:
                 self._intake.add(request)
             else:

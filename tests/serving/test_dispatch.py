@@ -378,7 +378,7 @@ def test_a_lane_goes_on_where_its_next_batch_fails(
 def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) -> None:
     async def run() -> None:
         async with Service({"slow": tiny, "fast": tiny}) as service:
-            for name, seconds in (("slow", 100.0), ("fast", 0.001)):
+            for name, seconds in (("slow", 50.0), ("fast", 0.001)):
                 rate = service.dispatcher.rates[name]
                 rate.reset()
                 rate.observe(1000.0, seconds)
@@ -387,10 +387,12 @@ def test_each_model_s_texts_wait_at_its_own_speed(tiny: Embedder, gate: Gate) ->
             await asyncio.sleep(0.05)
             many = asyncio.create_task(service.embed(["the text"] * 40, "slow"))
             await asyncio.sleep(0.02)
-            assert 10.0 < service.dispatcher.wait_seconds() < 20.0
-            # The fast model's own text must wait for the slow one's.
+            assert 5.0 < service.dispatcher.wait_seconds() < 10.0
+            # A small request takes turns with the slow one; as large a one waits for all of it.
+            assert service.dispatcher.turn_seconds(None, 0, 0.001) < 1.0
+            assert service.dispatcher.turn_seconds("other", 0, 9.0) > 5.0
             with pytest.raises(OverloadedError) as raised:
-                await service.embed(["the"], "fast", timeout=1.0)
+                await service.embed(["the text"] * 40, "slow", timeout=9.0)
             assert raised.value.retry_after > 5.0
             gate.open()
             await asyncio.gather(first, many)

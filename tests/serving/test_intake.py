@@ -90,10 +90,10 @@ def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
             calls.append(asyncio.create_task(service.embed(["the"])))
             while not service.dispatcher.scheduler.num_texts:
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(service.dispatcher, "wait_seconds", lambda: 9.7)
+            monkeypatch.setattr(service.dispatcher, "turn_seconds", lambda *_: 9.7)
             monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
             monkeypatch.setattr(ServedModel, "prepare", slow)
-            with pytest.raises(OverloadedError, match=r"about 9\.7 s, but the request's deadline"):
+            with pytest.raises(OverloadedError, match=r"about 9\.7 s, but its deadline"):
                 await service.embed(["the " * 20_000], timeout=10.0)
             gate.open()
             await asyncio.gather(*calls)

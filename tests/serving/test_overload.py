@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from encoder_engine.errors import DrainingError, InputError, OverloadedError
+from encoder_engine.errors import DrainingError, InputError, OverloadedError, RequestSizeError
 from encoder_engine.serving.admission import FULL_SHARE
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.http.disconnect import Watch
 from encoder_engine.serving.http.guard import BodyReader, Limits
 from encoder_engine.serving.models import ServedModel
 from encoder_engine.serving.options import ServingOptions
+from encoder_engine.serving.request import Answer
 from encoder_engine.serving.server import Server
 from encoder_engine.serving.service import Service
 
@@ -35,10 +37,10 @@ async def fill(service: Service, gate: Gate) -> list[asyncio.Task[Any]]:
     tasks = [asyncio.create_task(service.embed(["the row"]))]
     while not gate.num_texts:
         await asyncio.sleep(0.01)
-    for _ in range(LIMIT):
+    for number in range(LIMIT):
         if service.dispatcher.scheduler.num_tokens >= FULL_SHARE * LIMIT:
             break
-        tasks.append(asyncio.create_task(service.embed(["the"])))
+        tasks.append(asyncio.create_task(service.embed(["the"], client=number)))
         # Texts are tokenized after the pass of the loop in which they arrive.
         await asyncio.sleep(0.001)
     return tasks
@@ -101,7 +103,100 @@ def test_a_full_queue_refuses_requests_unread(
             gate.open()
             await asyncio.gather(*tasks)
         with pytest.raises(DrainingError):
-            service.admission.check_queue()
+            service.admission.check_queue(None)
+
+    asyncio.run(run())
+
+
+def slow_down(service: Service, seconds: float) -> None:
+    """Let the estimate say that 1,000 tokens take so many seconds."""
+    rate = service.dispatcher.rates["tiny"]
+    rate.reset()
+    rate.observe(1000.0, seconds)
+
+
+@pytest.mark.parametrize("most", [None, 2000])
+def test_one_client_locks_nobody_out(tiny: Embedder, gate: Gate, most: int | None) -> None:
+    """Beside a request of nine seconds, every other client got 429 for ten."""
+
+    async def run() -> None:
+        options = ServingOptions(max_queue_tokens=most, batch_ms=100.0)
+        async with Service({"tiny": tiny}, options) as service:
+            slow_down(service, 10.0)
+            gate.close()
+            gate.num_texts = 0
+            calls = [
+                asyncio.create_task(service.embed(["the row"] * 200, client=client))
+                for client in ("large", "large", "larger", "largest")
+            ]
+            while not gate.num_texts:
+                await asyncio.sleep(0.01)
+            first, waiting = gate.num_texts, service.dispatcher.scheduler
+            calls += [asyncio.create_task(service.embed(["the"], client=n)) for n in range(20)]
+            while waiting.num_texts < 420 - first:
+                assert not any(call.done() for call in calls[4:])
+                await asyncio.sleep(0.01)
+            gate.open()
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(answer, Answer) for answer in answers[4:])
+        large = [isinstance(answer, Answer) for answer in answers[:4]]
+        # The clients' own second requests, and others as large, come in time or are refused.
+        assert large[0]
+        assert not all(large)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("most", [None, 400])
+def test_a_request_that_alone_exceeds_the_limit_is_told_what_fits(
+    tiny: Embedder, gate: Gate, most: int | None
+) -> None:
+    async def run() -> None:
+        async with Service({"tiny": tiny}, ServingOptions(max_queue_tokens=most)) as service:
+            slow_down(service, 25.0)
+            texts = ["the row"] * 200
+            with pytest.raises(RequestSizeError, match=r"send at most \d+ of its 200") as raised:
+                await service.embed(texts)
+            advice = re.search(r"send at most (\d+) of", str(raised.value))
+            assert advice is not None
+            fit = int(advice[1])
+            assert fit < 200
+            with pytest.raises(RequestSizeError):
+                await service.embed(texts[: fit + 1])
+            assert len((await service.embed(texts[:fit])).results) == fit
+            sent = list[Any]()
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            slow_down(service, 25.0)
+            body = json.dumps({"inputs": texts}).encode()
+            await asgi_app(service)(scope_of("/embed", len(body)), receiver(body), send)
+            assert sent[0]["status"] == 413
+            assert b"send at most %d of" % fit in sent[1]["body"]
+            assert service.admission.num_calls == 0
+        assert gate.num_texts > 0
+
+    asyncio.run(run())
+
+
+def test_200_clients_get_every_answer(tiny: Embedder) -> None:
+    """Each sends three requests, one after the other, beside a client of 2,048 texts."""
+
+    async def run() -> None:
+        async with Service({"tiny": tiny}) as service:
+
+            async def ask(client: int) -> int:
+                return sum(
+                    [
+                        len((await service.embed(["the row", "a text"], client=client)).results)
+                        for _ in range(3)
+                    ]
+                )
+
+            large = asyncio.create_task(service.embed(["the row"] * 2048, client="large"))
+            assert set(await asyncio.gather(*map(ask, range(200)))) == {6}
+            assert len((await large).results) == 2048
 
     asyncio.run(run())
 
@@ -281,7 +376,9 @@ def test_failed_requests_leave_nothing_to_the_garbage_collector(
         gc.enable()
     # A request that reached the queue late, on a busy machine, was refused by 429 instead of 504.
     assert statuses[422] == statuses[424] == times
-    assert statuses[429] + statuses[504] == 2 * times
+    # More tokens than the limit alone.
+    assert statuses[413] == times
+    assert statuses[429] + statuses[504] == times
     assert statuses[504] > 0
 
 

@@ -227,7 +227,7 @@ class App:
                 if route.reads:
                     check_content_type(headers)
                     if route.computes:
-                        self.service.admission.check_queue()
+                        self.service.admission.check_queue(flow)
                     reserved = await self._bodies.reserve(headers)
                     try:
                         body = await self._bodies.read(receive)

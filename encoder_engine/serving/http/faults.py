@@ -17,6 +17,7 @@ from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
     OverloadedError,
+    RequestSizeError,
     SequenceLengthError,
     TextError,
     UnknownNameError,
@@ -60,6 +61,7 @@ STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "invalid": (400, "invalid_request_error", None, 422, "Validation"),
     "empty": (400, "invalid_request_error", None, 400, "Empty"),
     "too_many": (413, "invalid_request_error", None, 422, "Validation"),
+    "too_large": (413, "invalid_request_error", None, 413, "Validation"),
     "too_long": (400, "invalid_request_error", "context_length_exceeded", 422, "Tokenizer"),
     "key": (401, "authentication_error", "invalid_api_key", 401, "Unauthorized"),
     "model": (404, "invalid_request_error", "model_not_found", 404, "Validation"),
@@ -104,6 +106,8 @@ def kind_of(error: Exception) -> tuple[str, str]:
         return "late", str(error)
     if isinstance(error, DrainingError):
         return "draining", str(error)
+    if isinstance(error, RequestSizeError):
+        return "too_large", str(error)
     if isinstance(error, SequenceLengthError):
         return (
             "too_long",

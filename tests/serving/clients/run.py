@@ -28,6 +28,8 @@ from tests.serving.clients.scripts import BUSY_TIMES, CLIENTS, HEAD, TAIL, TOOLS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encoder_engine.serving.scheduler import Waiting
+
 KEY = "a-secret-key"
 TEXTS = ["How do I read a file?", "Line by line.", "\u6771\u4eac caf\u00e9 \U0001f600", " "]
 QUERY = "How do I read a file?"
@@ -104,15 +106,16 @@ def check(name: str, found: dict[str, Any], vectors: Any, scores: Any) -> str:
 
 def refuse_first(service: Service) -> None:
     """Let the service refuse the first requests to the model ``busy`` with 429."""
-    admit, refused = service.admission.check_wait, [0]
+    admission: Any = service.admission
+    admit, refused = admission.check_wait, [0]
 
-    def check_wait(model: str, cost: float, num_tokens: int, seconds: float) -> None:
+    def check_wait(request: Waiting, model: str, *given: Any) -> None:
         if model == BUSY and refused[0] < BUSY_TIMES:
             refused[0] += 1
-            raise service.admission.overloaded("the test refuses")
-        admit(model, cost, num_tokens, seconds)
+            raise admission.overloaded("the test refuses")
+        admit(request, model, *given)
 
-    service.admission.check_wait = check_wait  # type: ignore[method-assign]
+    admission.check_wait = check_wait
 
 
 def main(embedder: Embedder, ranker: Ranker, names: Sequence[str]) -> None:
