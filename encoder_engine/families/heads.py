@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,10 +25,18 @@ __all__ = [
     "count_outputs",
     "find_layout",
     "join_fingerprint",
+    "label_function",
     "label_names",
     "read_dropout",
     "read_rows",
 ]
+
+# The function of each kind of labels, by its name in transformers' configurations.
+PROBLEM_TYPES: dict[str, Literal["identity", "sigmoid", "softmax"]] = {
+    "regression": "identity",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+}
 
 
 def find_layout(model_type: str, task: Task) -> HeadLayout:
@@ -45,7 +53,12 @@ def find_layout(model_type: str, task: Task) -> HeadLayout:
 
 
 def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a value that would change the computation."""
+    """Raise :class:`UnsupportedFeatureError` for a value that would change the computation.
+
+    Raises :class:`ConfigError` for an unknown ``problem_type``.
+    """
+    if layout.task == "sequence-classification":
+        label_function(config)
     for key, allowed in layout.required.items():
         if key in config and config[key] not in allowed:
             raise UnsupportedFeatureError(
@@ -86,6 +99,19 @@ def label_names(config: Mapping[str, Any]) -> dict[int, str]:
             )
         return {int(number): str(name) for number, name in names.items()}
     return {number: f"LABEL_{number}" for number in range(count_labels(config))}
+
+
+def label_function(config: Mapping[str, Any]) -> Literal["identity", "sigmoid", "softmax"]:
+    """Return what turns logits into the scores of labels, as transformers' pipeline chooses it.
+
+    Raises :class:`ConfigError` for an unknown ``problem_type``.
+    """
+    found: Literal["identity", "sigmoid", "softmax"] = "softmax"
+    if config.get("problem_type") is not None:
+        found = config_values(config).get("problem_type").one_of(PROBLEM_TYPES)
+    # One label is not one of several.
+    one = found == "softmax" and count_labels(config) == 1
+    return "sigmoid" if one else found
 
 
 def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:

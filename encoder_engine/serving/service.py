@@ -249,7 +249,11 @@ class Service:
     async def classify(
         self, texts: Sequence[Text], model: str | None = None, **given: Any
     ) -> Answer:
-        """Classify texts or pairs: activated logits, float32 [N, C]; see :meth:`embed`."""
+        """Classify texts or pairs: scores of labels, float32 [N, C]; see :meth:`embed`.
+
+        They are transformers' for the ``problem_type`` of config.json: sigmoid for several labels
+        of a text or one in all, softmax for one of several, logits for regression.
+        """
         return await self._call("classify", texts, model, **given)
 
     async def run_aside(

@@ -27,16 +27,19 @@ from encoder_engine.embedding.queries import document_prompt, query_prompt
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import TokenizedTexts
 from encoder_engine.embedding.steps.calls import ScoreCall, SparseCall
+from encoder_engine.embedding.steps.scores import softmax
 from encoder_engine.embedding.steps.token_vectors import embed_token_window
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import TokenizedWindow, tokenize_texts
 from encoder_engine.embedding.token_weights import tokenize_weighed, weigh_rows
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.families.heads import label_function
 from encoder_engine.serving.rows import JoinedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from encoder_engine.embedding.engines.engine import Activation
     from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.embedding.steps.window import WindowRows
 
@@ -126,7 +129,16 @@ def steps_of(model: Any) -> dict[Task, Steps]:
         steps = Steps(
             partial(_score_options, model), partial(_texts_or_pairs, model), partial(_scores, model)
         )
-        return {"rank": steps, "classify": steps} if model.num_labels == 1 else {"classify": steps}
+        classify = Steps(
+            partial(_label_options, model),
+            lambda texts, options: _texts_or_pairs(model, texts, options[0]),
+            partial(_labels, model),
+        )
+        return (
+            {"rank": steps, "classify": classify}
+            if model.num_labels == 1
+            else {"classify": classify}
+        )
     raise UnsupportedFeatureError(
         f"{type(model).__name__} cannot be served; serve an Embedder, a StaticEmbedder, a "
         "SparseEmbedder, a MultiVectorEmbedder, a HybridEmbedder or a Ranker"
@@ -314,15 +326,34 @@ def _by_kind(model: MultiVectorEmbedder) -> tuple[Any, Any]:
     return prepare, compute
 
 
-def _score_options(model: Ranker, options: CallOptions) -> Any:
+def _score_options(
+    model: Ranker, options: CallOptions, activation: Activation | None = None
+) -> Any:
     _refuse(options, ("input_type", "dimensions", "normalize"), "scores")
     return model.resolve(
         ScoreCall(
             prompt_name=_prompt_name(model.settings.prompts, options),
-            activation="identity" if options.raw_scores else None,
+            activation="identity" if options.raw_scores else activation,
             on_truncation=options.on_truncation,
         )
     )
+
+
+def _label_options(model: Ranker, options: CallOptions) -> Any:
+    """Return the options of scores, and whether softmax follows."""
+    config = model.model.config
+    # sentence-transformers states an activation; transformers the kind of labels.
+    stated = model.num_labels == 1 or model.activation != "identity"
+    if config.get("problem_type") is None and stated:
+        return _score_options(model, options), False
+    function = label_function(config)
+    scores = _score_options(model, options, "identity" if function == "softmax" else function)
+    return scores, function == "softmax" and not options.raw_scores
+
+
+def _labels(model: Ranker, window: TokenizedWindow, options: Any) -> Any:
+    scores = _scores(model, window, options[0])
+    return softmax(scores) if options[1] else scores
 
 
 def _texts_or_pairs(model: Ranker, texts: list[Text], options: Any) -> WindowRows:

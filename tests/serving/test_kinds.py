@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.token_weights import TokenWeights
-from encoder_engine.errors import EncoderEngineError, InputError, SequenceLengthError
+from encoder_engine.errors import ConfigError, EncoderEngineError, InputError, SequenceLengthError
+from encoder_engine.families.heads import PROBLEM_TYPES
+from encoder_engine.files import CHECKSUMS
 from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.serving.http.cohere import cut_documents
 from encoder_engine.serving.options import ServingOptions
+from encoder_engine.serving.server import Server
 from encoder_engine.serving.service import Service
 from encoder_engine.serving.tasks import CallOptions
 from encoder_engine.text import Tokenizer
@@ -209,3 +216,55 @@ def test_documents_lose_the_end_that_the_tokenizer_cuts(
     tokenizer = Tokenizer(replace(tiny.tokenizer.spec, truncation_side=side))
     found, cut = cut_documents(tokenizer, ["the row text words row", "the row"], 2)
     assert (found, cut) == ([expected, "the row"], [0])
+
+
+def write_classifier(folder: Path, num_labels: int, problem_type: str | None) -> Path:
+    write_head_directory(folder, SequenceClassification, num_labels=num_labels)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"problem_type": problem_type}))
+    # As a published model has none.
+    (folder / CHECKSUMS).unlink()
+    return folder
+
+
+def table(rows: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return scores in the order of the labels' names."""
+    ordered = [sorted(row, key=lambda one: str(one["label"])) for row in rows]
+    return torch.tensor([[one["score"] for one in row] for row in ordered], dtype=dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_labels", "problem_type"),
+    # transformers refuses one label of one.
+    [(1, None), (1, "regression"), (1, "multi_label_classification"), (3, None)]
+    + [(3, problem_type) for problem_type in PROBLEM_TYPES],
+)
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_labels_have_the_scores_of_transformers_pipeline(
+    tmp_path: Path, engine: Any, problem_type: str | None, num_labels: int
+) -> None:
+    """A model of several labels a text got softmax: .559 where its pipeline has .912."""
+    import transformers
+
+    folder = write_classifier(tmp_path, num_labels, problem_type)
+    ranker = Ranker.from_pretrained(folder, device="cpu", num_threads=1, engine=engine)
+    pipeline: Any = transformers.pipeline("text-classification", str(folder), device="cpu")
+    texts = ["the long query", "a row, of (text)."]
+    body = {"inputs": [[text] for text in texts]}
+    with Server(Service({"ranker": ranker})) as server:
+        found = httpx.post(f"{server.url}/predict", json=body).json()
+        raw = httpx.post(f"{server.url}/predict", json=body | {"raw_scores": True}).json()
+    eager = [pipeline(texts, top_k=None, **more) for more in ({}, {"function_to_apply": "none"})]
+    pipeline.model.double()
+    truth = [pipeline(texts, top_k=None, **more) for more in ({}, {"function_to_apply": "none"})]
+    for ours, theirs, exact in zip((found, raw), eager, truth, strict=True):
+        rows = table(ours, torch.float32), table(theirs, torch.float32)
+        assert_within_budget(*rows, table(exact, torch.float64), terms=64)
+
+
+def test_an_unknown_problem_type_is_refused(tmp_path: Path) -> None:
+    folder = write_classifier(tmp_path, 2, "two_labels")
+    for engine in ("compiled", "torch"):
+        with pytest.raises(ConfigError, match=r"problem_type.*multi_label_classification"):
+            Ranker.from_pretrained(folder, device="cpu", engine=engine)

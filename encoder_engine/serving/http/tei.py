@@ -113,14 +113,10 @@ async def predict(body: bytes, context: Context) -> Reply:
         options=context.options(truncate=request.truncate, raw_scores=request.raw_scores),
         **context.call(),
     )
-    scores = answer.results
-    served = context.service.find(None, "classify")
-    if not request.raw_scores and scores.shape[1] > 1 and served.model.activation == "identity":
-        scores = _softmax(scores)
-    labels = served.labels
+    labels = context.service.find(None, "classify").labels
     rows = [
         [{"score": row[number], "label": labels[number]} for number in np.argsort(-row)]
-        for row in scores
+        for row in answer.results
     ]
     return reply_of(dump(rows if batched else rows[0]), answer)
 
@@ -152,11 +148,6 @@ def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bo
             "invalid", "texts and pairs in one request; send them separately", param="inputs"
         )
     return rows, True
-
-
-def _softmax(logits: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 async def rerank(body: bytes, context: Context) -> Reply:
