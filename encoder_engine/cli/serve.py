@@ -92,6 +92,7 @@ MIB = 2**20
     "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True
 )
 @click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
+@click.option("--metrics-public", is_flag=True, help="GET /metrics takes no key, and any Host.")
 @click.option("--no-page", is_flag=True, help="Serve no page for browsers at GET /.")
 @debug_option
 def serve(models: tuple[str, ...], **options: Any) -> None:
@@ -152,6 +153,7 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
         ),
         cors_origins=options["cors_origins"],
         page=not options["no_page"],
+        metrics_public=options["metrics_public"],
         access_log=AccessLog(options["access_log"], form=options["log_format"], stream=sys.stderr),
     )
     raise SystemExit(code)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,13 +22,13 @@ from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.serving.request import Key
 from encoder_engine.serving.rows import rows_of_ids
 from encoder_engine.serving.tasks import CallOptions, steps_of
+from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from encoder_engine.embedding.steps.window import WindowRows
-    from encoder_engine.serving.tasks import Task, Text
-    from encoder_engine.text import Tokenizer
+    from encoder_engine.serving.tasks import Steps, Task, Text
 
 __all__ = ["CallOptions", "ServedModel"]
 
@@ -54,7 +56,8 @@ class ServedModel:
         self.parts: Any = model.embedder if wrapped else model
         self.tokenizer: Tokenizer = self.parts.tokenizer
         self._keys: dict[tuple[Task, CallOptions], Key] = {}
-        self._distinct: dict[tuple[Task, Any], Key] = {}
+        self._distinct: dict[tuple[Task, Any, str | None], Key] = {}
+        self._by_side: dict[str, dict[Task, Steps]] = {}
 
     @property
     def engine(self) -> Any:
@@ -121,7 +124,7 @@ class ServedModel:
         """Tokenize texts. Exceptions: those of the model's own method."""
         if np.ndarray in map(type, texts):
             return self._rows_of_ids(texts, key.options)
-        return self._steps[key.task].prepare(list(texts), key.options)
+        return self._steps_of(key.truncation_side)[key.task].prepare(list(texts), key.options)
 
     def key(self, task: Task, options: CallOptions) -> Key:
         """Return the key of a task with options, the same one for equal options.
@@ -131,13 +134,24 @@ class ServedModel:
         known = self._keys.get((task, options))
         if known is not None:
             return known
+        side = options.truncation_side
         resolved = self._steps[task].resolve(options)
         if len(self._keys) >= MOST_OPTIONS:
             self._keys.clear()
             self._distinct.clear()
-        found = self._distinct.setdefault((task, resolved), Key(self.name, task, resolved))
+        found = self._distinct.setdefault(
+            (task, resolved, side), Key(self.name, task, resolved, side)
+        )
         self._keys[task, options] = found
         return found
+
+    def _steps_of(self, side: Literal["left", "right"] | None) -> dict[Task, Steps]:
+        """Return the tasks with a tokenizer that cuts an end of long texts."""
+        if side in (None, self.tokenizer.spec.truncation_side):
+            return self._steps
+        if side not in self._by_side:
+            self._by_side[side] = steps_of(_cutting(self.model, side))
+        return self._by_side[side]
 
     def _rows_of_ids(self, rows: Sequence[Any], resolved: Any) -> WindowRows:
         if not isinstance(self.parts, Embedder):
@@ -176,3 +190,17 @@ class ServedModel:
     def _width(self) -> int:
         width: int = self.engine.spec.width
         return width
+
+
+def _cutting(model: Any, side: Literal["left", "right"]) -> Any:
+    """Return a model whose tokenizer cuts an end of long texts; it shares the weights."""
+    found = copy(model)
+    if isinstance(model, MultiVectorEmbedder | HybridEmbedder):
+        found.embedder = _cutting(model.embedder, side)
+        return found
+    tokenizer = Tokenizer(replace(model.tokenizer.spec, truncation_side=side))
+    if isinstance(model, StaticEmbedder):
+        found.model = replace(model.model, tokenizer=tokenizer)
+    else:
+        found.tokenizer = tokenizer
+    return found

@@ -6,7 +6,7 @@ import sys
 from concurrent.futures import Future
 from dataclasses import field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class Key:
     model: str
     task: Task
     options: Hashable
+    truncation_side: Literal["left", "right"] | None = None
 
 
 @dataclass(eq=False, kw_only=True)

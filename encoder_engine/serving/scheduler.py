@@ -84,7 +84,7 @@ class Batch(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What waits of a flow, and beside it.
+    """The waiting work of a flow, and the weight beside it.
 
     costs: the cost by key. others: the weights of the other flows, in units of its own.
     """

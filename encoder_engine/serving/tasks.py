@@ -43,7 +43,16 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.embedding.steps.window import WindowRows
 
-__all__ = ["TASKS", "CallOptions", "Steps", "Task", "Text", "check_prompt", "steps_of"]
+__all__ = [
+    "TASKS",
+    "CallOptions",
+    "OptionError",
+    "Steps",
+    "Task",
+    "Text",
+    "check_prompt",
+    "steps_of",
+]
 
 Task = Literal["embed", "sparse", "tokens", "rank", "classify"]
 TASKS: tuple[Task, ...] = ("embed", "sparse", "tokens", "rank", "classify")
@@ -61,6 +70,7 @@ class CallOptions(NamedTuple):
     refuses_long: a text longer than the model's limit is an error, else it is cut; None: the
         service's setting.
     raw_scores: scores are logits.
+    truncation_side: which end of a long text is cut; None: the tokenizer's.
     """
 
     prompt_name: str | None = None
@@ -69,11 +79,20 @@ class CallOptions(NamedTuple):
     dimensions: int | None = None
     refuses_long: bool | None = None
     raw_scores: bool = False
+    truncation_side: Literal["left", "right"] | None = None
 
     @property
     def on_truncation(self) -> OnTruncation:
         """The ``on_truncation`` of the model's own methods."""
         return "error" if self.refuses_long else "ignore"
+
+
+class OptionError(InputError):
+    """An option of a request is wrong; ``param`` is its name."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class Steps(NamedTuple):
@@ -149,7 +168,7 @@ def _refuse(options: CallOptions, names: tuple[str, ...], kind: str) -> None:
     """Raise :class:`InputError` for a given option that this kind of result does not use."""
     for name in names:
         if getattr(options, name) not in (None, False):
-            raise InputError(f"{name} has no meaning for {kind}; leave it out")
+            raise OptionError(name, f"{name} has no meaning for {kind}; leave it out")
 
 
 def check_prompt(prompts: Mapping[str, str], name: str) -> None:
@@ -159,7 +178,9 @@ def check_prompt(prompts: Mapping[str, str], name: str) -> None:
     from between the brackets.
     """
     if name not in prompts:
-        raise InputError(f"no prompt has this name. Available prompts: [{', '.join(prompts)}]")
+        raise OptionError(
+            "prompt_name", f"no prompt has this name. Available prompts: [{', '.join(prompts)}]"
+        )
 
 
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
@@ -183,6 +204,11 @@ def _rows(model: Any, texts: list[str], options: Any) -> WindowRows:
 
 def _encode_options(model: Embedder | StaticEmbedder, options: CallOptions) -> Any:
     _refuse(options, ("raw_scores",), "vectors")
+    if options.dimensions is not None and not 1 <= options.dimensions <= model.dimension:
+        raise OptionError(
+            "dimensions",
+            f"dimensions must lie in 1..{model.dimension}, got {options.dimensions}",
+        )
     return model.resolve(
         EncodeCall(
             prompt_name=_prompt_name(model.prompts, options),

@@ -9,6 +9,10 @@ from msgspec import UNSET, Struct, UnsetType
 __all__ = ["ANSWERS", "OpenAIFault", "TeiFault"]
 
 
+# A field of an answer has the name of the type.
+Number = float
+
+
 class Usage(Struct):
     """The tokens that were computed."""
 
@@ -47,6 +51,23 @@ class ModelList(Struct):
 
     object: Literal["list"]
     data: list[Model]
+
+
+class CohereVectors(Struct):
+    """The vectors of a type; base64 is of little-endian float32."""
+
+    float: list[list[Number]] | UnsetType = UNSET
+    base64: list[str] | UnsetType = UNSET
+
+
+class CohereEmbeddings(Struct):
+    """The answer of ``/v1/embed`` and ``/v2/embed``: by type where the request names types."""
+
+    id: str
+    embeddings: CohereVectors | list[list[Number]]
+    texts: list[str]
+    response_type: Literal["embeddings_by_type", "embeddings_floats"]
+    meta: dict[str, Any]
 
 
 class RankedDocument(Struct):
@@ -159,6 +180,8 @@ _Labels = list[Label]
 ANSWERS: dict[str, tuple[Any, ...]] = {
     "/v1/embeddings": (EmbeddingList,),
     "/embeddings": (EmbeddingList,),
+    "/v1/embed": (CohereEmbeddings,),
+    "/v2/embed": (CohereEmbeddings,),
     "/v1/rerank": (RankedList,),
     "/v2/rerank": (RankedList,),
     "/rerank": (list[Score], RankedList),
@@ -172,6 +195,7 @@ ANSWERS: dict[str, tuple[Any, ...]] = {
     # The first model's own task.
     "/": (_Vectors, list[_Vectors], list[list[SparseValue]], list[Score], _Labels, list[float]),
     "/v1/models": (ModelList,),
+    "/v1/models/{model}": (Model,),
     "/info": (Info,),
 }
 ANSWERS["/invocations"] = ANSWERS["/"]

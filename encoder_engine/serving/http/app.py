@@ -31,7 +31,7 @@ from encoder_engine.serving.http.guard import (
     timeout_of,
 )
 from encoder_engine.serving.http.openapi import write_openapi
-from encoder_engine.serving.http.page import page_reply
+from encoder_engine.serving.http.page import docs_reply, page_reply
 from encoder_engine.serving.http.replies import Reply, dump
 from encoder_engine.serving.http.tracing import Tracing
 from encoder_engine.serving.metrics import write_metrics
@@ -70,6 +70,7 @@ REFUSALS = ("overloaded", "busy")
 _PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
 # Routes that need the tokenizer alone.
 TOKENIZER_PATHS = ("/tokenize", "/decode")
+MODEL_PATH = "/v1/models/{model}"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -97,6 +98,7 @@ def asgi_app(
     limits: Limits | None = None,
     cors_origins: tuple[str, ...] = (),
     page: bool = True,
+    metrics_public: bool = False,
     access_log: AccessLog | None = None,
 ) -> Any:
     """Return a service as an ASGI application, which starts and stops it.
@@ -105,12 +107,14 @@ def asgi_app(
     limits: sizes and times of bodies, and allowed hosts.
     cors_origins: origins whose pages may send requests.
     page: ``GET /`` is a page for browsers.
+    metrics_public: ``GET /metrics`` takes no key, and any ``Host``.
     """
     app = App(
         service,
         keys=Keys() if keys is None else keys,
         limits=Limits() if limits is None else limits,
         page=page,
+        metrics_public=metrics_public,
         access_log=AccessLog() if access_log is None else access_log,
     )
     if not cors_origins:
@@ -130,20 +134,29 @@ class App:
     """See :func:`asgi_app`."""
 
     def __init__(
-        self, service: Service, *, keys: Keys, limits: Limits, page: bool, access_log: AccessLog
+        self,
+        service: Service,
+        *,
+        keys: Keys,
+        limits: Limits,
+        page: bool,
+        metrics_public: bool,
+        access_log: AccessLog,
     ) -> None:
         self.service = service
         self._keys, self._limits, self._log = keys, limits, access_log
         self._bodies = BodyReader(limits)
         self._tracing = Tracing()
-        self.routes = self._routes(page=page)
+        self.routes = self._routes(page=page, metrics_public=metrics_public)
         # The reason why the service did not start.
         self.start_error: Exception | None = None
 
-    def _routes(self, *, page: bool) -> dict[tuple[str, str], Route]:
+    def _routes(self, *, page: bool, metrics_public: bool) -> dict[tuple[str, str], Route]:
         posts: dict[str, tuple[Endpoint, Face]] = {
             "/v1/embeddings": (openai.embeddings, "openai"),
             "/embeddings": (openai.embeddings, "openai"),
+            "/v1/embed": (cohere.embed_v1, "openai"),
+            "/v2/embed": (cohere.embed, "openai"),
             "/v1/rerank": (cohere.rerank, "openai"),
             "/v2/rerank": (cohere.rerank, "openai"),
             "/rerank": (_either_rerank, "tei"),
@@ -163,12 +176,16 @@ class App:
         }
         gets: dict[str, tuple[Endpoint, Face]] = {
             "/v1/models": (openai.models, "openai"),
+            MODEL_PATH: (openai.model, "openai"),
             "/info": (tei.info, "tei"),
             "/metrics": (_metrics, "tei"),
             "/openapi.json": (self._openapi, "tei"),
+            "/docs": (self._docs, "tei"),
         }
         for path, pair in gets.items():
             found["GET", path] = Route(*pair, reads=False)
+        if metrics_public:
+            found["GET", "/metrics"] = Route(_metrics, "tei", reads=False, open=True, probe=True)
         for path in ("/health", "/ping", "/health/ready"):
             found["GET", path] = Route(_ready, "tei", reads=False, open=True, probe=True)
         found["GET", "/health/live"] = Route(_alive, "tei", reads=False, open=True, probe=True)
@@ -176,12 +193,17 @@ class App:
         return found
 
     async def _openapi(self, _: bytes, __: Context) -> Reply:
-        found = write_openapi(
+        return Reply(dump(self._description()))
+
+    async def _docs(self, _: bytes, __: Context) -> Reply:
+        return docs_reply(self._description())
+
+    def _description(self) -> dict[str, Any]:
+        return write_openapi(
             {name: route.face for name, route in self.routes.items()},
             open_paths=frozenset(path for (_, path), route in self.routes.items() if route.open),
             keyed=bool(self._keys.names),
         )
-        return Reply(dump(found))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer a request, or start and stop the service."""
@@ -213,16 +235,17 @@ class App:
         if not request_id or not REQUEST_ID.fullmatch(request_id):
             request_id = b"%b-%x" % (_PROCESS_ID, next(_NUMBERS))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        route = self.routes.get((method, scope["path"]))
+        path, rest = _named(scope["path"])
+        route = self.routes.get((method, path))
         name, kind, status = "", "ok", 200
         span = self._tracing.begin(headers)
         try:
             try:
-                name = self._caller(scope, headers, route)
+                name = self._caller(path, headers, route)
                 # Some servers give a list, which no dict takes as a key.
                 flow = name or tuple(scope.get("client") or ())
                 accept = headers.get(b"accept", b"")
-                context = Context(self.service, flow, timeout_of(headers), accept)
+                context = Context(self.service, flow, timeout_of(headers), accept, rest)
                 assert route is not None
                 if route.reads:
                     check_content_type(headers)
@@ -256,7 +279,7 @@ class App:
                 raise
         finally:
             watch.stop()
-            entry = Entry(request_id, method, scope["path"], name, status, kind, began)
+            entry = Entry(request_id, method, path, name, status, kind, began)
             self._note(entry, known=route is not None)
             if span is not None:
                 self._tracing.end(span, entry)
@@ -306,9 +329,8 @@ class App:
             signals.refusal_seconds.observe(seconds)
         self._log.add(entry)
 
-    def _caller(self, scope: Scope, headers: Headers, route: Route | None) -> str:
+    def _caller(self, path: str, headers: Headers, route: Route | None) -> str:
         """Check the route, the host and the key; return its name, empty where none is needed."""
-        path = scope["path"]
         if route is None:
             methods = [method for method, known in self.routes if known == path]
             if methods:
@@ -322,6 +344,12 @@ class App:
                 self.service.signals.rejected["connections"] += 1
                 raise RequestError("busy", "too many connections; try again later")
         return "" if route.open else self._keys.name_of(headers) or ""
+
+
+def _named(path: str) -> tuple[str, str]:
+    """Return the path of a route, and the name of a model that it ends with."""
+    start = MODEL_PATH.partition("{")[0]
+    return (MODEL_PATH, path[len(start) :]) if path.startswith(start) else (path, "")
 
 
 class _RerankKeys(Struct):

@@ -1,25 +1,89 @@
-"""The rerank routes of Cohere and Jina."""
+"""The routes of Cohere, and the rerank of Jina."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.serving.http.context import check_count, decode
 from encoder_engine.serving.http.faults import RequestError
-from encoder_engine.serving.http.messages import CohereRerank
-from encoder_engine.serving.http.replies import Reply, dump, reply_of
+from encoder_engine.serving.http.messages import CohereEmbed, CohereRerank
+from encoder_engine.serving.http.replies import (
+    Reply,
+    base64_pieces,
+    dump,
+    matrix_pieces,
+    reply_of,
+)
 from encoder_engine.serving.request import size_of
+from encoder_engine.serving.tasks import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from encoder_engine.serving.http.context import Context
     from encoder_engine.text import Tokenizer
 
-__all__ = ["cut_documents", "rerank"]
+__all__ = ["cut_documents", "embed", "embed_v1", "rerank"]
+
+
+async def embed(body: bytes, context: Context) -> Reply:
+    """Embed texts, as version 2: lists by type, by default of floats."""
+    return await _embed(body, context, ["float"])
+
+
+async def embed_v1(body: bytes, context: Context) -> Reply:
+    """Embed texts, as version 1: a list of floats, unless types are asked for."""
+    return await _embed(body, context, None)
+
+
+async def _embed(body: bytes, context: Context, default: list[str] | None) -> Reply:
+    request = decode(body, CohereEmbed)
+    check_count(len(request.texts), context, "texts")
+    kind = (request.input_type or "").removeprefix("search_")
+    sides = {"START": "left", "END": "right"}
+    try:
+        answer = await context.service.embed(
+            request.texts,
+            request.model,
+            options=context.options(
+                truncate=None if request.truncate is None else request.truncate != "NONE",
+                direction=sides.get(request.truncate or ""),
+                # A model has no prompt of its own for the other kinds.
+                input_type=kind if kind in ("query", "document") else None,
+                dimensions=request.output_dimension,
+            ),
+            **context.call(priority=request.priority),
+        )
+    except OptionError as error:
+        if error.param != "dimensions":
+            raise
+        name = "output_dimension"
+        raise RequestError("invalid", str(error).replace(error.param, name), param=name) from None
+    vectors, types = answer.results, request.embedding_types or default
+    after = {
+        "id": str(uuid.uuid4()),
+        "texts": request.texts,
+        "response_type": "embeddings_by_type" if types else "embeddings_floats",
+        "meta": {
+            "api_version": {"version": "2" if default else "1"},
+            "billed_units": {"input_tokens": answer.num_tokens},
+        },
+    }
+    end = b"," + dump(after)[1:]
+    if not types:
+        return reply_of(matrix_pieces(vectors, b'{"embeddings":', end), answer)
+    pieces: list[Iterator[bytes]] = []
+    for number, name in enumerate(dict.fromkeys(types)):
+        before = b'%b"%b":' % (b"," if number else b'{"embeddings":{', name.encode())
+        written = base64_pieces if name == "base64" else matrix_pieces
+        pieces.append(written(vectors, before, b""))
+    return reply_of(chain(*pieces, (b"}" + end,)), answer)
 
 
 async def rerank(body: bytes, context: Context) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 import msgspec.structs
@@ -34,23 +34,28 @@ class Context(NamedTuple):
     client: the name of its key, else its connection; clients take turns.
     timeout: seconds; None: the service's.
     accept: the media types that the caller takes.
+    rest: what follows the path of a route that names a model.
     """
 
     service: Service
     client: Hashable
     timeout: float | None = None
     accept: bytes = b""
+    rest: str = ""
 
-    def call(self, *, priority: int = 0, timeout_ms: int | None = None) -> dict[str, Any]:
+    def call(self, *, priority: int | None = None, timeout_ms: int | None = None) -> dict[str, Any]:
         """Return the keywords of the service's methods for this request."""
         seconds = self.timeout if timeout_ms is None else timeout_ms / 1000.0
-        return {"client": self.client, "priority": priority, "timeout": seconds}
+        return {"client": self.client, "priority": priority or 0, "timeout": seconds}
 
-    def options(self, *, truncate: bool | None, **given: Any) -> CallOptions:
+    def options(
+        self, *, truncate: bool | None, direction: str | None = None, **given: Any
+    ) -> CallOptions:
         """Return the options of a call; ``truncate`` None: the server's."""
         if truncate is None:
             truncate = self.service.options.truncation == "cut"
-        return CallOptions(refuses_long=not truncate, **given)
+        side: Any = None if direction is None else direction.lower()
+        return CallOptions(refuses_long=not truncate, truncation_side=side, **given)
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:
@@ -70,9 +75,10 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
     The name is kept if it is a short identifier: a misspelt field.
     """
     reason, _, place = message.partition(" - at `$")
-    # The message of an unknown choice quotes it.
-    reason = _CHOICE.sub("Unknown choice", reason)
     param = place.rstrip("`").lstrip(".") or None
+    # The message of an unknown choice quotes it.
+    reason = _CHOICE.sub(f"unknown choice; there are {', '.join(_choices(kind, param))}", reason)
+    reason = reason.replace("Expected `int | str | array`", "expected a text")
     if reason.startswith(_UNKNOWN):
         unknown = reason[len(_UNKNOWN) :].strip(" `")
         known = [field.encode_name for field in msgspec.structs.fields(kind)] if not param else []
@@ -92,6 +98,26 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
     ):
         hint = TOKENS_HINT
     return RequestError("invalid", f"{reason}{hint}", param=param)
+
+
+def _choices(kind: Any, param: str | None) -> list[str]:
+    """Return the choices of a field, by its path."""
+    for name in (param or "").split("."):
+        structs = [kind, *get_args(kind)]
+        fields = [
+            one
+            for struct in structs
+            if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
+            for one in msgspec.structs.fields(struct)
+        ]
+        plain = name.partition("[")[0]
+        kind = next((one.type for one in fields if one.encode_name == plain), kind)
+    found, open_types = list[str](), [kind]
+    while open_types:
+        one = open_types.pop(0)
+        found += get_args(one) if get_origin(one) is Literal else ()
+        open_types += get_args(one) if get_origin(one) is not Literal else ()
+    return found
 
 
 def _reason(error: Exception) -> str:

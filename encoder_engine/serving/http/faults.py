@@ -87,10 +87,14 @@ TOO_MUCH_HEADERS = 431
 _CLOSING = ("body", "slow_body", "busy")
 
 
-def statuses_of(face: Face, *, reads: bool) -> list[int]:
-    """Return the statuses of errors that a route may answer with; ``reads``: it takes a body."""
+def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
+    """Return the statuses of errors that a route may answer with.
+
+    reads: it takes a body. named: its path names a model.
+    """
     place = 0 if face == "openai" else 3
-    kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else _WITHOUT_BODY
+    kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else list(_WITHOUT_BODY)
+    kinds += ["model"] if named else []
     return sorted({int(str(STATUSES[kind][place])) for kind in kinds} | {TOO_MUCH_HEADERS})
 
 

@@ -1,16 +1,18 @@
 """The bodies of requests, as msgspec decodes and checks them.
 
 An unknown field is refused, and the error names the nearest known one: a misspelt option would
-otherwise be ignored. Fields of OpenAI's and Cohere's APIs that do not change a vector are ignored.
+otherwise be ignored. Null means that an optional field is not given. Fields
+of OpenAI's and Cohere's APIs that do not change a vector are ignored.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 __all__ = [
+    "CohereEmbed",
     "CohereRerank",
     "Decode",
     "EmbedAll",
@@ -28,6 +30,7 @@ Texts = str | list[str]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Id = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
+Direction = Literal["left", "Left", "right", "Right"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
@@ -39,13 +42,13 @@ class Embeddings(Struct, forbid_unknown_fields=True):
 
     input: str | list[str | Id | list[Id]]
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: Count | None = None
     user: str | None = None
     input_type: Literal["query", "document"] | None = None
     prompt_name: str | None = None
     truncate: bool | None = None
-    priority: Priority = 0
+    priority: Priority | None = None
     timeout_ms: Milliseconds | None = None
     # Other services read it, and clients of several services send it.
     metadata: dict[str, Any] | None = None
@@ -56,9 +59,9 @@ class EmbedTexts(Struct, forbid_unknown_fields=True):
 
     inputs: Texts
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
+    truncation_direction: Direction | None = None
     prompt_name: str | None = None
-    normalize: bool = True
+    normalize: bool | None = None
     dimensions: Count | None = None
 
 
@@ -70,7 +73,7 @@ class EmbedAll(Struct, forbid_unknown_fields=True):
 
     inputs: Texts
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
+    truncation_direction: Direction | None = None
     prompt_name: str | None = None
     normalize: bool | None = None
 
@@ -80,7 +83,7 @@ class EmbedSparse(Struct, forbid_unknown_fields=True):
 
     inputs: Texts
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
+    truncation_direction: Direction | None = None
     prompt_name: str | None = None
 
 
@@ -96,9 +99,9 @@ class Predict(Struct, forbid_unknown_fields=True):
 
     inputs: str | list[str | list[str]]
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
-    raw_scores: bool = False
-    parameters: Parameters = field(default_factory=Parameters)
+    truncation_direction: Direction | None = None
+    raw_scores: bool | None = None
+    parameters: Parameters | None = None
 
 
 class Rerank(Struct, forbid_unknown_fields=True):
@@ -107,9 +110,9 @@ class Rerank(Struct, forbid_unknown_fields=True):
     query: str
     texts: list[str]
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
-    raw_scores: bool = False
-    return_text: bool = False
+    truncation_direction: Direction | None = None
+    raw_scores: bool | None = None
+    return_text: bool | None = None
 
 
 class Document(Struct):
@@ -125,11 +128,25 @@ class CohereRerank(Struct, forbid_unknown_fields=True):
     documents: list[str | Document]
     model: str | None = None
     top_n: Count | None = None
-    return_documents: bool = False
+    return_documents: bool | None = None
     max_tokens_per_doc: Count | None = None
     max_chunks_per_doc: Count | None = None
     rank_fields: list[str] | None = None
-    priority: Priority = 0
+    priority: Priority | None = None
+
+
+class CohereEmbed(Struct, forbid_unknown_fields=True):
+    """``/v1/embed`` and ``/v2/embed`` of Cohere, for texts."""
+
+    texts: list[str]
+    model: str | None = None
+    input_type: (
+        Literal["search_document", "search_query", "classification", "clustering"] | None
+    ) = None
+    embedding_types: list[Literal["float", "base64"]] | None = None
+    output_dimension: Count | None = None
+    truncate: Literal["NONE", "START", "END"] | None = None
+    priority: Priority | None = None
 
 
 class SimilarityInputs(Struct, forbid_unknown_fields=True):
@@ -143,7 +160,7 @@ class SimilarityParameters(Struct, forbid_unknown_fields=True):
     """The options of ``/similarity``."""
 
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
+    truncation_direction: Direction | None = None
     prompt_name: str | None = None
 
 
@@ -151,14 +168,14 @@ class Similarity(Struct, forbid_unknown_fields=True):
     """``/similarity`` of TEI: the cosine of a sentence with each of the others."""
 
     inputs: SimilarityInputs
-    parameters: SimilarityParameters = field(default_factory=SimilarityParameters)
+    parameters: SimilarityParameters | None = None
 
 
 class Tokenize(Struct, forbid_unknown_fields=True):
     """``/tokenize`` of TEI."""
 
     inputs: Texts
-    add_special_tokens: bool = True
+    add_special_tokens: bool | None = None
     prompt_name: str | None = None
 
 
@@ -166,4 +183,4 @@ class Decode(Struct, forbid_unknown_fields=True):
     """``/decode`` of TEI: the ids of one text, or of several."""
 
     ids: list[Id | list[Id]]
-    skip_special_tokens: bool = True
+    skip_special_tokens: bool | None = None

@@ -14,7 +14,7 @@ from encoder_engine.serving.http.replies import Reply, dump, embedding_pieces, r
 if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
 
-__all__ = ["embeddings", "models"]
+__all__ = ["embeddings", "model", "models"]
 
 
 async def embeddings(body: bytes, context: Context) -> Reply:
@@ -59,8 +59,14 @@ def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
 
 async def models(_: bytes, context: Context) -> Reply:
     """List the models."""
-    data = [
-        {"id": name, "object": "model", "created": 0, "owned_by": "encoder-engine"}
-        for name in context.service.models
-    ]
+    data = [_entry(name) for name in context.service.models]
     return Reply(dump({"object": "list", "data": data}))
+
+
+async def model(_: bytes, context: Context) -> Reply:
+    """Describe a model that the path names."""
+    return Reply(dump(_entry(context.service.find(context.rest).name)))
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "encoder-engine"}

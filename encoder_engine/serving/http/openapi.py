@@ -22,6 +22,8 @@ __all__ = ["write_openapi"]
 _BODIES: dict[str, tuple[type, ...]] = {
     "/v1/embeddings": (messages.Embeddings,),
     "/embeddings": (messages.Embeddings,),
+    "/v1/embed": (messages.CohereEmbed,),
+    "/v2/embed": (messages.CohereEmbed,),
     "/v1/rerank": (messages.CohereRerank,),
     "/v2/rerank": (messages.CohereRerank,),
     "/rerank": (messages.Rerank, messages.CohereRerank),
@@ -43,7 +45,11 @@ _OWN = (
     messages.Similarity,
 )
 # Answers that are not JSON.
-_TEXTS = {"/metrics": ("text/plain",), "/": ("text/html", "text/plain")}
+_TEXTS = {
+    "/metrics": ("text/plain",),
+    "/docs": ("text/html",),
+    "/": ("text/html", "text/plain"),
+}
 _PROBES = ("/health", "/ping", "/health/ready", "/health/live")
 _HEADERS = (
     ("x-request-id", {"type": "string"}),
@@ -87,6 +93,9 @@ def write_openapi(
             ],
             "responses": _responses(schemas, method, path, face),
         }
+        if path.endswith("{model}"):
+            named = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+            operation["parameters"].append(named)
         if method == "POST":
             body = {"application/json": {"schema": schemas.of(_BODIES.get(path, _OWN))}}
             operation["requestBody"] = {"required": True, "content": body}
@@ -114,7 +123,7 @@ def _responses(schemas: _Schemas, method: str, path: str, face: Face) -> dict[st
             "description": "An error.",
             "content": {"application/json": {"schema": fault}},
         }
-        for status in statuses_of(face, reads=method == "POST")
+        for status in statuses_of(face, reads=method == "POST", named=path.endswith("{model}"))
     }
     if method == "GET" and (path in _PROBES or path == "/"):
         errors["503"] = {"description": "Not ready.", "content": {"text/plain": {}}}

@@ -1,4 +1,4 @@
-"""The page at ``/``: one file without outside assets, under a policy that allows its own parts."""
+"""The pages at ``/`` and ``/docs``: without outside assets, under a policy for their own parts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import base64
 import hashlib
 import re
 from functools import cache
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encoder_engine.serving.http.replies import Reply
+from encoder_engine.serving.http.replies import Reply, dump
 
 if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
 
-__all__ = ["page_reply"]
+__all__ = ["docs_reply", "page_reply"]
 
 
 async def page_reply(_: bytes, context: Context) -> Reply:
@@ -22,6 +23,28 @@ async def page_reply(_: bytes, context: Context) -> Reply:
     if b"text/html" in context.accept:
         return _page()
     return Reply(b"", media_type=b"text/plain", status=200 if context.service.ready else 503)
+
+
+def docs_reply(description: dict[str, Any]) -> Reply:
+    """Return the OpenAPI description of the routes as a page."""
+    title = escape(description["info"]["title"])
+    parts = [f"<!doctype html><meta charset=utf-8><title>{title}</title>", f"<h1>{title}</h1>"]
+    parts.append('<p><a href="openapi.json">openapi.json</a> has the whole description.</p>')
+    schemas = description["components"]["schemas"]
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
+            content = operation.get("requestBody", {}).get("content", {})
+            for name in re.findall(r"schemas/(\w+)", str(content)):
+                schema = schemas[name]
+                parts.append(f"<p>{escape(schema.get('description', name))}</p><ul>")
+                for field, kind in schema["properties"].items():
+                    needed = " (required)" if field in schema.get("required", ()) else ""
+                    shown = escape(dump(kind).decode())
+                    parts.append(f"<li><b>{field}</b>{needed}: <code>{shown}</code></li>")
+                parts.append("</ul>")
+            parts.append(f"<p>Answers: {', '.join(sorted(operation['responses']))}</p>")
+    return _html("".join(parts).encode(), "default-src 'none'")
 
 
 @cache
@@ -38,6 +61,10 @@ def _page() -> Reply:
             "frame-ancestors 'none'",
         )
     )
+    return _html(body, policy)
+
+
+def _html(body: bytes, policy: str) -> Reply:
     headers = (
         (b"content-security-policy", policy.encode()),
         (b"x-content-type-options", b"nosniff"),

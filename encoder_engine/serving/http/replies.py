@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Reply",
+    "base64_pieces",
     "dump",
     "embedding_pieces",
     "list_pieces",
@@ -73,11 +74,16 @@ def list_pieces(
     yield b"]" + after
 
 
-def matrix_pieces(vectors: Any) -> Iterator[bytes]:
+def matrix_pieces(vectors: Any, before: bytes = b"", after: bytes = b"") -> Iterator[bytes]:
     """Write an array [N, D] as a list of lists."""
-    return list_pieces(
-        len(vectors), vectors.shape[1], lambda start, stop: list(vectors[start:stop])
-    )
+    rows = (len(vectors), vectors.shape[1])
+    return list_pieces(*rows, lambda start, stop: list(vectors[start:stop]), before, after)
+
+
+def base64_pieces(vectors: Any, before: bytes = b"", after: bytes = b"") -> Iterator[bytes]:
+    """Write an array [N, D] as a list of base64 of little-endian float32."""
+    rows = (len(vectors), vectors.shape[1])
+    return list_pieces(*rows, lambda a, b: list(map(_base64, vectors[a:b])), before, after)
 
 
 def token_pieces(found: list[Any]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from encoder_engine.serving.http.messages import (
     Predict,
     Rerank,
     Similarity,
+    SimilarityParameters,
 )
 from encoder_engine.serving.http.replies import (
     NPY,
@@ -49,8 +50,9 @@ async def embed(body: bytes, context: Context) -> Reply:
         texts_of(request.inputs, context, "inputs"),
         options=context.options(
             truncate=request.truncate,
+            direction=request.truncation_direction,
             prompt_name=request.prompt_name,
-            normalize=request.normalize,
+            normalize=request.normalize is not False,
             dimensions=request.dimensions,
         ),
         **context.call(),
@@ -67,6 +69,7 @@ async def embed_all(body: bytes, context: Context) -> Reply:
         texts_of(request.inputs, context, "inputs"),
         options=context.options(
             truncate=request.truncate,
+            direction=request.truncation_direction,
             prompt_name=request.prompt_name,
             normalize=request.normalize,
         ),
@@ -80,7 +83,11 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
     request = decode(body, EmbedSparse)
     answer = await context.service.sparse(
         texts_of(request.inputs, context, "inputs"),
-        options=context.options(truncate=request.truncate, prompt_name=request.prompt_name),
+        options=context.options(
+            truncate=request.truncate,
+            direction=request.truncation_direction,
+            prompt_name=request.prompt_name,
+        ),
         **context.call(),
     )
     rows = answer.results
@@ -99,7 +106,7 @@ async def predict(body: bytes, context: Context) -> Reply:
     """Classify a text or a pair, best label first; a list of these for a batch."""
     request = decode(body, Predict)
     for name in ("function_to_apply", "top_k"):
-        if getattr(request.parameters, name) is not None:
+        if getattr(request.parameters, name, None) is not None:
             raise RequestError(
                 "invalid",
                 f"{name} is not supported; all labels are returned, and raw_scores leaves the "
@@ -110,7 +117,11 @@ async def predict(body: bytes, context: Context) -> Reply:
     check_count(len(texts), context, "inputs")
     answer = await context.service.classify(
         texts,
-        options=context.options(truncate=request.truncate, raw_scores=request.raw_scores),
+        options=context.options(
+            truncate=request.truncate,
+            direction=request.truncation_direction,
+            raw_scores=bool(request.raw_scores),
+        ),
         **context.call(),
     )
     labels = context.service.find(None, "classify").labels
@@ -157,7 +168,11 @@ async def rerank(body: bytes, context: Context) -> Reply:
     answer = await context.service.rank(
         request.query,
         request.texts,
-        options=context.options(truncate=request.truncate, raw_scores=request.raw_scores),
+        options=context.options(
+            truncate=request.truncate,
+            direction=request.truncation_direction,
+            raw_scores=bool(request.raw_scores),
+        ),
         **context.call(),
     )
     rows = []
@@ -171,11 +186,13 @@ async def similarity(body: bytes, context: Context) -> Reply:
     """Return the cosine of a sentence with each of the others."""
     request = decode(body, Similarity)
     check_count(len(request.inputs.sentences), context, "inputs.sentences")
+    parameters = request.parameters or SimilarityParameters()
     answer = await context.service.embed(
         [request.inputs.source_sentence, *request.inputs.sentences],
         options=context.options(
-            truncate=request.parameters.truncate,
-            prompt_name=request.parameters.prompt_name,
+            truncate=parameters.truncate,
+            direction=parameters.truncation_direction,
+            prompt_name=parameters.prompt_name,
             normalize=True,
         ),
         **context.call(),

@@ -32,7 +32,12 @@ async def tokenize(body: bytes, context: Context) -> Reply:
         texts = [served.prompts[request.prompt_name] + text for text in texts]
     num_bytes = sum(map(size_of, texts))
     found = await context.service.run_aside(
-        partial(_tokens, served.tokenizer, texts, add_special_tokens=request.add_special_tokens),
+        partial(
+            _tokens,
+            served.tokenizer,
+            texts,
+            add_special_tokens=request.add_special_tokens is not False,
+        ),
         num_bytes=num_bytes,
         # A token has two characters and more in most texts.
         answer_bytes=TOKEN_BYTES * (sum(map(len, texts)) // 2 + 2 * len(texts)),
@@ -77,7 +82,7 @@ async def decode_ids(body: bytes, context: Context) -> Reply:
         raise RequestError("invalid", "ids and lists of ids in one list; send them separately")
     rows = rows if rows or not alone else [alone]
     check_count(len(rows), context, "ids")
-    skips = request.skip_special_tokens
+    skips = request.skip_special_tokens is not False
     num_ids = sum(map(len, rows))
     found = await context.service.run_aside(
         lambda: dump([tokenizer.decode(row, skip_special_tokens=skips) for row in rows]),
