@@ -1,7 +1,7 @@
 """Measures what serving must cost, beside ``encode``: ``python -m benchmarks serving``.
 
 Each row is a target: overhead of the server, latency, throughput, arrivals at 0.8 and 3 times the
-capacity, a lone text beside requests of 1,000, CPU time beside infinity's, start and memory. Before
+capacity, a lone text beside requests of 2,048, CPU time beside infinity's, start and memory. Before
 anything is timed, the server's vectors must be right. Peers alternate in rounds. A client in one
 thread sends the requests and needs a core of its own: give the server at most all cores but one.
 """
@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 BATCH_MS = 20.0
 # The lone texts a second beside large requests.
 LONE_RATE = 20.0
+LARGE_TEXTS = 2048
 MIB = 2**20
 # Of the histogram of refusals: those within 20 ms, and all.
 REFUSED_IN_TIME = ('bucket{le="0.02"}', "count")
@@ -217,8 +219,12 @@ class Measurement:
         )
 
     def lone(self) -> Row:
-        """Send lone texts beside a client that sends 1,000 a request."""
-        large, stop = self.target(1000), threading.Event()
+        """Send lone texts beside a client that sends 2,048 a request."""
+        job = replace(self.job, texts=tuple(islice(cycle(self.texts), LARGE_TEXTS)))
+        bodies = ServingJob(job=job, connections=1, texts_each=LARGE_TEXTS).bodies()
+        large, stop = self.server.target(PATH, bodies), threading.Event()
+        idle = open_loop(self.target(), rate=LONE_RATE, seconds=self.seconds, seed=SEED)
+        most = 3e3 * percentile(idle, 0.99) + BATCH_MS
 
         def send() -> None:
             while not stop.is_set():
@@ -232,11 +238,11 @@ class Measurement:
         other.join()
         slow = 1e3 * percentile(answers, 0.99)
         return Row(
-            what="lone texts beside requests of 1,000",
-            wanted=f"p99 <= {3 * BATCH_MS:.0f} ms",
+            what="lone texts beside requests of 2,048",
+            wanted=f"p99 <= 3 x the idle p99 + a slice = {most:.1f} ms",
             found=f"p50 {1e3 * percentile(answers, 0.5):.1f} ms, p99 {slow:.1f} ms, "
             f"{len(answers)} sent",
-            met=slow <= 3 * BATCH_MS and all(answer.status == 200 for answer in answers),
+            met=slow <= most and all(answer.status == 200 for answer in answers),
         )
 
     def start(self) -> Iterator[Row]:
