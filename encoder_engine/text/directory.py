@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from encoder_engine.text.formats.letters import LETTER_CLASSES, spec_from_letter
 from encoder_engine.text.formats.sentencepiece_families import (
     MODEL_FILES,
     check_same_pieces,
-    choose_class,
     find_model,
     spec_from_family,
 )
@@ -122,10 +120,9 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
 
 def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
     """Read a SentencePiece model with its family's rules; without a family, as it is."""
-    name = choose_class(path.parent, config)
-    if name is None:
+    if config.kind is None:
         return spec_from_sentencepiece(path)
-    spec = spec_from_family(path, name, config)
+    spec = spec_from_family(path, config.kind, config)
     return _with_companions(_with_config(spec, config), config)
 
 
@@ -136,11 +133,10 @@ def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
 
 def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> TokenizerSpec:
     vocab = read_vocab_txt(path)
-    kind = (config.tokenizer_class or "BertTokenizer").removesuffix("Fast")
-    # A config.json that cannot be read is refused by whoever loads the model.
-    with suppress(TokenizerFileError):
-        if choose_class(path.parent, config) == JIEBA_CLASS:
-            kind = JIEBA_CLASS
+    # Models of other types that have a vocab.txt and name no class were made with BERT's tokenizer.
+    if config.tokenizer_class is None and config.kind not in (JIEBA_CLASS, *LETTER_CLASSES):
+        config = replace(config, kind="BertTokenizer")
+    kind = config.kind
     if kind in LETTER_CLASSES:
         _refuse_lowercase(lowercase, path)
         return _with_config(spec_from_letters(vocab, path=path, config=config), config)
@@ -319,8 +315,13 @@ def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
             )
     direction = spec.truncation.direction if spec.truncation is not None else "right"
     padding = spec.padding.direction if spec.padding is not None else "right"
+    single, pair = spec.single, spec.pair
+    if not config.gives_types:
+        single, pair = (tuple(replace(p, type_id=0) for p in layout) for layout in (single, pair))
     return replace(
         spec,
+        single=single,
+        pair=pair,
         special=SpecialTokenNames(**names),
         model_max_length=config.model_max_length,
         truncation_side=config.truncation_side or direction,

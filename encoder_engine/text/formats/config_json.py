@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.json_values import JsonValue
+from encoder_engine.text.formats.classes import TYPED_CLASSES, find_class
 from encoder_engine.text.formats.companion_tokens import CompanionTokens, read_companion_tokens
 from encoder_engine.text.formats.json_reading import read_json, value_of
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec, Side, SpecialTokenNames
@@ -42,7 +43,11 @@ BERT_LIKE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The settings of the companion files; ``None`` for a setting they do not state."""
+    """The settings of the companion files; ``None`` for a setting they do not state.
+
+    kind: the class that the directory names or implies.
+    input_names: ``model_input_names``.
+    """
 
     where: str
     found: bool = False
@@ -52,6 +57,8 @@ class TokenizerConfig:
     add_prefix_space: bool | None = None
     trim_offsets: bool | None = None
     tokenizer_class: str | None = None
+    kind: str | None = None
+    input_names: tuple[str, ...] | None = None
     model_max_length: int | None = None
     truncation_side: Side | None = None
     padding_side: Side | None = None
@@ -59,6 +66,13 @@ class TokenizerConfig:
     added_tokens: tuple[AddedTokenSpec, ...] | None = None  # with their ids
     companions: CompanionTokens = field(default_factory=CompanionTokens)
     old_added: JsonValue = field(default_factory=lambda: value_of(None, "added_tokens.json"))
+
+    @property
+    def gives_types(self) -> bool:
+        """False where transformers gives the model no token_type_ids: all tokens have type 0."""
+        if self.input_names is not None:
+            return "token_type_ids" in self.input_names
+        return self.kind is None or self.kind in TYPED_CLASSES
 
 
 def read_config(folder: Path) -> TokenizerConfig:
@@ -75,6 +89,7 @@ def read_config(folder: Path) -> TokenizerConfig:
     old = folder / "added_tokens.json"
     return replace(
         config,
+        kind=find_class(folder, config.tokenizer_class),
         companions=read_companion_tokens(node, special, numbered=config.added_tokens is not None),
         old_added=read_json(old) if old.is_file() else config.old_added,
     )
@@ -95,12 +110,17 @@ def _read_tokenizer_config(node: JsonValue) -> TokenizerConfig:
         add_prefix_space=node.get("add_prefix_space").optional(JsonValue.boolean),
         trim_offsets=node.get("trim_offsets").optional(JsonValue.boolean),
         tokenizer_class=node.get("tokenizer_class").optional(JsonValue.string),
+        input_names=_read_input_names(node.get("model_input_names")),
         model_max_length=_read_limit(node.get("model_max_length")),
         truncation_side=_optional_side(node.get("truncation_side")),
         padding_side=_optional_side(node.get("padding_side")),
         names=_read_names(node),
         added_tokens=_read_added_tokens(node.get("added_tokens_decoder")),
     )
+
+
+def _read_input_names(node: JsonValue) -> tuple[str, ...] | None:
+    return None if node.is_null else tuple(item.string() for item in node.items())
 
 
 def _read_limit(node: JsonValue) -> int | None:

@@ -11,7 +11,6 @@ from encoder_engine.text.formats.template_json import bert_layouts
 from encoder_engine.text.spec.tokenizer import (
     AddedTokenSpec,
     SpecialTokenNames,
-    TemplatePiece,
     TokenizerSpec,
 )
 
@@ -51,12 +50,8 @@ def spec_from_letters(
             value_of({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}, path.name)
         ),
         single=single,
-        pair=tuple(_in_one_segment(piece) for piece in pair),
+        pair=pair,
         added_tokens=tuple(added),
         decoder=None,
         special=SpecialTokenNames(**names),
     )
-
-
-def _in_one_segment(piece: TemplatePiece) -> TemplatePiece:
-    return TemplatePiece(kind=piece.kind, type_id=0, tokens=piece.tokens, ids=piece.ids)

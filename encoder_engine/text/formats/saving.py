@@ -35,8 +35,8 @@ PARTS = ("unk", "sep", "pad", "cls", "mask")
 def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt.
 
-    vocab.txt is written for WordPiece, unless ids have gaps or a token has white space at its ends,
-    which the format cannot express. A bare SentencePiece model gives one file, tokenizer.model.
+    vocab.txt is written for WordPiece, unless ids have gaps or a token has a line end, which the
+    format cannot express. A bare SentencePiece model gives one file, tokenizer.model.
     Each file appears complete or not at all; tokenizer.json, which loading reads, comes last.
 
     Raises:
@@ -86,8 +86,11 @@ def _config(spec: TokenizerSpec) -> dict[str, Any]:
         str(token.id): {flag: getattr(token, flag) for flag in flags}
         for token in sorted(spec.added_tokens, key=lambda item: item.id)
     }
+    # Only BERT's and DeBERTa's classes give them by themselves.
+    types = ["token_type_ids"] if any(p.type_id for p in (*spec.single, *spec.pair)) else []
     config: dict[str, Any] = {
         "added_tokens_decoder": decoder,
+        "model_input_names": ["input_ids", *types, "attention_mask"],
         "padding_side": spec.padding_side,
         "truncation_side": spec.truncation_side,
     }

@@ -26,22 +26,9 @@ if TYPE_CHECKING:
     from encoder_engine.text.formats.sentencepiece_model import SentencePieceModel
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
-__all__ = ["MODEL_FILES", "check_same_pieces", "choose_class", "find_model", "spec_from_family"]
+__all__ = ["MODEL_FILES", "check_same_pieces", "find_model", "spec_from_family"]
 
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
-# model_type of a config.json, where tokenizer_config.json names no class.
-CLASSES = {
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "xlm-roberta-xl": "XLMRobertaTokenizer",
-    "albert": "AlbertTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "longt5": "T5Tokenizer",
-    "roformer": "RoFormerTokenizer",
-    "umt5": "T5Tokenizer",
-    "xlnet": "XLNetTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-}
 SPACE = "\u2581"
 QUOTES = [
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
@@ -107,17 +94,6 @@ def find_model(folder: Path) -> Path | None:
         names = " and ".join(path.name for path in found)
         raise TokenizerFileError(f"{folder} holds {names}; remove the one that is stale")
     return found[0] if found else None
-
-
-def choose_class(folder: Path, config: TokenizerConfig) -> str | None:
-    """Return the tokenizer class that tokenizer_config.json or config.json names."""
-    if config.tokenizer_class is not None:
-        return config.tokenizer_class.removesuffix("Fast").replace("MT5", "T5")
-    path = folder / "config.json"
-    if not path.is_file():
-        return None
-    kind = read_json(path).get("model_type")
-    return None if kind.is_null else CLASSES.get(kind.string(), f"a {kind.string()} model")
 
 
 def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:

@@ -1,0 +1,77 @@
+"""The tokenizer class of transformers 5 that a directory names, and the inputs that it gives."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.formats.json_reading import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TYPED_CLASSES", "find_class"]
+
+# model_type of a config.json, where neither companion names a class.
+CLASSES = {
+    "albert": "AlbertTokenizer",
+    "bert": "BertTokenizer",
+    "camembert": "CamembertTokenizer",
+    "convbert": "BertTokenizer",
+    "data2vec-text": "RobertaTokenizer",
+    "deberta": "DebertaTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "distilbert": "BertTokenizer",
+    "electra": "BertTokenizer",
+    "ernie": "BertTokenizer",
+    "esm": "EsmTokenizer",
+    "longformer": "RobertaTokenizer",
+    "longt5": "T5Tokenizer",
+    "megatron-bert": "BertTokenizer",
+    "mobilebert": "MobileBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "mt5": "T5Tokenizer",
+    "nomic_bert": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "roformer": "RoFormerTokenizer",
+    "squeezebert": "BertTokenizer",
+    "t5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "xlm-roberta-xl": "XLMRobertaTokenizer",
+    "xlnet": "XLNetTokenizer",
+}
+# Classes that give token_type_ids unless model_input_names says otherwise.
+TYPED_CLASSES = frozenset(
+    {
+        "BertTokenizer",
+        "ConvBertTokenizer",
+        "DPRContextEncoderTokenizer",
+        "DPRQuestionEncoderTokenizer",
+        "DebertaTokenizer",
+        "DebertaV2Tokenizer",
+        "ElectraTokenizer",
+        "FNetTokenizer",
+        "LayoutLMTokenizer",
+        "LxmertTokenizer",
+        "MobileBertTokenizer",
+        "SqueezeBertTokenizer",
+    }
+)
+
+
+def find_class(folder: Path, stated: str | None) -> str | None:
+    """Return the class, less the suffix "Fast", that a directory's files name or imply.
+
+    ``stated``: the class of tokenizer_config.json. Without it the config.json decides, if there is
+    one that can be read: whoever loads the model refuses another.
+    """
+    path = folder / "config.json"
+    if stated is None and path.is_file():
+        with suppress(TokenizerFileError):
+            config = read_json(path)
+            kind = config.get("model_type").string()
+            named = config.get("tokenizer_class")
+            stated = named.value or CLASSES.get(kind, f"a {kind} model")
+    return None if stated is None else str(stated).removesuffix("Fast").replace("MT5", "T5")
