@@ -61,7 +61,9 @@ void test_vocabularies_of_files() {
     CHECK(vocabulary({{"a", 0}, {"b", 1}}).has_lines("a\nb"));
     CHECK(!vocabulary({{"a", 0}, {"b", 1}}).has_lines("a\nb\nc"));
     CHECK(!vocabulary({{"a", 0}, {"b", 2}}).has_lines("a\nb\n"));
-    CHECK(!vocabulary({{" a", 0}}).has_lines(" a\n"));
+    CHECK(vocabulary({{" a", 0}, {"\xE2\x80\xA8", 1}, {"", 2}}).has_lines(" a\n\xE2\x80\xA8\n\n"));
+    CHECK(!vocabulary({{"a", 0}, {"", 1}}).has_lines("a\n"));
+    CHECK(!vocabulary({{"a\r", 0}}).has_lines("a\r\n"));
 }
 
 }  // namespace encoder_engine

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstring>
 
-#include "text/text_view.h"
 
 namespace encoder_engine {
 namespace {
@@ -80,19 +79,8 @@ std::vector<sort_key> sort_tokens(const token_list& tokens) {
     return keys;
 }
 
-// What str.strip takes away, and all control characters.
-bool is_stripped(uint32_t code) {
-    return code <= 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-           (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
-           code == 0x205F || code == 0x3000;
-}
-
 bool is_line(std::string_view text) {
-    if (text.empty() || text.find('\n') != std::string_view::npos) return false;
-    const auto* first = reinterpret_cast<const uint8_t*>(text.data());
-    const uint8_t* last = first + text.size() - 1;
-    while (last > first && (*last & 0xC0) == 0x80) --last;
-    return !is_stripped(read_utf8(first)) && !is_stripped(read_utf8(last));
+    return text.find('\n') == std::string_view::npos && (text.empty() || text.back() != '\r');
 }
 
 }  // namespace
@@ -139,7 +127,8 @@ bool vocabulary::has_lines(std::string_view file) const {
             return false;
         }
         at += text.size();
-        if (at < file.size() && file[at] != '\n') return false;
+        // An empty last line is one only where a line end follows it.
+        if (at < file.size() ? file[at] != '\n' : text.empty()) return false;
         ++at;
     }
     // The last line may end with the file.

@@ -23,8 +23,8 @@ public:
     int64_t find_id(int64_t id) const;
     // Whether each id is greater than the one before.
     bool ids_ascend() const;
-    // Whether a vocab.txt with these bytes is this vocabulary: one token per line, ids from 0 on,
-    // no token empty or with white space at its ends. False if in doubt.
+    // Whether a vocab.txt with these bytes is this vocabulary: one token per line, ids from 0 on.
+    // False where a carriage return ends a line.
     bool has_lines(std::string_view file) const;
 
 private:

@@ -208,7 +208,8 @@ def test_a_former_compiled_file_says_what_to_load(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "tokens", [("a", "b", "c"), ("a", "b", "c", "b"), ("a", "b\nc"), (" a", "b", "c")]
+    "tokens",
+    [("a", "b", "c"), ("a", "b", "c", "b"), ("a", "b\nc"), (" a", "b", "c"), ("a", "b", "c", "")],
 )
 def test_lines_are_those_of_a_vocab_txt(
     tmp_path: Path, lines: str, tokens: tuple[str, ...]

@@ -72,7 +72,7 @@ def test_names_that_are_no_added_tokens_do_not_become_some(
     assert theirs(TEXTS)["input_ids"] == first(TEXTS)["input_ids"]
 
 
-@pytest.mark.parametrize("piece", [" ", "\n", "a\nb", " a", "\u3000", "a\r", "\u0085"])
+@pytest.mark.parametrize("piece", ["\n", "a\nb", "a\r", "a\rb"])
 def test_a_piece_that_is_no_line_leaves_vocab_txt_out(tmp_path: Path, piece: str) -> None:
     tok = Tokenizer.from_pretrained(write(tmp_path / "first", listed=(), more=(piece,)))
     tok.save(tmp_path / "saved")
