@@ -19,6 +19,7 @@ from encoder_engine.cli.checks.findings import installation_findings, machine_fi
 from encoder_engine.cli.checks.machine import num_threads
 from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
 from encoder_engine.ops.cpu import native_instruction_set
+from encoder_engine.text import Tokenizer
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_json
 
@@ -72,6 +73,20 @@ def test_a_good_model_is_described_down_to_a_first_vector(run: Run, model: Path)
     assert facts["first_vector"] == "16 features, length 1.000000"
     assert facts["pooling"] == "mean"
     assert "model.safetensors" in facts["files"]
+
+
+def test_who_tokenizes_is_said_and_why(run: Run, model: Path, tmp_path: Path) -> None:
+    assert report(run, "--model", model)["model"]["tokenizer"] == "WordPiece, lower-cased"
+    folder = shutil.copytree(model, tmp_path / "model")
+    for path in folder.rglob("SHA256SUMS"):
+        path.unlink()
+    Tokenizer.from_pretrained(folder).save(folder)
+    top = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    top["pre_tokenizer"] = {"type": "Whitespace"}
+    (folder / "tokenizer.json").write_text(json.dumps(top), encoding="utf-8")
+    found = report(run, "--model", folder)["model"]["tokenizer"]
+    assert found.startswith("WordPiece by the library tokenizers: ")
+    assert "the pre-tokenizer Whitespace is not supported with WordPiece" in found
 
 
 def test_a_static_table_is_described_as_embed_loads_it(run: Run, tmp_path: Path) -> None:

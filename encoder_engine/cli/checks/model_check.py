@@ -16,6 +16,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.parameters import encoder_shapes
 from encoder_engine.files import recorded_checksums
+from encoder_engine.text.spec.library import LibrarySpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,11 +82,17 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
         "pooling": ", ".join(recipe.pooling),
         "normalized": recipe.normalized,
         "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
+        "tokenizer": _describe_tokenizer(embedder),
         "vocabulary": f"tokenizer {known}, model {table}",
         "truncation": (
             f"at {embedder.max_seq_length} tokens; the model has {spec.max_length} positions"
         ),
     }
+
+
+def _describe_tokenizer(embedder: Embedder | StaticEmbedder) -> str:
+    model = embedder.tokenizer.spec.model
+    return model.description + (f": {model.reason}" if isinstance(model, LibrarySpec) else "")
 
 
 def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
@@ -96,6 +103,7 @@ def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
         "dtype": table.dtype,
         "normalized": settings.normalized,
         "prompts": {name: prompt for name, prompt in settings.prompts.items() if prompt},
+        "tokenizer": _describe_tokenizer(embedder),
         "vocabulary": f"tokenizer {embedder.tokenizer.vocab_size}, table {table.num_ids}",
         "truncation": "none" if limit is None else f"at {limit} tokens",
     }

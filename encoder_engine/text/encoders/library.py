@@ -21,14 +21,15 @@ from encoder_engine.errors import (
 )
 from encoder_engine.text.encoders.library_rows import RowLayout, Tokens
 from encoder_engine.text.encoders.library_texts import check_batch, check_text
+from encoder_engine.text.spec.library import LibraryDecoderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from encoder_engine.text.arrays import BatchArrays, IntArray
     from encoder_engine.text.encoders.protocols import EncodeRequest
-    from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec
-    from encoder_engine.text.spec.tokenizer import TokenizerSpec
+    from encoder_engine.text.spec.library import LibrarySpec
+    from encoder_engine.text.spec.tokenizer import DecoderSpec, TokenizerSpec
 
 __all__ = ["LibraryEncoder", "LibraryJoiner", "LibraryNormalizer"]
 
@@ -49,7 +50,7 @@ class LibraryEncoder:
         self._spec = spec
         flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
         added = [{flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens]
-        self._tokenizer = _build(model, added)
+        self._tokenizer = _build(model, added, spec.decoder)
         self._trim = spec.trim
         self._blanks: dict[str, tuple[int, int]] = {}
 
@@ -80,7 +81,7 @@ class LibraryEncoder:
         try:
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         except BaseException as error:
-            if not _is_panic(error):
+            if not _is_failure(error):
                 raise
             raise _refused(error, "the text", None) from error
         if add_special_tokens:
@@ -105,7 +106,7 @@ class LibraryEncoder:
             try:
                 encodings = encode(group)
             except BaseException as error:
-                if not _is_panic(error):
+                if not _is_failure(error):
                     raise
                 row = start + _first_refused(encode, group)
                 raise _refused(error, f"{what} at row {row}", row) from error
@@ -131,7 +132,7 @@ class LibraryNormalizer:
     """Normalizes as the model does."""
 
     def __init__(self, model: LibrarySpec) -> None:
-        self._normalizer = _build(model, []).normalizer
+        self._normalizer = _build(model, [], None).normalizer
 
     def normalize(self, text: str) -> str:
         """Normalize a text by itself."""
@@ -154,7 +155,7 @@ class LibraryJoiner:
         try:
             text: str = self._decoder.decode(list(tokens))
         except BaseException as error:
-            if not _is_panic(error):
+            if not _is_failure(error):
                 raise
             raise InputError(
                 f"the library tokenizers fails to decode these tokens: {error}; leave its decoder "
@@ -163,13 +164,13 @@ class LibraryJoiner:
         return text
 
 
-def _is_panic(error: BaseException) -> bool:
-    """Return whether an error is a panic of the library, which is no Exception."""
-    return type(error).__name__ == "PanicException"
+def _is_failure(error: BaseException) -> bool:
+    """Return whether the library failed on a text: by a panic, or a bare Exception of its own."""
+    return type(error).__name__ == "PanicException" or type(error) is Exception
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Return the error for a text on which the library panics."""
+    """Return the error for a text on which the library fails."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",
@@ -183,7 +184,7 @@ def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
         try:
             encode([text])
         except BaseException as error:
-            if not _is_panic(error):
+            if not _is_failure(error):
                 raise
             return index
     return 0
@@ -198,24 +199,26 @@ def _count_blanks(known: dict[str, tuple[int, int]], token: str) -> tuple[int, i
     return leading, trailing
 
 
-def _build(model: LibrarySpec, added: list[dict[str, Any]]) -> Any:
+def _build(model: LibrarySpec, added: list[dict[str, Any]], decoder: DecoderSpec | None) -> Any:
     return _from_json(
         {
             "added_tokens": added,
             "normalizer": model.normalizer,
             "pre_tokenizer": model.pre_tokenizer,
             "model": model.model,
-        }
+            "decoder": decoder.decoder if isinstance(decoder, LibraryDecoderSpec) else None,
+        },
+        model.reason,
     )
 
 
-def _from_json(members: dict[str, Any]) -> Any:
+def _from_json(members: dict[str, Any], reason: str = "its decoder is the library's") -> Any:
     """Build the library's tokenizer from members given as values or as JSON."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingDependencyError(
-            "a tokenizer with a BPE or WordLevel model", library="tokenizers", extra="bpe"
+            f"{reason}: the tokenizer", library="tokenizers", extra="bpe"
         ) from error
     nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "decoder"))
     parts = {k: json.loads(v) if isinstance(v, str) else v for k, v in members.items()}
@@ -223,6 +226,8 @@ def _from_json(members: dict[str, Any]) -> Any:
     try:
         return Tokenizer.from_str(json.dumps(top))
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        if not _is_failure(error):
             raise
-        raise TokenizerFileError(f"the library tokenizers refuses the file: {error}") from error
+        raise TokenizerFileError(
+            f"{reason}, and the library tokenizers refuses the file: {error}"
+        ) from error

@@ -22,19 +22,19 @@ __all__ = ["MERGES", "VOCAB", "check_prefix_space", "spec_from_byte_bpe"]
 
 VOCAB, MERGES = "vocab.json", "merges.txt"
 # Classes whose two files mean what RoBERTa's do, less the suffix "Fast".
-ROBERTA_LIKE = frozenset({"RobertaTokenizer", "LongformerTokenizer"})
+ROBERTA_LIKE = frozenset(
+    {"BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "MvpTokenizer", "RobertaTokenizer"}
+)
 NAMES = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
 
 
 def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
     """Return RoBERTa's tokenizer from both files, as transformers builds it."""
-    kind = (config.tokenizer_class or "").removesuffix("Fast")
-    if kind not in ROBERTA_LIKE:
-        source = f"of {config.tokenizer_class}" if kind else "without a tokenizer_class"
+    if config.kind not in ROBERTA_LIKE:
+        source = f"of {config.kind}" if config.kind else "without a tokenizer_class or config.json"
         raise TokenizerFileError(
-            f"{folder}: a {VOCAB} and {MERGES} {source} in tokenizer_config.json are not "
-            f"supported; {', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as "
-            "tokenizer.json"
+            f"{folder}: a {VOCAB} and {MERGES} {source} are not supported; those of "
+            f"{', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as tokenizer.json"
         )
     vocab = read_json(folder / VOCAB).object()
     prefixed = bool(config.add_prefix_space)
@@ -71,7 +71,7 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
     ]
     added += [token for name, token in listed.items() if name not in names.values()]
     return TokenizerSpec(
-        model=read_library(top),
+        model=read_library(top, "BPE"),
         trim=None if config.trim_offsets is False else OffsetTrim(add_prefix_space=prefixed),
         single=single,
         pair=pair,

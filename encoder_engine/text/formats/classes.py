@@ -16,6 +16,7 @@ __all__ = ["TYPED_CLASSES", "find_class"]
 # model_type of a config.json, where neither companion names a class.
 CLASSES = {
     "albert": "AlbertTokenizer",
+    "bart": "RobertaTokenizer",
     "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer",
     "convbert": "BertTokenizer",

@@ -47,7 +47,8 @@ def spec_from_letters(
     single, pair = bert_layouts(cls, sep)
     return TokenizerSpec(
         model=read_library(
-            value_of({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}, path.name)
+            value_of({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}, path.name),
+            "WordLevel",
         ),
         single=single,
         pair=pair,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.json_reading import MAX_ID
+from encoder_engine.text.formats.unigram_json import read_pieces
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 
 if TYPE_CHECKING:
@@ -23,10 +27,22 @@ __all__ = [
 LIBRARY_MODELS = ("BPE", "WordLevel")
 
 
-def read_library(top: JsonValue) -> LibrarySpec:
-    """Read the members that the engine needs; the library checks all others when it is built."""
+def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
+    """Read the members that the engine needs; the library checks all others when it is built.
+
+    ``reason``: why the engine does not encode a model that it has, WordPiece or Unigram.
+    """
     node = top.get("model")
-    vocab = node.get("vocab").object()
+    members, unknown = node.object() | {"type": kind}, node.get("unk_token")
+    if kind == "Unigram":
+        pieces, scores = read_pieces(node.get("vocab"))
+        members["vocab"] = [*zip(pieces, map(_as_the_library_reads, scores), strict=True)]
+        vocab, num_ids, unk_id = dict(zip(pieces, count())), len(pieces), node.get("unk_id")
+        if not unk_id.is_null:
+            unknown = unk_id.at(pieces[unk_id.integer(most=num_ids - 1)], "")
+    else:
+        vocab = node.get("vocab").object()
+        num_ids = len(vocab)
     for token, number in vocab.items():
         node.at(token, ".vocab").string()
         if type(number) is not int or not 0 <= number <= MAX_ID:
@@ -37,15 +53,23 @@ def read_library(top: JsonValue) -> LibrarySpec:
     dropout = node.get("dropout")
     if dropout.value:
         raise dropout.fail("dropout makes every encoding different; set it to null")
-    unknown = node.get("unk_token")
     return LibrarySpec(
-        kind=node.kind(),
+        kind=kind,
+        reason=reason or f"the engine has no {kind} model of its own",
         normalizer=_dump(top.get("normalizer").value),
         pre_tokenizer=_dump(top.get("pre_tokenizer").value),
-        model=_dump(node.value),
+        model=_dump(members),
         vocab=vocab,
+        num_ids=num_ids,
         unk_token=None if unknown.is_null else unknown.string() or None,
     )
+
+
+def _as_the_library_reads(score: float) -> float:
+    """Return the number whose digits the library reads as ``score``, to the last bit."""
+    near = (score, math.nextafter(score, math.inf), math.nextafter(score, -math.inf))
+    read = extension().read_json_number
+    return next((number for number in near if read(repr(number)) == score), score)
 
 
 def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:

@@ -59,6 +59,12 @@ FAMILIES = {
         pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
         unk_id=3,
     ),
+    "CamembertTokenizer": Family(
+        names=ROBERTA | {"mask": "<mask>"},
+        single=(("bos", 0), ("A", 0), ("eos", 0)),
+        pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
+        unk_id=3,
+    ),
     "AlbertTokenizer": Family(
         names=BERT | {"unk": "<unk>", "pad": "<pad>"},
         single=BERT_SINGLE,
@@ -167,6 +173,10 @@ def _vocabulary(
         # Fairseq's numbers: its own four in front, the model's first three not at all.
         front = [[names[part], 0.0] for part in ("bos", "pad", "eos", "unk")]
         return [*front, *pieces[3:], [names["mask"], 0.0]]
+    if name == "CamembertTokenizer":
+        # Fairseq's as well, whose first four the model's own <s> and </s> replace.
+        kept = [["<s>NOTUSED", 0.0], [names["pad"], 0.0], ["</s>NOTUSED", 0.0], [names["unk"], 0.0]]
+        return [*kept, ["<unk>NOTUSED", -100.0], *pieces[1:], [names["mask"], 0.0]]
     count = settings.num_extra(name)
     return pieces + [[f"<extra_id_{index}>", 0.0] for index in range(count - 1, -1, -1)]
 
@@ -207,8 +217,12 @@ def _added_tokens(
         out[token.content] = {flag: getattr(token, flag) for flag in FLAGS}
     for named in config.companions.wanted:
         out.setdefault(named.content, dict(named.flags))
-    for content in names.values():
-        out.setdefault(content, plain | {"special": True})
+    own = () if settings.lists_tokens() else model.spec.pieces
+    for part, content in names.items():
+        # These take the space before a mask that the model's file does not have as a symbol.
+        strips = part == "mask" and name in ("CamembertTokenizer", "XLNetTokenizer")
+        strips = strips and content not in own
+        out.setdefault(content, plain | {"special": True, "lstrip": strips})
     if not settings.lists_tokens():
         for piece, kind in zip(model.spec.pieces, model.spec.kinds, strict=True):
             if kind in ("control", "user_defined") and piece in ids:

@@ -1,10 +1,12 @@
 """Reads tokenizer.json, the format of Hugging Face tokenizers.
 
-A setting that is not implemented raises an error with its name; no member of the file is ignored.
+No member of the file is ignored. A model whose settings the engine does not implement is encoded by
+the library.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["read_tokenizer_json", "spec_from_json"]
+__all__ = ["read_exactly", "read_tokenizer_json", "spec_from_json"]
 
 # What the library's own sizes hold; nobody here reckons with them.
 MAX_SIZE = 2**64 - 1
@@ -66,7 +68,17 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
     if spec is not None:
         return spec
     # Scores as the library has them, to the last bit: it decides between paths of equal sums.
-    return spec_from_json(parse_json(content, path, parse_float=extension().read_json_number))
+    return read_exactly(parse_json(content, path, parse_float=extension().read_json_number))
+
+
+def read_exactly(top: JsonValue) -> TokenizerSpec:
+    """Read a parsed file for the engine, or for the library where the engine lacks a setting."""
+    try:
+        return spec_from_json(top)
+    except TokenizerFileError as refusal:
+        with suppress(TokenizerFileError):
+            return spec_from_json(top, reason=str(refusal))
+        raise
 
 
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
@@ -82,20 +94,24 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
     try:
         top = parse_json(rest, path, parse_float=extension().read_json_number)
         vocab = NativeVocabulary(native)
-        top.get("model").object()["vocab"] = (
-            vocab if scores is None else (NativePieces(vocab), NativeScores(scores))
-        )
-        return spec_from_json(top)
+        model = top.get("model").object()
+        model["vocab"] = vocab if scores is None else (NativePieces(vocab), NativeScores(scores))
+        native = _model_kind(top.get("model")) not in LIBRARY_MODELS
+        return spec_from_json(top) if native else None
     except TokenizerFileError:
         return None
 
 
-def spec_from_json(top: JsonValue) -> TokenizerSpec:
-    """Read a whole file's content as a specification."""
+def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
+    """Read a whole file's content as a specification.
+
+    ``reason``: why the library is to encode, whatever the model.
+    """
     top.only_keys(TOP_KEYS)
-    if top.get("version").string() != "1.0":
-        raise top.get("version").must_be("'1.0'")
-    model, decoder = _read_model(top)
+    version = top.get("version")
+    if version.present and version.string() != "1.0":
+        raise version.must_be("'1.0'")
+    model, decoder = _read_model(top, reason)
     added = _read_added_tokens(top.get("added_tokens"), model)
     numbers = {token.content: token.id for token in added}
     single, pair = read_template(
@@ -117,21 +133,31 @@ def spec_from_json(top: JsonValue) -> TokenizerSpec:
     return replace(spec, special=_infer_special(spec))
 
 
-def _read_model(top: JsonValue) -> tuple[ModelSpec, DecoderSpec | None]:
+def _model_kind(node: JsonValue) -> str:
+    """Return the model's type, which published files leave out: then its members decide."""
+    members = node.object().keys()
+    if "type" in members:
+        return node.kind()
+    if isinstance(node.get("vocab").value, list | tuple):
+        return "Unigram"
+    if "merges" in members:
+        return "BPE"
+    wordpiece = {"continuing_subword_prefix", "max_input_chars_per_word"} <= members
+    return "WordPiece" if wordpiece or "unk_token" not in members else "WordLevel"
+
+
+def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | None]:
     """Read the model and the members that belong to its kind."""
     node = top.get("model")
     if node.is_null:
         raise node.fail("the file has no model")
-    # Very old files leave the type out; the other members tell.
-    members = node.object()
-    untyped = "WordPiece" if "unk_token" in members else "Unigram" if "unk_id" in members else None
-    kind = untyped if "type" not in members and untyped else node.kind()
+    kind = _model_kind(node)
+    if kind in LIBRARY_MODELS or (reason and kind in ("WordPiece", "Unigram")):
+        return read_library(top, kind, reason), read_library_decoder(top.get("decoder"))
     if kind == "WordPiece":
         return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
     if kind == "Unigram":
         return read_unigram(top), read_unigram_decoder(top.get("decoder"))
-    if kind in LIBRARY_MODELS:
-        return read_library(top), read_library_decoder(top.get("decoder"))
     raise node.get("type").fail(
         f"a {kind} model is not supported; WordPiece, Unigram, {' and '.join(LIBRARY_MODELS)} are"
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from encoder_engine.json_values import JsonValue
     from encoder_engine.text.spec.unigram import DecoderStep, NormalizerStep
 
-__all__ = ["read_unigram", "read_unigram_decoder"]
+__all__ = ["read_pieces", "read_unigram", "read_unigram_decoder"]
 
 SCHEMES = {"always": "always", "first": "first", "never": "never"}
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -43,7 +43,7 @@ def read_unigram(top: JsonValue) -> UnigramSpec:
     """Read the model, the normalizer and the pre-tokenizer of a whole file."""
     node = top.get("model")
     node.only_keys(("type", "unk_id", "vocab", "byte_fallback"))
-    pieces, scores = _read_pieces(node.get("vocab"))
+    pieces, scores = read_pieces(node.get("vocab"))
     if node.get("unk_id").is_null:
         raise node.get("unk_id").fail(
             "a Unigram model without an unknown token is not supported; name one of its pieces"
@@ -63,7 +63,8 @@ def read_unigram(top: JsonValue) -> UnigramSpec:
     )
 
 
-def _read_pieces(node: JsonValue) -> tuple[Sequence[str], Sequence[float]]:
+def read_pieces(node: JsonValue) -> tuple[Sequence[str], Sequence[float]]:
+    """Read the pieces by their ids, and their scores."""
     items = node.value
     if isinstance(items, tuple):  # JSON has none: these are the extension's
         pieces, scores = items

@@ -28,8 +28,10 @@ class OffsetTrim:
 class LibrarySpec:
     """A model that the library encodes with; ``kind`` is its name in the file.
 
+    ``reason``: why the engine does not encode it itself.
     ``normalizer``, ``pre_tokenizer`` and ``model``: the members as JSON. Template, truncation and
     padding are the engine's own for every model.
+    ``num_ids``: the id that the first added token gets which the vocabulary lacks.
     """
 
     kind: str
@@ -38,11 +40,8 @@ class LibrarySpec:
     model: str = field(repr=False)
     vocab: Mapping[str, int] = field(repr=False)
     unk_token: str | None
-
-    @property
-    def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
-        return len(self.vocab)
+    num_ids: int
+    reason: str = field(repr=False, compare=False)
 
     @property
     def description(self) -> str:

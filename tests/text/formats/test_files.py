@@ -153,7 +153,8 @@ def test_white_space_is_a_piece_as_for_transformers(tmp_path: Path, place: str) 
     if place == "tokenizer.json":
         path.unlink()
     ours = Tokenizer.from_pretrained(tmp_path)
-    slow = BertTokenizerLegacy(str(path), do_lower_case=False) if path.exists() else None
+    legacy: Any = BertTokenizerLegacy
+    slow = legacy(str(path), do_lower_case=False) if path.exists() else None
     fast = BertTokenizer.from_pretrained(tmp_path, do_lower_case=False)
     assert {token: ours.token_to_id(token) for token in tokens} == {
         token: number for number, token in enumerate(tokens)
@@ -257,19 +258,13 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("model", "vocab", "a", value=-1), "must be an integer"),
     (put("model", "vocab", "a", value=2**31), "must be an integer"),
     (put("model", "vocab", "a", value=16), "share the id 16"),
-    (put("model", "unk_token", value="<none>"), "'<none>' is not in the vocabulary"),
     (put("model", "max_input_chars_per_word", value=-1), "at least 0"),
     (put("model", "max_input_chars_per_word", value=10**30), "max_input.*at most 2147483647"),
     (put("model", "continuing_subword_prefix", value=None), "must be a string"),
     (put("model", "continuing_subword_prefix", value="\ud800"), "prefix.*lone surrogates"),
     (put("model", "vocab", "\udfff", value=26), "model.vocab must be .*lone surrogates"),
     (put("post_processor", "single", 0, "SpecialToken", "type_id", value=10**30), "type_id.*most"),
-    (put("normalizer", value={"type": "NFKC"}), "the normalizer NFKC is not supported"),
-    (put("normalizer", value={"type": "Sequence", "normalizers": []}), "Sequence is not"),
     (put("normalizer", "lowercase", value="yes"), "must be true or false"),
-    (put("normalizer", "strip", value=True), "unknown .*: 'strip'"),
-    (put("pre_tokenizer", value=None), "the pre-tokenizer null is not supported"),
-    (put("pre_tokenizer", value={"type": "Whitespace"}), "pre-tokenizer Whitespace is not"),
     (put("decoder", value={"type": "ByteLevel"}), "the decoder ByteLevel is not supported"),
     (put("post_processor", value={"type": "Lower"}), "the post-processor Lower is not"),
     (put("post_processor", "single", value=[]), "must use A exactly once"),

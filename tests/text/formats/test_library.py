@@ -374,8 +374,9 @@ def test_a_native_model_takes_robertas_layout_where_nothing_is_trimmed(
     assert peer.compare(texts, None, Settings()) is None
     assert peer.compare(texts, texts[::-1], Settings()) is None
     top["model"]["vocab"]["\u0120a"] = len(vocab)
-    with pytest.raises(TokenizerFileError, match="trim_offsets would cut"):
-        Tokenizer.from_pretrained(write(path, top))
+    spaced = Peer("by the library", write(path, top))
+    assert "trim_offsets would cut" in spaced.ours.spec.model.reason  # type: ignore[union-attr]
+    assert spaced.compare([*texts, "\u0120a low"], None, Settings()) is None
 
 
 @pytest.fixture
@@ -392,13 +393,25 @@ def two_files(paths: dict[str, Path], tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("changes", [{}, {"add_prefix_space": True}, {"trim_offsets": False}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"add_prefix_space": True},
+        {"trim_offsets": False},
+        {"tokenizer_class": None},
+        {"tokenizer_class": None, "model_type": "longformer"},
+        {"tokenizer_class": "BartTokenizer", "model_type": "bart"},
+    ],
+)
 def test_vocab_and_merges_are_read_as_transformers_does(
-    two_files: Path, changes: dict[str, bool]
+    two_files: Path, changes: dict[str, Any]
 ) -> None:
     from transformers import AutoTokenizer
 
-    config = {"tokenizer_class": "RobertaTokenizer", **changes}
+    config = {"tokenizer_class": "RobertaTokenizer"} | changes
+    write(two_files / "config.json", {"model_type": config.pop("model_type", "roberta")})
+    config = {key: value for key, value in config.items() if value is not None}
     write(two_files / "tokenizer_config.json", config)
     ours, theirs = Tokenizer.from_pretrained(two_files), AutoTokenizer.from_pretrained(two_files)
     expected = theirs(TEXTS, TEXTS[::-1], return_offsets_mapping=True)
@@ -412,7 +425,6 @@ def test_vocab_and_merges_are_read_as_transformers_does(
 def test_two_files_of_an_unknown_class_or_damaged_are_refused(two_files: Path) -> None:
     cases: list[tuple[str, object, str]] = [
         ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, "of GPT2Tokenizer"),
-        ("tokenizer_config.json", {}, "without a tokenizer_class"),
         ("vocab.json", {"a": 0}, "lacks '<unk>'"),
     ]
     for name, value, words in cases:
@@ -421,6 +433,12 @@ def test_two_files_of_an_unknown_class_or_damaged_are_refused(two_files: Path) -
         with pytest.raises(TokenizerFileError, match=words):
             Tokenizer.from_pretrained(two_files)
         (two_files / name).write_text(before, encoding="utf-8")
+    (two_files / "tokenizer_config.json").unlink()
+    for kind, words in (("gpt2", "of a gpt2 model"), (None, "without a tokenizer_class")):
+        write(two_files / "config.json", {"model_type": kind})
+        with pytest.raises(TokenizerFileError, match=words):
+            Tokenizer.from_pretrained(two_files)
+    write(two_files / "config.json", {"model_type": "roberta"})
     (two_files / "merges.txt").write_text("a b c\n", encoding="utf-8")
     with pytest.raises(TokenizerFileError, match="line 1 is not two pieces"):
         Tokenizer.from_pretrained(two_files)

@@ -13,7 +13,7 @@ from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.json_reading import parse_json
-from encoder_engine.text.formats.tokenizer_json import read_tokenizer_json, spec_from_json
+from encoder_engine.text.formats.tokenizer_json import read_exactly, read_tokenizer_json
 from encoder_engine.text.formats.vocab_txt import read_vocab_txt
 from encoder_engine.text.vocabulary import NativePieces, NativeScores, NativeVocabulary
 from tests.text.drawn_files import FileMaker, write_json
@@ -84,7 +84,7 @@ def exactly(content: bytes, path: Path) -> TokenizerSpec | str:
     """Read a file with the exact reader: what it makes of it, or why it refuses it."""
     try:
         top = parse_json(content, path, parse_float=extension().read_json_number)
-        return spec_from_json(top)
+        return read_exactly(top)
     except TokenizerFileError as error:
         return str(error)
 
