@@ -42,6 +42,7 @@
     EncoderEngineWarning (UserWarning)
     |-- TruncationWarning                   .num_truncated texts lost tokens
     |-- UnusedWeightsWarning                .names: head tensors an Encoder has no use for
+    |-- MissingRowsWarning                  .names: tokens that the model's table lacks
     |-- DefaultPoolingWarning               the model names no pooling, so the mean is used
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
     |-- UnknownConfigKeyWarning             .names: unknown keys of a config
@@ -84,6 +85,7 @@ __all__ = [
     "MissingDependencyError",
     "MissingExtensionError",
     "MissingPoolerWarning",
+    "MissingRowsWarning",
     "NonFiniteLossError",
     "NonFiniteVectorError",
     "NonFiniteWeightsError",
@@ -354,6 +356,10 @@ class _NamesWarning(EncoderEngineWarning):
 
 class UnusedWeightsWarning(_NamesWarning):
     """Head tensors that an encoder does not use were not loaded."""
+
+
+class MissingRowsWarning(_NamesWarning):
+    """The tokenizer has more tokens than the model's table; texts that use them are refused."""
 
 
 class DefaultPoolingWarning(EncoderEngineWarning):

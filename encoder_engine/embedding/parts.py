@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine.embedding.directory.recipe import PoolingRecipe
-    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
-__all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest", "token_limit"]
+__all__ = ["EmbedderParts", "Loading", "smallest", "token_limit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +77,7 @@ class EmbedderParts:
         mismatch = recipe.modules.mismatch(spec.width * len(recipe.pooling))
         if mismatch is not None:
             raise ConfigError(f"{mismatch}; the files belong to different models")
-        check_vocabulary(tokenizer, spec)
-        self.tokenizer = tokenizer
+        self.tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         # None where the parts were put together in memory.
         self.loading: Loading | None = None
         self.memory_limit = MemoryLimit()
@@ -178,15 +176,6 @@ class EmbedderParts:
     def no_vectors(self, options: EncodeOptions) -> npt.NDArray[np.generic]:
         """Return the result of an empty call: [0, D] of the precision's type."""
         return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
-
-
-def check_vocabulary(tokenizer: Tokenizer, spec: EncoderSpec) -> None:
-    """Raise :class:`ConfigError` where a token id would lie outside the encoder's vocabulary."""
-    if tokenizer.vocab_size > spec.embedding.vocab_size:
-        raise ConfigError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
-            f"{spec.embedding.vocab_size}; the files belong to different models"
-        )
 
 
 def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> int | None:

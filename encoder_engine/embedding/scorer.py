@@ -21,7 +21,7 @@ from encoder_engine.embedding.options import (
     check_on_truncation,
     resolve_batch_tokens,
 )
-from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.parts import token_limit
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
@@ -55,8 +55,8 @@ class Scorer:
     def __init__(
         self, engine: CausalEngine, tokenizer: Tokenizer, *, max_seq_length: int | None = None
     ) -> None:
-        check_vocabulary(tokenizer, engine.spec)
-        self.engine, self.tokenizer = engine, tokenizer
+        self.engine = engine
+        self.tokenizer = tokenizer.fitted_to(engine.spec.embedding.vocab_size)
         self.max_seq_length = token_limit(max_seq_length, engine.spec.max_length)
         self.memory_limit = MemoryLimit()
 

@@ -36,7 +36,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.parts import token_limit
 from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
@@ -123,7 +123,7 @@ class SparseEmbedder:
     ) -> None:
         self.model, self.engine = model, vocabulary_engine(model)
         spec = self.engine.spec
-        check_vocabulary(tokenizer, spec)
+        tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         for what, choice, known in (
             ("pooling", pooling, get_args(SparsePooling)),
             ("activation", activation, get_args(SparseActivation)),

@@ -325,6 +325,15 @@ def _padding_id(config: JsonValue, family: Family) -> int | None:
     # Llama's first files say -1.
     if family.padding_id is None and padding_id.value in (None, -1):
         return None
+    # Packed rows have no padding: the id decides positions alone.
+    if padding_id.present and padding_id.is_null:
+        if "pad_token_id" in family.required:
+            return family.padding_id
+        if not family.positions_follow_padding_id:
+            return None
+        raise padding_id.must_be(
+            f"the id of the padding token, from which {family.model_type} counts its positions"
+        )
     if padding_id.integer(family.padding_id) >= vocab_size:
         raise padding_id.must_be(f"an id below vocab_size={vocab_size}")
     return padding_id.integer(family.padding_id)

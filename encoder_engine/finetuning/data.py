@@ -111,7 +111,8 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
         raise ConfigError("data.train is not set; name the file of the training rows")
     checkpoint = resolve_directory(recipe.model.checkpoint)
     directory = encoder_directory(checkpoint)
-    windows = _windows(data, spec_from_config(read_config(directory)).max_length)
+    spec = spec_from_config(read_config(directory))
+    windows = _windows(data, spec.max_length)
     task = recipe.task.of_checkpoint(checkpoint)
     train = _read_training_rows(task, data)
     task = task.fit(train.examples)
@@ -121,6 +122,7 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
         dev = read_scored_rows(task, data.dev, data.tables, every=data.dev_every, metric=metric)
     lowercase = read_transformer_config(directory).lowercase
     tokenizer = task.own_tokenizer(read_tokenizer(directory, lowercase=lowercase))
+    tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
     return TaskData(
         task=task,
         checkpoint=checkpoint,

@@ -19,11 +19,13 @@ from encoder_engine.embedding.engines.choosing import (
     vocabulary_engine,
 )
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.embedding.steps.window import located_error
 from encoder_engine.errors import (
     DeviceMemoryError,
     InputError,
     NonFiniteVectorError,
     RowError,
+    TextError,
 )
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
@@ -111,7 +113,8 @@ class MaskFiller:
 
     def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:
         self.model: Any = model
-        self.engine, self.tokenizer = vocabulary_engine(model), tokenizer
+        self.engine = vocabulary_engine(model)
+        self.tokenizer = tokenizer.fitted_to(self.engine.spec.embedding.vocab_size)
         if tokenizer.mask_token_id is None:
             raise InputError("the tokenizer names no mask token: its model fills no masks")
         self._mask = tokenizer.mask_token_id
@@ -272,7 +275,10 @@ class MaskFiller:
                 yield _Copy(masked, place, row)
 
     def _masked(self, text: str, row: int) -> Ids:
-        ids: Ids = self.tokenizer.encode(text).tolist()
+        try:
+            ids: Ids = self.tokenizer.encode_batch([text]).ids.tolist()
+        except TextError as error:
+            raise located_error(error, [text], row) from None
         if self._mask not in ids:
             raise InputError(
                 f"text {row} has no {self._token(self._mask)}; put it where a token is to be "

@@ -59,7 +59,8 @@ class Predictor:
     ) -> None:
         self.engine, self.task = task_engine(model), task
         self.model: Any = model if self.engine is model else cast("TaskModel", model).eval()
-        self.tokenizer, self.windows = tokenizer, windows
+        self.tokenizer = tokenizer.fitted_to(self.engine.spec.embedding.vocab_size)
+        self.windows = windows
         self.tables = tables or TableFormat()
 
     @classmethod

@@ -16,7 +16,15 @@ import operator
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, cast
 
-from encoder_engine.errors import InputError, TextError
+import numpy as np
+
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    MissingRowsWarning,
+    TextError,
+    TokenizerFileError,
+)
 from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding.decoder import Decoder
@@ -27,6 +35,7 @@ from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.saving import save
 from encoder_engine.text.sampling import UnigramSampling, check_count
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +58,10 @@ class Tokenizer:
     docs/tokenizers.md lists the few deliberate differences.
     """
 
-    def __init__(self, spec: TokenizerSpec) -> None:
+    def __init__(self, spec: TokenizerSpec, num_rows: int | None = None) -> None:
         self._spec = spec
+        # Of a model's table, where it has fewer than the tokenizer has tokens.
+        self._num_rows = num_rows
         self._native = build_encoder(spec)
         self._decoder = Decoder(spec)
         self._vocab_size = spec.vocab_size
@@ -78,7 +89,9 @@ class Tokenizer:
             ChecksumError: a file differs from the SHA-256 recorded beside it.
 
         """
-        return cls(directory.load(path, lowercase=lowercase))
+        tokenizer = cls(directory.load(path, lowercase=lowercase))
+        tokenizer._check_template(add_special_tokens=True)
+        return tokenizer
 
     def encode_batch(
         self,
@@ -122,6 +135,7 @@ class Tokenizer:
             InputError: the other arguments contradict each other.
 
         """
+        self._check_template(add_special_tokens=add_special_tokens)
         texts = _sequence_of_texts(texts, "texts")
         if pairs is not None:
             pairs = _sequence_of_texts(pairs, "pairs")
@@ -165,6 +179,7 @@ class Tokenizer:
         )
         arrays = self._native.encode_batch(texts, pairs, request)
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
+        self._check_rows(ids, cu_seqlens, samples, "text" if pairs is None else "pair")
         return Encoding(
             ids=ids,
             cu_seqlens=cu_seqlens,
@@ -182,7 +197,10 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
         """Encode one text; returns its ids, int32 ``[n]``."""
-        return self._native.encode(text, add_special_tokens)
+        self._check_template(add_special_tokens=add_special_tokens)
+        ids = self._native.encode(text, add_special_tokens)
+        self._check_rows(ids, np.array([0, len(ids)], np.int32), None, "text")
+        return ids
 
     def encode_nbest(
         self, text: str, n: int, add_special_tokens: bool = True
@@ -201,6 +219,59 @@ class Tokenizer:
         """
         return self._unigram("encode_nbest").encode_nbest(
             text, check_count(n, "n"), bool(add_special_tokens)
+        )
+
+    def _check_template(self, *, add_special_tokens: bool) -> None:
+        if add_special_tokens and self._spec.template_fault:
+            raise TokenizerFileError(self._spec.template_fault)
+
+    def fitted_to(self, num_rows: int) -> Tokenizer:
+        """Return a tokenizer for a model whose table has ``num_rows``.
+
+        Texts with tokens beyond the table are then refused, with their row, and the tokens are
+        named in a warning; it is the same tokenizer where there are none.
+
+        Raises:
+            ConfigError: a row's template itself has such a token.
+
+        """
+        if num_rows >= self._vocab_size:
+            return self
+        names = [self.id_to_token(number) for number in range(num_rows, self._vocab_size)]
+        beyond = [name for name in names if name is not None]
+        listed = f"{', '.join(map(repr, beyond[:5]))}{', ...' if len(beyond) > 5 else ''}"
+        counted = f"the tokenizer has {self._vocab_size} tokens, the model's table {num_rows}"
+        template = (*self._spec.single, *self._spec.pair)
+        if any(number >= num_rows for piece in template for number in piece.ids):
+            raise ConfigError(
+                f"{counted}, and every row has a token beyond it ({listed}); the files belong to "
+                "different models"
+            )
+        if self._num_rows != num_rows:
+            warn_caller(
+                MissingRowsWarning(
+                    f"{counted}: texts with {listed} are refused; if all texts need them, take the "
+                    "tokenizer files of this model, or the model that was trained with these",
+                    names=beyond,
+                )
+            )
+        fitted = object.__new__(Tokenizer)
+        fitted.__dict__.update(self.__dict__, _num_rows=num_rows)
+        return fitted
+
+    def _check_rows(
+        self, ids: IntArray, cu_seqlens: IntArray, samples: IntArray | None, what: str
+    ) -> None:
+        """Raise :class:`TextError` for an id beyond the model's table."""
+        if self._num_rows is None or not len(wrong := np.flatnonzero(ids >= self._num_rows)):
+            return
+        row = int(np.searchsorted(cu_seqlens, wrong[0], side="right")) - 1
+        row = row if samples is None else int(samples[row])
+        number = int(ids[wrong[0]])
+        raise TextError(
+            f"{what} at row {row} has the token {self.id_to_token(number)!r}, whose id {number} "
+            f"lies beyond the model's table of {self._num_rows}; leave it out of the text",
+            row=row,
         )
 
     def _sampling(self, sampling: object) -> tuple[float, int, int]:
@@ -281,8 +352,8 @@ class Tokenizer:
         """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
         save(self._spec, directory)
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec]]:
-        return Tokenizer, (self._spec,)
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec, int | None]]:
+        return Tokenizer, (self._spec, self._num_rows)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self._spec.model.description}, {self._vocab_size} tokens)"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine.errors import ConfigError
+from encoder_engine.inference.encoder import CompiledEncoder
 from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget, floor, largest, max_error
 from encoder_engine.packing import pack, unpad
@@ -222,6 +225,41 @@ def test_a_padding_token_inside_the_text_takes_no_position(model_type: str, tmp_
         with in_float64():
             truth = exact(model)(ids, attention_mask=mask).last_hidden_state
     assert_within_budget(ours, eager, truth, terms=3 * encoder.spec.width)
+
+
+# They count positions from the padding token's id, which MPNet's own code fixes at 1.
+COUNTING = {name for name in SKIPPING if name != "mpnet"}
+
+
+@pytest.mark.parametrize("model_type", sorted({case.model_type for case in ALL_CASES}))
+def test_no_padding_token_is_needed(model_type: str, tmp_path: Path) -> None:
+    case = next(c for c in ALL_CASES if c.model_type == model_type)
+    model = case.save(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text("utf-8")) | {"pad_token_id": None}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    if model_type in COUNTING or (model_type == "esm" and encoder_counts(config)):
+        with pytest.raises(ConfigError, match="pad_token_id must be"):
+            ee.Encoder.from_pretrained(tmp_path, device="cpu")
+        return
+    rows = token_rows([7, 3])
+    eager = torch.cat(by_transformers(model, rows, padded=False)["last_hidden_state"])
+    with in_float64():
+        truth = torch.cat(by_transformers(exact(model), rows, padded=False)["last_hidden_state"])
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    batch = pack(rows)
+    with torch.no_grad():
+        ours = encoder(batch).last_hidden_state
+    assert_within_budget(ours, eager, truth, terms=3 * encoder.spec.width)
+    if CompiledEncoder.supports(encoder.spec) is None:
+        ends = batch.sequences.cu_seqlens.numpy()
+        found = encoder.compile_for_inference().hidden(batch.input_ids.int().numpy(), ends)
+        assert_within_budget(torch.from_numpy(found), eager, truth, terms=3 * encoder.spec.width)
+
+
+def encoder_counts(config: dict[str, Any]) -> bool:
+    """Say whether an ESM has a table of positions."""
+    return bool(config["position_embedding_type"] == "absolute")
 
 
 def test_every_family_is_tested() -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from encoder_engine.inference.static_table import StaticTable
@@ -47,7 +46,7 @@ class StaticSettings:
 class StaticModel:
     """A table, the tokenizer whose ids it has rows for, and the settings.
 
-    Raises :class:`ConfigError` where a token would have no row.
+    Texts with tokens that have no row are refused.
     """
 
     table: StaticTable
@@ -55,11 +54,7 @@ class StaticModel:
     settings: StaticSettings
 
     def __post_init__(self) -> None:
-        if self.tokenizer.vocab_size > self.table.num_ids:
-            raise ConfigError(
-                f"the tokenizer has {self.tokenizer.vocab_size} tokens, the table of embeddings "
-                f"{self.table.num_ids}; the files belong to different models"
-            )
+        object.__setattr__(self, "tokenizer", self.tokenizer.fitted_to(self.table.num_ids))
 
 
 def unknown_id(tokenizer: Tokenizer) -> int:

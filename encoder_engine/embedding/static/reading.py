@@ -38,6 +38,7 @@ from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.static_table import StaticTable
 from encoder_engine.json_values import JsonValue
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.directory import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,8 +95,8 @@ def read_static_model(
     path = layout.folder / TOKENIZER
     if not path.is_file():
         raise CheckpointFileError(f"{layout.folder} has no {TOKENIZER}; fetch it again")
-    # The file alone: neither library reads its companions.
-    tokenizer = Tokenizer.from_pretrained(path)
+    # The file alone: neither library reads its companions, or uses the file's template.
+    tokenizer = Tokenizer(load(path))
     settings = _read_settings(layout, rules, tokenizer)
     if max_length is not None or unlimited:
         settings = replace(settings, max_length=max_length)

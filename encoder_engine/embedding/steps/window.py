@@ -259,10 +259,11 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
 
 def located_error(error: TextError, window: list[str], first_row: int) -> TextError:
     """Return the error with the text's row in the stream instead of its row in the window."""
-    place = None if error.row is None else find_surrogate(window[error.row])
-    if error.row is None or place is None:
+    if error.row is None:
         return error
-    row = first_row + error.row
+    row, place = first_row + error.row, find_surrogate(window[error.row])
+    if place is None:
+        return TextError(str(error).replace(f"row {error.row} ", f"row {row} ", 1), row=row)
     described = describe_surrogate(window[error.row], place)
     return TextError(f"text {row} has {described}", row=row)
 

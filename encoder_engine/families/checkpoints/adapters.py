@@ -239,6 +239,8 @@ def _merge_peft(
     merged, replaced = dict(tensors), {}
     for full, tensor in open_tensor_file(path, files).items():
         name = full.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".")
+        if ".original_module." in name:
+            continue  # what modules_to_save replaces
         match = _LORA.fullmatch(name)
         if match is not None:
             part = "bias" if match["kind"] == "bias" else match["part"]

@@ -20,6 +20,7 @@ from encoder_engine.errors import (
     UnusedWeightsWarning,
 )
 from encoder_engine.families.checkpoints.adapters import (
+    ADAPTER,
     merge_adapters,
     modules_beside,
     weights_directory,
@@ -45,7 +46,7 @@ from encoder_engine.files import verify_checksums
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -154,9 +155,7 @@ class Checkpoint:
     @property
     def _tokens_name(self) -> str:
         """The checkpoint's name of the token embeddings, which a head may repeat."""
-        name = f"{EMBEDDINGS}.weight"
-        (source,) = origins(self.family.renames, [name])[name].names
-        return source
+        return _tokens_name(self.family)
 
     def _check_tied(self, copied: StoredTensor, copy: str) -> None:
         tokens = self.tensors.get(self._tokens_name)
@@ -197,6 +196,14 @@ def open_checkpoint(
     others += modules_beside(named, family)
     tensors, heads = _split_off_heads(stored, family, others)
     _check_number_of_blocks(spec, tensors, family)
+    if (named / ADAPTER).is_file():
+        # As peft does, which resizes the model to the tokenizer that an adapter extends.
+        num_rows = _num_rows(tensors, family) or spec.embedding.vocab_size
+        config = config | {"vocab_size": num_rows}
+        if config.keys().isdisjoint({"id2label", "num_labels"}):
+            # A model without a head says nothing of the labels of the adapter's.
+            config |= _num_labels(heads, family)
+        spec = replace(spec, embedding=replace(spec.embedding, vocab_size=num_rows))
     return Checkpoint(
         directory=directory,
         config=config,
@@ -250,6 +257,28 @@ def warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None
             UnusedWeightsWarning(f"{why}; not loaded: {', '.join(names)}", names=names),
             stacklevel=stacklevel,
         )
+
+
+def _tokens_name(family: Family) -> str:
+    name = f"{EMBEDDINGS}.weight"
+    (source,) = origins(family.renames, [name])[name].names
+    return source
+
+
+def _num_rows(tensors: Mapping[str, StoredTensor], family: Family) -> int | None:
+    table = tensors.get(_tokens_name(family))
+    return None if table is None or len(table.shape) != 2 else table.shape[0]
+
+
+def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, int]:
+    name = "output.weight"
+    for layout in family.layouts:
+        if layout.num_outputs is None and layout.task != "masked-lm":
+            renames = [_bare(rename, family) for rename in layout.renames]
+            found = heads.get(origins(renames, [name])[name].names[0])
+            if found is not None:
+                return {"num_labels": found.shape[0]}
+    return {}
 
 
 def _split_off_heads(

@@ -57,5 +57,5 @@ FAMILY = Family(
         ),
         replace(SPANS, architecture="MPNetForQuestionAnswering"),
     ),
-    required={"relative_attention_num_buckets": (32,), "pad_token_id": (1,)},
+    required={"relative_attention_num_buckets": (32,), "pad_token_id": (1, None)},
 )

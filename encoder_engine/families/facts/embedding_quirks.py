@@ -40,11 +40,11 @@ class EsmEmbedding:
             spec = with_fact(spec, "blocks.attention.rotary", rotary)
         else:
             assert spec.position_limit is not None
-            assert embedding.padding_id is not None
+            padding_id = config.get("pad_token_id").integer(embedding.padding_id)
             embedding = replace(
                 embedding,
                 num_positions=spec.position_limit,
-                first_position=embedding.padding_id + 1,
+                first_position=padding_id + 1,
                 positions_skip_padding=True,
             )
             spec = replace(spec, position_limit=None)

@@ -114,17 +114,24 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
     model, decoder = _read_model(top, reason)
     added = _read_added_tokens(top.get("added_tokens"), model)
     numbers = {token.content: token.id for token in added}
-    single, pair = read_template(
-        top.get("post_processor"), lambda name: numbers.get(name, model.vocab.get(name))
-    )
+    fault, processor = "", top.get("post_processor")
+    try:
+        single, pair = read_template(
+            processor, lambda name: numbers.get(name, model.vocab.get(name))
+        )
+    except TokenizerFileError as error:
+        # Distilled static models keep their teacher's ids in a template that nothing uses.
+        fault = str(error)
+        single, pair = read_template(processor.at(None, ""), model.vocab.get)
     if not isinstance(model, LibrarySpec):
-        check_trimmed_pieces(top.get("post_processor"), model.vocab)
+        check_trimmed_pieces(processor, model.vocab)
     spec = TokenizerSpec(
         model=model,
         single=single,
         pair=pair,
+        template_fault=fault,
         added_tokens=added,
-        trim=read_trim(top.get("post_processor")),
+        trim=read_trim(processor),
         decoder=decoder,
         special=SpecialTokenNames(),
         truncation=_read_truncation(top.get("truncation")),

@@ -159,6 +159,7 @@ class TokenizerSpec:
     """The complete specification of a tokenizer.
 
     single, pair: the layout of a row of one text and of two; each names its texts once.
+    template_fault: why the file's template cannot be used; the layouts are then without one.
     trim: leaves white space at a token's ends out of its offsets.
     truncation, padding, model_max_length: recommendations of the files;
         :meth:`Tokenizer.encode_batch` truncates only with ``max_length``.
@@ -170,6 +171,7 @@ class TokenizerSpec:
     added_tokens: tuple[AddedTokenSpec, ...] = ()
     decoder: DecoderSpec | None
     special: SpecialTokenNames
+    template_fault: str = ""
     trim: OffsetTrim | None = None
     truncation: TruncationSpec | None = None
     padding: PaddingSpec | None = None

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from encoder_engine import StaticEmbedder
+from encoder_engine.errors import TokenizerFileError
 from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.text import Tokenizer
 from tests.embedding.static.static_models import (
     TEXTS,
     word_level,
@@ -121,3 +123,34 @@ def test_means_equal_float64(dtype: str, tmp_path: Path) -> None:
         plain = np.abs(rows[ids].astype(np.float32).mean(axis=0) - expected).max()
         error, floor = np.abs(found - expected).max(), 2e-7 * np.abs(rows[ids]).max()
         assert error <= 2 * plain + floor, number
+
+
+def test_a_template_with_the_ids_of_the_teacher_is_not_used(tmp_path: Path) -> None:
+    """The layout of potion-base-8M: [CLS] is 101 in the template, 2 in the smaller vocabulary."""
+    from model2vec import StaticModel
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers, processors
+
+    vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4, "cat": 5}
+    library = Library(models.WordPiece(vocab, unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 101), ("[SEP]", 102)]
+    )
+    weights = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    theirs = StaticModel(vectors=weights, tokenizer=library, config={})
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    texts = ["a cat", "cat", "a", ""]
+    ours = StaticEmbedder.from_pretrained(tmp_path / "theirs")
+    np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), rtol=0, atol=TOLERANCE)
+    ours.save_pretrained(tmp_path / "saved")
+    again = StaticEmbedder.from_pretrained(tmp_path / "saved")
+    np.testing.assert_array_equal(again.encode(texts), ours.encode(texts))
+    for use in (
+        lambda: ours.tokenizer.encode("a"),
+        lambda: ours.tokenizer.encode_batch(["a"]),
+        lambda: Tokenizer.from_pretrained(tmp_path / "theirs" / "tokenizer.json"),
+    ):
+        with pytest.raises(TokenizerFileError, match="has the id 101 here but 2 in the vocab"):
+            use()

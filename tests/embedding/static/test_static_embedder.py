@@ -236,7 +236,6 @@ def test_damaged_tables_are_refused(tmp_path: Path) -> None:
     for number, (error, message, tensors) in enumerate(
         [
             (NonFiniteWeightsError, "the first is row 7", {"embeddings": broken}),
-            (ConfigError, "belong to different models", {"embeddings": table(count - 1)}),
             (TensorNamesError, "exactly one of", {"other": table(count)}),
             (TensorNamesError, "exactly one of", {"embeddings": table(count), "x": mapping}),
             (TensorShapeError, "beyond the table", {"embeddings": table(3), "mapping": mapping}),

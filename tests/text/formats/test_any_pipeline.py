@@ -145,9 +145,7 @@ def test_a_file_that_nobody_reads_has_both_reasons(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", make(wordpiece()))
     top = json.loads(path.read_text("utf-8")) | {"pre_tokenizer": {"type": "Nonsense"}}
     path.write_text(json.dumps(top), encoding="utf-8")
-    with pytest.raises(
-        TokenizerFileError, match=r"Nonsense is not supported .*the library .*refus"
-    ):
+    with pytest.raises(TokenizerFileError, match=r"Nonsense is not .*library.* refuses"):
         Tokenizer.from_pretrained(path)
 
 
