@@ -31,7 +31,7 @@ from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
 from encoder_engine.embedding.library_keywords import naming
 from encoder_engine.embedding.limits import MemoryLimit
-from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.parts import token_limit
 from encoder_engine.embedding.ranker import Ranker, load_again
 from encoder_engine.embedding.steps.calls import ScoreCall
 from encoder_engine.embedding.steps.pair_rows import (
@@ -46,6 +46,7 @@ from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.json_values import JsonValue
+from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
 
 if TYPE_CHECKING:
     import os
@@ -98,7 +99,7 @@ class CausalRanker(Ranker):
         settings: Settings | None = None,
     ) -> None:
         spec = engine.spec
-        check_vocabulary(tokenizer, spec)
+        tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         self.engine = self._causal = engine
         self.tokenizer = tokenizer
         if template is None:
@@ -275,8 +276,9 @@ class CausalRanker(Ranker):
         odds_B1 = logits_BK[:, :1]
         if len(self._answers) > 1:
             odds_B1 = odds_B1 - logits_BK[:, 1:]
-        if activation == "identity":
-            return odds_B1
+        if activation != "sigmoid":
+            with np.errstate(all="ignore"):
+                return SCORE_FUNCTIONS[activation](odds_B1)
         with np.errstate(over="ignore", invalid="ignore"):
             shares_B1 = 1.0 / (1.0 + np.exp(-odds_B1.astype(np.float64)))
         # An infinite logit is a damaged model, and no certain answer.

@@ -33,7 +33,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import check_vocabulary, token_limit
+from encoder_engine.embedding.parts import token_limit
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import write_ranker_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -48,9 +48,10 @@ from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.scores import apply_function, check_scores, softmax
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.embedding.steps.window import ResultWindow, TokenizedWindow
-from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.embedding.steps.window import ResultWindow, TokenizedWindow, located_error
+from encoder_engine.errors import InputError, TextError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
+from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class RankKeywords(ScoreKeywords, CommonKeywords, total=False):
 class Ranker:
     """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
 
-    ``activation`` turns logits into scores: ``"sigmoid"`` or ``"identity"``. Raises
-    :class:`ConfigError` where the tokenizer has more tokens than the model.
+    ``activation`` turns logits into scores: ``"sigmoid"``, ``"softmax"``, ``"identity"``, ...
+    Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
     """
 
     engine: Engine
@@ -101,7 +102,7 @@ class Ranker:
         self.model = model
         self._scoring = self.engine = scoring_engine(model)
         spec = self.engine.spec
-        check_vocabulary(tokenizer, spec)
+        tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
         least = len(tokenizer.encode_batch([""], [""]).ids) + 1
@@ -364,16 +365,25 @@ class Ranker:
         start, prefix = time.perf_counter(), options.prompt
         if prefix:
             firsts = [prefix + one if isinstance(one, str) else one for one in firsts]
-        encoding = self.tokenizer.encode_batch(
-            firsts, seconds, max_length=self.max_seq_length, num_threads=self.engine.num_threads
-        )
+        threads = self.engine.num_threads
+        try:
+            encoding = self.tokenizer.encode_batch(
+                firsts, seconds, max_length=self.max_seq_length, num_threads=threads
+            )
+        except TextError as error:
+            raise located_error(error, firsts, first_row) from None
         notice.observe(np.asarray(encoding.truncated), first_row)
         spent = time.perf_counter() - start
         return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=spent)
 
     def _compute(self, rows: TokenRows, activation: Activation) -> Scores:
         """Score a batch, float32 [b, C]."""
-        return self._scoring.scores(rows, activation=activation)
+        if activation == "sigmoid":
+            return self._scoring.scores(rows, activation=activation)
+        logits_BC = self._scoring.scores(rows, activation="identity")
+        # A logit that is NaN or infinite is found among the scores.
+        with np.errstate(all="ignore"):
+            return SCORE_FUNCTIONS[activation](logits_BC)
 
     def _scores(
         self,

@@ -10,6 +10,7 @@ Dimensions: R rows (texts or tokens), K features in, N features out.
 from __future__ import annotations
 
 import hashlib
+from math import erf, sqrt
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ELEMENTWISE",
     "EMPTY_STACK",
+    "SCORE_FUNCTIONS",
     "STACK_ACTIVATIONS",
     "DenseModule",
     "LayerNormModule",
     "ModuleStack",
     "NormalizeModule",
+    "ScoreActivation",
     "StackActivation",
     "StackModule",
 ]
@@ -47,6 +50,7 @@ StackActivation = Literal[
     "hardtanh",
     "relu6",
 ]
+ScoreActivation = StackActivation | Literal["softmax"]
 STACK_ACTIVATIONS: tuple[StackActivation, ...] = get_args(StackActivation)
 
 
@@ -174,6 +178,19 @@ def _elu(x: Array) -> Array:
     return found
 
 
+def _gelu(x: Array) -> Array:
+    found: Array = (x / 2 * (1 + np.vectorize(erf, otypes=[np.float64])(x / sqrt(2)))).astype(
+        x.dtype
+    )
+    return found
+
+
+def _softmax(x_NC: Array) -> Array:
+    powers = np.exp(x_NC - x_NC.max(axis=-1, keepdims=True, initial=-np.inf))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found
+
+
 # What the extension has no function for, with PyTorch's default parameters.
 ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
     "sigmoid": _sigmoid,
@@ -184,4 +201,14 @@ ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "hardtanh": lambda x: np.clip(x, -1, 1),
     "relu6": lambda x: np.clip(x, 0, 6),
+}
+# Those of a few scores, for which NumPy is fast enough.
+SCORE_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
+    **ELEMENTWISE,
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": _gelu,
+    "silu": lambda x: x * _sigmoid(x),
+    "softmax": _softmax,
 }

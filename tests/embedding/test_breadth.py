@@ -353,7 +353,7 @@ def test_pairs_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SequenceLengthError, match="pair 0"):
         ranker.score([("a", LONG)], on_truncation="error")
     with pytest.raises(InputError, match="activation"):
-        ranker.score([("a", "b")], activation="tanh")  # type: ignore[arg-type]
+        ranker.score([("a", "b")], activation="prelu")  # type: ignore[arg-type]
     with pytest.raises(TextError, match="got one NoneType"):
         ranker.score(None)  # type: ignore[arg-type]
     for limit in (0, 3, -5, True, "5"):

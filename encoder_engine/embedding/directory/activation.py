@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.recipe import CONFIG
-from encoder_engine.embedding.engines.engine import Activation
+from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import weights_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_engine.embedding.engines.engine import Activation
+
 __all__ = ["ACTIVATION_KEY", "ACTIVATION_NAMES", "check_activation", "read_activation"]
 
-ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 # The keys under which sentence-transformers states the activation, the newest first.
 ACTIVATION_KEY = "activation_fn"
 _OLD_KEY = "sbert_ce_default_activation_function"
-# The names under which sentence-transformers writes them.
-ACTIVATION_NAMES: dict[Activation, str] = {
-    "identity": "torch.nn.modules.linear.Identity",
-    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+_KNOWN: dict[str, Activation] = {
+    **ACTIVATIONS,
+    "torch.nn.modules.activation.Softmax": "softmax",
+    "torch.nn.Softmax": "softmax",
 }
+# The names under which sentence-transformers writes them.
+ACTIVATION_NAMES: dict[Activation, str] = {_KNOWN[name]: name for name in reversed(_KNOWN)}
 
 
 def check_activation(activation: str) -> Activation:
     """Return an activation. Raises :class:`InputError` for one that there is not."""
-    for known in ACTIVATIONS:
+    for known in ACTIVATION_NAMES:
         if activation == known:
             return known
-    raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    names = ", ".join(sorted(ACTIVATION_NAMES))
+    raise InputError(f"activation must be one of {names}, got {activation!r}")
 
 
 def read_activation(directory: Path, folder: Path) -> Activation | None:
@@ -48,9 +52,9 @@ def read_activation(directory: Path, folder: Path) -> Activation | None:
         stated = config.get(_OLD_KEY) if stated is None else stated
     if stated is None:
         return None
-    name = stated.rpartition(".")[2].lower() if isinstance(stated, str) else ""
-    if name not in ACTIVATIONS or not str(stated).startswith("torch."):
+    if not isinstance(stated, str) or stated not in _KNOWN:
         raise UnsupportedFeatureError(
-            f"{path} states the activation {stated!r}, which is not implemented; pass activation="
+            f"{path} states the activation {stated!r}, which is not one of torch.nn's without "
+            "parameters and is not run; pass activation="
         )
-    return check_activation(name)
+    return _KNOWN[stated]

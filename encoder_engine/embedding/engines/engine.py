@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from encoder_engine.packing.module_stack import EMPTY_STACK
+from encoder_engine.packing.module_stack import EMPTY_STACK, ScoreActivation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,8 @@ __all__ = [
 
 EngineName = Literal["compiled", "torch"]
 EngineChoice = Literal["auto", "compiled", "torch"]
-Activation = Literal["identity", "sigmoid"]
+# Of a cross-encoder's scores: those of torch.nn that need no parameters.
+Activation = ScoreActivation
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
@@ -158,7 +159,7 @@ class ScoringEngine(Engine, Protocol):
     def save_encoder(self, directory: Path) -> None:
         """Write the encoder and its head as they are in memory, in Hugging Face layout."""
 
-    def scores(self, rows: TokenRows, *, activation: Activation) -> Vectors:
+    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
         """Return the activated logits of each sequence, [B, C]."""
 
 

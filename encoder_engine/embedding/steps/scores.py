@@ -11,6 +11,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.errors import InputError, NonFiniteVectorError
+from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,4 @@ def apply_function(function: Callable[[Any], Any], logits_NC: Scores) -> Scores:
 
 def softmax(scores_NC: Scores) -> Scores:
     """Return scores that are above 0 and add up to 1 for each pair."""
-    powers = np.exp(scores_NC - scores_NC.max(axis=1, keepdims=True, initial=-np.inf))
-    shares: Scores = powers / powers.sum(axis=1, keepdims=True)
-    return shares
+    return SCORE_FUNCTIONS["softmax"](scores_NC)
