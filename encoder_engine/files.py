@@ -65,13 +65,24 @@ def read_text(path: Path, error: type[EncoderEngineError]) -> str:
 def read_bytes(path: Path, error: type[EncoderEngineError]) -> bytes:
     """Read a file; raises ``error`` with the reason where that is not possible."""
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         raise error(
             f"{path} is missing; look at the name, and whether the whole folder was copied"
         ) from None
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
+    refuse_pointer(path, content, error)
+    return content
+
+
+def refuse_pointer(path: Path, content: bytes, error: type[EncoderEngineError]) -> None:
+    """Raise ``error`` where the content's beginning is that of a Git LFS pointer."""
+    if content.startswith(b"version https://git-lfs"):
+        raise error(
+            f"{path} is a Git LFS pointer in place of the file; run `git lfs pull` in its folder, "
+            "or download the file itself"
+        )
 
 
 def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> str:

@@ -84,8 +84,10 @@ class Record(NamedTuple):
     def name_of(self, column: str) -> str:
         """Return a label's name; a whole number or a truth value is one as well."""
         value = self.get(column)
+        if isinstance(value, bool):
+            return str(value).lower()  # as JSON and Arrow write it
         if isinstance(value, int):
-            return str(int(value))
+            return str(value)
         name = self.text(column)
         if not name.strip():
             self.refuse(f"{column} is blank; name a label or drop the row")

@@ -203,8 +203,9 @@ ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
     "relu6": lambda x: np.clip(x, 0, 6),
 }
 # Those of a few scores, for which NumPy is fast enough.
-SCORE_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
-    **ELEMENTWISE,
+SCORE_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    str(k): f for k, f in ELEMENTWISE.items()
+} | {
     "identity": lambda x: x,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),

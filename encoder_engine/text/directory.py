@@ -181,8 +181,9 @@ def _choose_lowercase(
     cased = next((t for t in vocab if not t.startswith("[") and t != t.lower()), None)
     if cased is not None:
         raise TokenizerFileError(
-            f"{path} holds the upper-case piece {cased!r}, and no tokenizer_config.json says "
-            "do_lower_case; pass lowercase=False or lowercase=True"
+            f"{path} holds the upper-case piece {cased!r}, and nothing says whether "
+            'texts are lower-cased: write {"do_lower_case": false}, or true, to a '
+            "tokenizer_config.json beside it"
         )
     return True
 

@@ -25,6 +25,8 @@ PLACES = {
 }
 LOGITS = {"method": "forward", "method_output_name": "logits"}
 MARKERS = ("[unused0]", "[unused1]", "[Q]", "[D]")
+# What the published vocabularies of Chinese BERT have: white space that ends no line.
+BLANKS = ("\u2028", "##\u2028", "\u2029", "\u3000", "\xa0")
 
 Repository = dict[str, Any]
 
@@ -75,8 +77,8 @@ def write_directory(repository: Repository, folder: Path) -> Path:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write a small vocabulary with the markers of late interaction."""
-    tokens = [*VOCABULARY, *MARKERS]
+    """Write a small vocabulary with the markers of late interaction and pieces of white space."""
+    tokens = [*VOCABULARY, *BLANKS, *MARKERS]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), "utf-8")
     write_json(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 512})

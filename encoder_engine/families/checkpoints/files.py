@@ -28,6 +28,7 @@ from encoder_engine.families.checkpoints.archives import (
 )
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, CHUNK, dtype_name
 from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
+from encoder_engine.files import refuse_pointer
 from encoder_engine.json_values import JsonValue, nearest, read_value
 
 if TYPE_CHECKING:
@@ -341,7 +342,13 @@ def _shard_name(value: JsonValue) -> str:
     return name
 
 
+def _refuse_pointer(path: Path) -> None:
+    with path.open("rb") as stream:
+        refuse_pointer(path, stream.read(32), CheckpointFileError)
+
+
 def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
+    _refuse_pointer(path)
     with _naming_file(path):
         # The header is checked by this; its mapping would keep what is read of it in memory, and a
         # file that is changed later must not change a loaded model.
@@ -447,6 +454,7 @@ def _naming_file(path: Path) -> Iterator[None]:
 
 def _open_pickle(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a ``.bin`` or ``.pt``: archives without PyTorch, older files by it."""
+    _refuse_pointer(path)
     if is_archive(path):
         tensors: Any = read_archive(path)
         if not isinstance(tensors, dict) or not all(

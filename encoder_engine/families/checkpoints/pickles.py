@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,13 @@ def read_pickle(path: Path) -> dict[str, Any]:
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     # Damage makes the unpickler raise almost any type.
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        message = str(error).strip()
+        # PyTorch's own first lines advise to run the code that the file may hold.
+        found = re.search(r"WeightsUnpickler error: *(.+)", message)
+        if found is not None or "weights_only" in message:
+            reason = found[1] if found else "it holds more than tensors, or is damaged"
+        else:
+            reason = message.splitlines()[0] if message else type(error).__name__
         raise CheckpointFileError(
             f"{path} cannot be read as weights only: {reason}; fetch it again, or convert it to "
             "model.safetensors"
