@@ -20,6 +20,7 @@ test: $(VENV)/.installed-dev     ## everything a change can break, in about ten 
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not exhaustive" --junitxml=build/tests.xml
 
 test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill and character; takes hours
+	$(BIN)/python -c 'from benchmarks.environments import environment; environment("tokenizers-1").set_up()'
 	$(PYTEST) -o faulthandler_timeout=3600
 	$(BIN)/python -m tests.ops.generated --cases 2000 --seed 7
 	$(BIN)/python -m tests.integrations.mutations --cases 300 --seed 1

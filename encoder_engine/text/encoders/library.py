@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +43,10 @@ MOST_KNOWN = 1 << 18
 SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u0120").union(
     map(chr, range(0x2000, 0x200B))
 )
+
+# The letters of byte-level vocabularies: printable bytes, and U+0100 on for the others.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+BYTE_LETTERS = (*_PRINTABLE, *range(0x100, 0x100 + 256 - len(_PRINTABLE)))
 
 
 class LibraryEncoder:
@@ -97,8 +103,17 @@ class LibraryEncoder:
         ``alone`` passes one text at a time, which the library encodes in the calling thread.
         """
         tokenizer = self._tokenizer
-        method = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
-        encode = partial(method, is_pretokenized=words, add_special_tokens=False)
+        # Version 1.0 has one method, which gives ids alone.
+        fast = getattr(tokenizer, "encode_batch_fast", None)
+        if fast is None and (with_spans or words):
+            raise InputError(
+                "offsets and lists of words need tokenizers below 1.0, whose later versions give "
+                "neither; install it with: pip install 'tokenizers<1'"
+            )
+        encode = partial(tokenizer.encode_batch, add_special_tokens=False)
+        if fast is not None:
+            method = tokenizer.encode_batch if with_spans else fast
+            encode = partial(method, is_pretokenized=words, add_special_tokens=False)
         # The library spreads batches over its own threads, but never a single text.
         size = 1 if alone else CHUNK
         for start in range(0, len(texts), size):
@@ -132,13 +147,20 @@ class LibraryNormalizer:
     """Normalizes as the model does."""
 
     def __init__(self, model: LibrarySpec) -> None:
-        self._normalizer = _build(model, [], None).normalizer
+        # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
+        level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+        level["trim_offsets"] = False
+        letters = {letter: number for number, letter in enumerate(map(chr, BYTE_LETTERS))}
+        members = {"normalizer": model.normalizer, "pre_tokenizer": level, "decoder": level}
+        members["model"] = {"type": "BPE", "vocab": letters, "merges": []}
+        self._bytes = None if model.normalizer == "null" else _from_json(members, model.reason)
 
     def normalize(self, text: str) -> str:
         """Normalize a text by itself."""
-        if self._normalizer is None:
+        if self._bytes is None:
             return text
-        normalized: str = self._normalizer.normalize_str(text)
+        ids = self._bytes.encode(text, add_special_tokens=False).ids
+        normalized: str = self._bytes.decode(ids)
         return normalized
 
 
@@ -146,14 +168,21 @@ class LibraryJoiner:
     """Joins tokens by the library's decoder."""
 
     def __init__(self, spec: LibraryDecoderSpec) -> None:
-        self._decoder = _from_json(
-            {"model": {"type": "BPE", "vocab": {}, "merges": []}, "decoder": spec.decoder}
-        ).decoder
+        self._spec = spec
+        self._decoder = getattr(self._build({"": 0}), "decoder", None)
+
+    def _build(self, vocab: dict[str, int]) -> Any:
+        model = {"type": "WordLevel", "vocab": vocab, "unk_token": ""}
+        return _from_json({"model": model, "decoder": self._spec.decoder})
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text."""
         try:
-            text: str = self._decoder.decode(list(tokens))
+            if self._decoder is not None:
+                text: str = self._decoder.decode(list(tokens))
+            else:  # version 1.0 decodes ids alone
+                vocab = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+                text = self._build(vocab).decode([vocab[token] for token in tokens])
         except BaseException as error:
             if not _is_failure(error):
                 raise
@@ -224,7 +253,12 @@ def _from_json(members: dict[str, Any], reason: str = "its decoder is the librar
     parts = {k: json.loads(v) if isinstance(v, str) else v for k, v in members.items()}
     top = {"version": "1.0", "added_tokens": [], "post_processor": None, **nothing, **parts}
     try:
-        return Tokenizer.from_str(json.dumps(top))
+        if hasattr(Tokenizer, "from_str"):
+            return Tokenizer.from_str(json.dumps(top))
+        with TemporaryDirectory() as folder:  # version 1.0 reads files alone
+            path = Path(folder, "tokenizer.json")
+            path.write_text(json.dumps(top), encoding="utf-8")
+            return Tokenizer.from_file(str(path))
     except BaseException as error:
         if not _is_failure(error):
             raise

@@ -1,0 +1,48 @@
+"""The library's versions 0.23 and 1.0 encode the same through the engine.
+
+Version 1.0 has an environment of its own, which ``make test-all`` makes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.environments import environment
+from tests import ROOT
+from tests.text.formats.test_any_pipeline import NORMALIZERS, make, unigram, wordpiece, write
+from tests.text.formats.test_library import TEXTS, make_modernbert, make_roberta, make_sequence
+from tests.text.parity.library_versions import describe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRONMENT = environment("tokenizers-1")
+REASON = ENVIRONMENT.unavailable
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
+
+
+def test_version_1_encodes_as_version_0(tmp_path: Path) -> None:
+    paths = [make_roberta(tmp_path), make_modernbert(tmp_path), make_sequence(tmp_path)]
+    for name in NORMALIZERS:
+        for kind in (wordpiece, unigram):
+            path = tmp_path / f"{name}-{kind.__name__}.json"
+            paths.append(write(path, make(kind(), "Whitespace", name)))
+    # Unknown text is a failure of these models.
+    texts = [text for text in TEXTS if text.isascii()]
+    given = {"texts": texts, "paths": [str(path) for path in paths]}
+    (tmp_path / "files.json").write_text(json.dumps(given), encoding="utf-8")
+    command = [str(ENVIRONMENT.python), "-m", "tests.text.parity.library_versions", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert not any(result["offsets"])
+    for path in given["paths"]:
+        expected = json.loads(json.dumps(describe(path, texts)))
+        assert result["found"][path] == expected, path
