@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT = environment("tokenizers-1")
-REASON = ENVIRONMENT.unavailable
+REASON = ENVIRONMENT.unavailable()
 pytestmark = [
     pytest.mark.exhaustive,
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
@@ -43,6 +43,6 @@ def test_version_1_encodes_as_version_0(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "found.json").read_text("utf-8"))
     assert not any(result["offsets"])
-    for path in given["paths"]:
-        expected = json.loads(json.dumps(describe(path, texts)))
-        assert result["found"][path] == expected, path
+    for place in map(str, paths):
+        expected = json.loads(json.dumps(describe(place, texts)))
+        assert result["found"][place] == expected, place
