@@ -107,6 +107,24 @@ def two_cased_files(folder: Path) -> Advice:
     )
 
 
+@pytest.mark.parametrize(
+    ("model_type", "kind"), [("CrossEncoder", Ranker), ("SentenceTransformer", Embedder)]
+)
+def test_a_module_of_another_class_names_none_that_would_refuse_the_model(
+    model_type: str, kind: Any, tmp_path: Path
+) -> None:
+    """Ranker pointed to Embedder for a Pooling, and Embedder back to Ranker."""
+    path = write_sentence_directory(tmp_path)
+    (path / "SHA256SUMS").unlink(missing_ok=True)
+    write_json(path / "config_sentence_transformers.json", {"model_type": model_type})
+    if kind is Embedder:
+        module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
+        write_json(path / "modules.json", [module])
+    words = f"which is not implemented in a {model_type}"
+    with pytest.raises(EncoderEngineError, match=words):
+        kind.from_pretrained(path, device="cpu")
+
+
 ADVICE = [
     lower_casing,
     activation_of_other_code,

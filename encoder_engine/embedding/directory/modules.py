@@ -96,6 +96,14 @@ _LOADERS = {
     "StaticEmbedding": "StaticEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
 }
+# The model_type that each of them reads.
+_TYPES = {
+    "CausalRanker": "CrossEncoder",
+    "Embedder": "SentenceTransformer",
+    "MultiVectorEmbedder": "MultiVectorEncoder",
+    "SparseEmbedder": "SparseEncoder",
+    "StaticEmbedder": "SentenceTransformer",
+}
 # Absent or at these values, these keys leave the vectors as they are.
 _TRANSFORMER_DEFAULTS: dict[str, Any] = {
     "transformer_task": "feature-extraction",
@@ -254,12 +262,14 @@ def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
             f"{path} asks for {kind}, code in the model's directory, which the engine never runs"
         )
     if name not in known:
-        loader = _LOADERS.get(name)
-        hint = (
-            "which is not implemented"
-            if loader is None
-            else f"which {loader}.from_pretrained loads"
-        )
+        loader = None if path.name != MODULES else _LOADERS.get(name)
+        settings = path.with_name("config_sentence_transformers.json")
+        stated = read_value(settings).get("model_type").value if settings.is_file() else None
+        # The class that the module is named for would refuse a model of another type.
+        if loader is None or stated not in (None, "ColBERT", _TYPES[loader]):
+            hint = f"which is not implemented{f' in a {stated}' if stated else ' here'}"
+        else:
+            hint = f"which {loader}.from_pretrained loads"
         raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), {hint}")
     return name
 

@@ -14,51 +14,24 @@ if TYPE_CHECKING:
 __all__ = ["TYPED_CLASSES", "find_class"]
 
 # model_type of a config.json, where neither companion names a class.
-CLASSES = {
-    "albert": "AlbertTokenizer",
-    "bart": "RobertaTokenizer",
-    "bert": "BertTokenizer",
-    "camembert": "CamembertTokenizer",
-    "convbert": "BertTokenizer",
-    "data2vec-text": "RobertaTokenizer",
-    "deberta": "DebertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "distilbert": "BertTokenizer",
-    "electra": "BertTokenizer",
-    "ernie": "BertTokenizer",
-    "esm": "EsmTokenizer",
-    "longformer": "RobertaTokenizer",
-    "longt5": "T5Tokenizer",
-    "megatron-bert": "BertTokenizer",
-    "mobilebert": "MobileBertTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "mt5": "T5Tokenizer",
-    "nomic_bert": "BertTokenizer",
-    "roberta": "RobertaTokenizer",
-    "roformer": "RoFormerTokenizer",
-    "squeezebert": "BertTokenizer",
-    "t5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "xlm-roberta-xl": "XLMRobertaTokenizer",
-    "xlnet": "XLNetTokenizer",
-}
+CLASSES = (
+    dict.fromkeys(("bert", "convbert", "distilbert", "electra", "ernie"), "BertTokenizer")
+    | dict.fromkeys(("megatron-bert", "nomic_bert", "squeezebert"), "BertTokenizer")
+    | dict.fromkeys(("bart", "data2vec-text", "longformer", "roberta"), "RobertaTokenizer")
+    | dict.fromkeys(("longt5", "mt5", "t5", "umt5"), "T5Tokenizer")
+    | dict.fromkeys(("xlm-roberta", "xlm-roberta-xl"), "XLMRobertaTokenizer")
+    | {"albert": "AlbertTokenizer", "camembert": "CamembertTokenizer", "esm": "EsmTokenizer"}
+    | {"deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer"}
+    | {"mobilebert": "MobileBertTokenizer", "mpnet": "MPNetTokenizer"}
+    | {"roformer": "RoFormerTokenizer", "xlnet": "XLNetTokenizer"}
+)
 # Classes that give token_type_ids unless model_input_names says otherwise.
 TYPED_CLASSES = frozenset(
-    {
-        "BertTokenizer",
-        "ConvBertTokenizer",
-        "DPRContextEncoderTokenizer",
-        "DPRQuestionEncoderTokenizer",
-        "DebertaTokenizer",
-        "DebertaV2Tokenizer",
-        "ElectraTokenizer",
-        "FNetTokenizer",
-        "LayoutLMTokenizer",
-        "LxmertTokenizer",
-        "MobileBertTokenizer",
-        "SqueezeBertTokenizer",
-    }
+    f"{name}Tokenizer"
+    for name in (
+        *("Bert", "ConvBert", "DPRContextEncoder", "DPRQuestionEncoder", "Deberta", "DebertaV2"),
+        *("Electra", "FNet", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert"),
+    )
 )
 
 
