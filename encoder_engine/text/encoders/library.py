@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,10 +109,9 @@ class LibraryEncoder:
                 "offsets and lists of words need tokenizers below 1.0, whose later versions give "
                 "neither; install it with: pip install 'tokenizers<1'"
             )
-        encode = partial(tokenizer.encode_batch, add_special_tokens=False)
-        if fast is not None:
-            method = tokenizer.encode_batch if with_spans else fast
-            encode = partial(method, is_pretokenized=words, add_special_tokens=False)
+        kind = {} if fast is None else {"is_pretokenized": words}
+        method = tokenizer.encode_batch if with_spans or fast is None else fast
+        encode = partial(method, add_special_tokens=False, **kind)
         # The library spreads batches over its own threads, but never a single text.
         size = 1 if alone else CHUNK
         for start in range(0, len(texts), size):
@@ -255,6 +253,8 @@ def _from_json(members: dict[str, Any], reason: str = "its decoder is the librar
     try:
         if hasattr(Tokenizer, "from_str"):
             return Tokenizer.from_str(json.dumps(top))
+        from tempfile import TemporaryDirectory
+
         with TemporaryDirectory() as folder:  # version 1.0 reads files alone
             path = Path(folder, "tokenizer.json")
             path.write_text(json.dumps(top), encoding="utf-8")

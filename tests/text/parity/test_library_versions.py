@@ -6,25 +6,27 @@ Version 1.0 has an environment of its own, which ``make test-all`` makes.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks.environments import environment
 from tests import ROOT
 from tests.text.formats.test_any_pipeline import NORMALIZERS, make, unigram, wordpiece, write
 from tests.text.formats.test_library import TEXTS, make_modernbert, make_roberta, make_sequence
 from tests.text.parity.library_versions import describe
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-ENVIRONMENT = environment("tokenizers-1")
-REASON = ENVIRONMENT.unavailable()
+# The benchmarks' environment of the same name.
+VERSION = f"py{sys.version_info.major}.{sys.version_info.minor}"
+PEERS = Path(os.environ.get("ENCODER_ENGINE_PEERS") or ROOT / ".peers")
+PYTHON = PEERS / f"tokenizers-1-{VERSION}" / "bin" / "python"
 pytestmark = [
     pytest.mark.exhaustive,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.skipif(
+        not PYTHON.is_file(), reason="tokenizers 1.0 is missing: python -m benchmarks peers --setup"
+    ),
 ]
 
 
@@ -38,7 +40,7 @@ def test_version_1_encodes_as_version_0(tmp_path: Path) -> None:
     texts = [text for text in TEXTS if text.isascii()]
     given = {"texts": texts, "paths": [str(path) for path in paths]}
     (tmp_path / "files.json").write_text(json.dumps(given), encoding="utf-8")
-    command = [str(ENVIRONMENT.python), "-m", "tests.text.parity.library_versions", str(tmp_path)]
+    command = [str(PYTHON), "-m", "tests.text.parity.library_versions", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "found.json").read_text("utf-8"))
