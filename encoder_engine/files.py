@@ -32,6 +32,7 @@ __all__ = [
     "decode_text",
     "file_sha256",
     "move_into_place",
+    "partial_path",
     "read_bytes",
     "read_text",
     "recorded_checksums",
@@ -127,6 +128,14 @@ def writing(target: Path) -> Iterator[None]:
         raise OutputError(f"{target} could not be written: {error.strerror or error}") from error
 
 
+def partial_path(target: Path, mark: str = "") -> Path:
+    """Return the path of a file or folder until it is whole and gets its own name.
+
+    Readers of a folder, such as pandas, Spark and Dask, skip names that begin with ``_``.
+    """
+    return target.with_name(f"_{target.name}{mark and '.'}{mark}.partial")
+
+
 class PendingFile:
     """A file that is written beside its target under another name, until :meth:`publish`.
 
@@ -137,7 +146,7 @@ class PendingFile:
         check_target(target, overwrite=overwrite)
         self.target = target
         self.overwrite = overwrite
-        self.path = target.with_name(f"{target.name}.{os.urandom(4).hex()}.partial")
+        self.path = partial_path(target, os.urandom(4).hex())
         try:
             self.stream: BinaryIO = self.path.open("xb")
         except OSError as error:
@@ -202,8 +211,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     place = target.resolve()  # a link stays a link
     import shutil  # not before: it imports every compression
 
-    new = place.with_name(f"{place.name}.{os.urandom(4).hex()}.partial")
-    former = place.with_name(f"{place.name}.{os.urandom(4).hex()}.former.partial")
+    new = partial_path(place, os.urandom(4).hex())
+    former = partial_path(place, f"{os.urandom(4).hex()}.former")
     with writing(target):
         new.mkdir(parents=True)
         try:

@@ -157,3 +157,11 @@ def test_json_that_is_not_usable_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         read_json(tmp_path / "a.json", ConfigError)
+
+
+def test_a_folder_that_is_being_replaced_is_passed_over_by_readers(tmp_path: Path) -> None:
+    for _ in range(2):
+        with files.replacing_folder(tmp_path / "model") as new:
+            (new / "weights.bin").touch()
+            assert all(path.name[0] == "_" for path in tmp_path.iterdir() if path.name != "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

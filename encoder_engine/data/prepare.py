@@ -32,6 +32,7 @@ from encoder_engine.errors import CorpusError
 from encoder_engine.files import (
     FORMER_LOCK_NAME,
     LOCK_NAME,
+    partial_path,
     sync_directory,
     write_atomically,
     writing,
@@ -329,7 +330,7 @@ def _with_parts(settings: dict[str, Any]) -> dict[str, Any]:
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:
     """Save the tokenizer, whole or not at all, unless an earlier run did; return it."""
     if not folder.is_dir():
-        partial = folder.with_suffix(".partial")
+        partial = partial_path(folder)
         shutil.rmtree(partial, ignore_errors=True)
         made = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer()
         with writing(folder):

@@ -1,8 +1,8 @@
 """Checkpoints of a run: written whole or not at all, verified when read, for any number of ranks.
 
 A checkpoint is a folder ``step-00001000`` written by torch.distributed.checkpoint, with
-``state.json`` and ``SHA256SUMS`` in it. It is written as ``step-00001000.partial`` and renamed once
-all of it is on the disk.
+``state.json`` and ``SHA256SUMS`` in it. It is written as ``_step-00001000.partial`` and renamed
+once all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.files import (
     CHECKSUMS,
+    partial_path,
     sync_directory,
     verify_checksums,
     write_atomically,
@@ -72,7 +73,7 @@ class Checkpoints:
         Raises :class:`OutputError` if writing fails.
         """
         target = self._path(step)
-        partial = target.with_suffix(".partial")
+        partial = partial_path(target)
         with self._world.awaiting_first(), writing(target):
             if self._world.is_first:
                 self.directory.mkdir(parents=True, exist_ok=True)

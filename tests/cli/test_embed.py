@@ -184,7 +184,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(
         process.stdin.writelines(row % (i, i) for i in range(10_000))
         process.stdin.flush()
         deadline = time.monotonic() + 120
-        while not any(p.stat().st_size > 4096 for p in tmp_path.glob(f"out.{ending}.*.partial")):
+        while not any(p.stat().st_size > 4096 for p in tmp_path.glob(f"_out.{ending}.*.partial")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -395,3 +395,25 @@ def test_old_names_are_gone_from_the_disk_in_order_before_new_ones_come(
         monkeypatch.setattr(f"encoder_engine.{module}.sync_directory", sync)
     write()
     assert synced == [["a.ids.txt"], [], ["a.ids.txt"], ["a.ids.txt", "a.npy"]]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "lance"])
+def test_readers_of_a_folder_pass_over_a_file_that_is_being_written(
+    tmp_path: Path, ending: str
+) -> None:
+    import pyarrow.dataset
+
+    if ending == "lance":
+        pytest.importorskip("lance")
+    vectors = np.ones((3, 4), np.float32)
+    with VectorStore(tmp_path / f"part-00000.{ending}") as store:
+        store.append(vectors)
+    with VectorStore(tmp_path / f"part-00001.{ending}") as store:
+        store.append(vectors)
+        others = [path.name for path in tmp_path.iterdir() if path.name != f"part-00000.{ending}"]
+        assert others
+        assert all(name.startswith("_") for name in others)
+        if ending == "parquet":  # what pandas.read_parquet calls
+            assert pyarrow.parquet.read_table(tmp_path).num_rows == 3
+        if ending != "lance":
+            assert pyarrow.dataset.dataset(tmp_path, format=ending).count_rows() == 3

@@ -99,7 +99,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     The first of duplicates is kept, with all columns of its row. Only --column is masked: the
     others are written as they are. OUTPUT.manifest.json records settings and counts; encoder-engine
     card makes a datasheet of it. No text is printed. The same command resumes an interrupted run,
-    whose rows are in OUTPUT.partial, and ends in the same bytes.
+    whose rows are in _OUTPUT.partial, and ends in the same bytes.
     """
     from encoder_engine.data.hygiene.run import CleanJob, check_targets, clean_rows
     from encoder_engine.inputs.tables import read_table

@@ -1,6 +1,6 @@
 """Cleans the rows of files into a file, in a folder from which an interrupted run goes on.
 
-How it works: ``OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
+How it works: ``_OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
 shingles and vectors of the texts so far), and ``progress.json``: counts, how much of each file
 belongs to them, and a digest of the rows so far. Every few seconds, after a window, the files are
 flushed to the disk, then ``progress.json`` is replaced. A run that finds the folder cuts the files
@@ -31,6 +31,7 @@ from encoder_engine.files import (
     LOCK_NAME,
     check_target,
     move_into_place,
+    partial_path,
     sync_directory,
     write_atomically,
     writing,
@@ -102,7 +103,7 @@ def check_targets(output: Path, dropped: Path | None, *, overwrite: bool) -> Non
 
 
 def _folder(output: Path) -> Path:
-    return output.with_name(f"{output.name}.partial")
+    return partial_path(output)
 
 
 def _check(output: Path, dropped: Path | None, *, overwrite: bool) -> None:

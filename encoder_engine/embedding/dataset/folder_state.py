@@ -27,7 +27,7 @@ _WRITTEN_NAME = re.compile(
     rf"part-\d{{5,}}\.(npy|ids\.txt|parquet|arrow|lance)|({_RECORDS})\.jsonl?"
 )
 _PARTIAL_NAME = re.compile(
-    r"(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
+    r"_?(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
 )
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, OutputError
+from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.inputs.readers import Inputs, open_inputs
 from encoder_engine.inputs.remote import is_remote
-from encoder_engine.inputs.sources import STANDARD_INPUT
 from encoder_engine.vectors.columns import KINDS
 from encoder_engine.vectors.manifest import SHARD_FORMATS, SKIPPED_NAME
 from encoder_engine.vectors.store import ENDINGS, check_columns, check_output, ids_path
@@ -24,7 +24,7 @@ from encoder_engine.vectors.store_files import damage, map_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.inputs.sources import Format
+    from encoder_engine.inputs.opening import Format
     from encoder_engine.vectors.columns import Kind
     from encoder_engine.vectors.manifest import ShardFormat
 
@@ -203,7 +203,7 @@ def _cut_off_at_its_end(output: Path) -> bool:
 
     Such a run had removed the vectors of an earlier run, and leaves a file of ids, former or new.
     """
-    name = re.compile(rf"{re.escape(output.name)}\.[0-9a-f]{{8}}\.partial")
+    name = re.compile(rf"_?{re.escape(output.name)}\.[0-9a-f]{{8}}\.partial")
     for path in output.absolute().parent.iterdir():
         if name.fullmatch(path.name) and path.is_file():
             # Vectors that are not whole have no header yet.

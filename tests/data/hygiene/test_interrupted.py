@@ -67,7 +67,7 @@ def test_a_run_interrupted_after_each_window_ends_in_the_same_bytes(
     for stop in range(WINDOW, NUM_ROWS, WINDOW):
         with pytest.raises(KeyboardInterrupt):
             clean(folder, interrupt_at(stop))
-        partial = folder / "out.jsonl.partial"
+        partial = folder / "_out.jsonl.partial"
         seen.append(json.loads((partial / "progress.json").read_text())["counts"]["read"])
         # What a killed run wrote after its last record.
         for name in ("kept.jsonl", "dropped.jsonl", "memory.bin"):
@@ -110,7 +110,7 @@ def test_a_killed_run_ends_in_the_same_bytes(
     command = [sys.executable, "-c", KILLED, str(folder)]
     killed = subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": "."}, check=False)
     assert killed.returncode == -signal.SIGKILL
-    progress = json.loads((folder / "out.jsonl.partial" / "progress.json").read_text())
+    progress = json.loads((folder / "_out.jsonl.partial" / "progress.json").read_text())
     assert progress["counts"]["read"] == 2 * WINDOW
     found = clean(folder)
     assert read(folder) == whole[0]
@@ -145,7 +145,7 @@ def test_a_run_stopped_while_it_publishes_ends_in_the_same_bytes(
         with pytest.raises(KeyboardInterrupt):
             clean(folder, finish=stop if step == "manifest" else None)
     assert (folder / "out.jsonl").exists()
-    assert (folder / "out.jsonl.partial").is_dir()
+    assert (folder / "_out.jsonl.partial").is_dir()
     found = clean(folder)
     assert read(folder) == whole[0]
     assert list(found.values().items()) == list(whole[1].values().items())
@@ -158,9 +158,9 @@ def test_an_interrupted_run_goes_on_with_the_same_settings_alone(tmp_path: Path)
     other: dict[str, Any] = {"begun": {"inputs": ["y"], "settings": {"near": 0.6}}}
     with pytest.raises(ResumeError, match=r"inputs are others.*near was 0.5, is 0.6"):
         clean(tmp_path, **other)
-    with FolderLock(tmp_path / "out.jsonl.partial"), pytest.raises(LockedError):
+    with FolderLock(tmp_path / "_out.jsonl.partial"), pytest.raises(LockedError):
         clean(tmp_path)
-    with (tmp_path / "out.jsonl.partial" / "memory.bin").open("r+b") as stream:
+    with (tmp_path / "_out.jsonl.partial" / "memory.bin").open("r+b") as stream:
         stream.truncate(5)
     with pytest.raises(OutputError, match="it was damaged; remove"):
         clean(tmp_path)
@@ -168,8 +168,8 @@ def test_an_interrupted_run_goes_on_with_the_same_settings_alone(tmp_path: Path)
     with pytest.raises(OutputError, match="exists"):
         clean(tmp_path)
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "out.jsonl.partial").mkdir()
-    (tmp_path / "mine" / "out.jsonl.partial" / "thesis.txt").write_text("mine")
+    (tmp_path / "mine" / "_out.jsonl.partial").mkdir()
+    (tmp_path / "mine" / "_out.jsonl.partial" / "thesis.txt").write_text("mine")
     with pytest.raises(OutputError, match="no cleaning was started in it"):
         clean(tmp_path / "mine")
 
