@@ -54,7 +54,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option(
     "--input-format",
     type=click.Choice(FORMATS),
-    help="The inputs' format.  [default: by their names; txt for - (standard input)]",
+    help="The inputs' format.  [default: by name, or by the first line]",
 )
 @click.option(
     "--on-error",
@@ -148,10 +148,10 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> None:
     """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
 
-    Formats are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
-    .zst. Vectors are in the order of the rows. With --task scores a row is a pair: --column (by
-    default query) and --pair-column. A file appears only when it is complete. In a
-    folder of shards the same command resumes an interrupted run.
+    Formats are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also compressed
+    (.gz, .xz, .zst, .bz2, .zip). Vectors are in the order of the rows. With --task scores a row is
+    a pair: --column (by default query) and --pair-column. A file appears only when it is complete.
+    In a folder of shards the same command resumes an interrupted run.
     """
     from encoder_engine.cli.embed_tasks import open_task
     from encoder_engine.embedding.dataset.run import run_job

@@ -109,6 +109,8 @@ def _duration(seconds: float) -> str:
 
 def print_summary(summary: DatasetSummary) -> None:
     """Print the summary of a run."""
+    from encoder_engine.inputs.opening import shown_name
+
     found = summary.as_json()
     seconds = found["seconds"]
     stages = "  ".join(
@@ -135,6 +137,11 @@ def print_summary(summary: DatasetSummary) -> None:
         }
         if summary.resumed_rows:
             facts["resumed"] = f"{count(summary.resumed_rows)} rows were there, and are as recorded"
+    if summary.recognised:
+        named = [f"{shown_name(name)}: {kind}" for name, kind in summary.recognised.items()]
+        facts["recognised"] = "\n".join(
+            named[:3] + [f"{len(named)} files in all"] * (len(named) > 3)
+        )
     if summary.skipped_rows:
         facts["skipped rows"] = f"{count(summary.skipped_rows)}, listed in {summary.skipped}"
     print_facts("Done", facts)

@@ -168,14 +168,19 @@ def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
         return
     if options["salient_column"] is not None:
         raise click.UsageError("books have no columns; leave --salient-column out")
-    others = [name for rows in corpora.values() for name, kind in rows.sources if kind != "txt"]
+    others = [
+        name
+        for rows in corpora.values()
+        for name, kind in rows.sources
+        if kind not in (None, "txt")
+    ]
     if others:
         raise click.UsageError(f"--books reads .txt files, but {others[0]} is not one")
 
 
 def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
     """Refuse to train a vocabulary on what can be read once, as the texts are read again."""
-    from encoder_engine.inputs.sources import shown_name
+    from encoder_engine.inputs.opening import shown_name
 
     if options["vocab_size"] is None:
         return

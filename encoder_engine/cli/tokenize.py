@@ -25,7 +25,7 @@ _CHUNK_ROWS = 1024
 @click.option(
     "--input-format",
     type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]),
-    help="The input's format.  [default: by its name; txt for - (standard input)]",
+    help="The input's format.  [default: by name, or by the first line]",
 )
 @click.option("--tokens", is_flag=True, help="Print tokens instead of ids.")
 @click.option("--offsets", is_flag=True, help="Print each token's characters as start:end, too.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -105,8 +104,9 @@ class _Texts:
 def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Train a vocabulary on the texts of INPUT... or of --corpus LABEL=INPUT....
 
-    Inputs are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
-    .zst, or - for standard input. They are read twice, so standard input goes to a file first.
+    Inputs are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also compressed
+    (.gz, .xz, .zst, .bz2, .zip), or - for standard input. They are read twice, so standard input
+    goes to a file first.
     """
     from encoder_engine.text.training.train import TrainingOptions
     from encoder_engine.text.training.train import train_tokenizer as train
@@ -142,16 +142,18 @@ def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, lis
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
     """Open the inputs of a corpus; standard input is copied to a file, to be read twice."""
+    from encoder_engine.inputs.opening import STANDARD_INPUT, open_source, recognise
     from encoder_engine.inputs.readers import open_inputs
-    from encoder_engine.inputs.sources import STANDARD_INPUT
 
     kind = options["input_format"]
     if STANDARD_INPUT not in names:
         return open_inputs(names, column=options["column"], format=kind)
     open_inputs(names, column=options["column"], format=kind)  # refuses before it is read
-    held = Path(stack.enter_context(tempfile.TemporaryDirectory())) / f"input.{kind or 'txt'}"
-    with held.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+    held = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "input"
+    with open_source(STANDARD_INPUT) as stream, held.open("wb") as file:
+        stream, found = recognise(stream, STANDARD_INPUT, [options["column"] or "text"])
+        shutil.copyfileobj(stream, file)
+    held = held.rename(held.with_suffix(f".{kind or found or 'txt'}"))
     paths = [str(held) if name == STANDARD_INPUT else name for name in names]
     return open_inputs(paths, column=options["column"], format=kind)
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.steps.long_texts import ChunkPooling
     from encoder_engine.embedding.steps.token_vectors import TokenVectors
     from encoder_engine.families.checkpoints.files import HubKeywords
-    from encoder_engine.inputs.sources import Format
+    from encoder_engine.inputs.opening import Format
     from encoder_engine.vectors.manifest import ShardFormat
     from encoder_engine.vectors.precision import Precision
 

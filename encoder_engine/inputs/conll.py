@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import MendedRowsWarning
 from encoder_engine.inputs.lines import decode_line, read_lines
-from encoder_engine.inputs.readers import open_source
+from encoder_engine.inputs.opening import compression_of, open_source, shown_name
 from encoder_engine.inputs.records import Record
 from encoder_engine.inputs.rows import Columns, Place, Reading
-from encoder_engine.inputs.sources import compression_of, shown_name
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:

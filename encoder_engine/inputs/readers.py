@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import errno
-import lzma
-import sys
-import zlib
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
+from encoder_engine.errors import InputError, RowError
 from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
 from encoder_engine.inputs.identifiers import UniqueIdentifiers
 from encoder_engine.inputs.lines import read_csv, read_jsonl, read_txt
-from encoder_engine.inputs.remote import is_remote, open_remote
-from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
-from encoder_engine.inputs.sources import (
-    COLUMNAR,
+from encoder_engine.inputs.opening import (
     STANDARD_INPUT,
     Format,
     compression_of,
-    find_sources,
+    open_packed,
+    recognise,
     shown_name,
 )
-from encoder_engine.inputs.unpacking import unpack
+from encoder_engine.inputs.remote import is_remote, open_remote
+from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
+from encoder_engine.inputs.sources import COLUMNAR, find_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,13 +35,15 @@ class Inputs:
 
     found: files that a directory or glob led to; they may be empty, as long as not all are.
     total_bytes: None where standard input or a compressed file is among the files.
-    meter: counts the bytes while reading.
+    recognised: the formats and compressions that names do not state, by file; of a stream, once it
+        is read.
     """
 
-    sources: tuple[tuple[str, Format], ...]
+    sources: tuple[tuple[str, Format | None], ...]
     reading: Reading
     total_bytes: int | None
     found: frozenset[str] = frozenset()
+    recognised: dict[str, str] = field(default_factory=dict)
 
     @property
     def meter(self) -> Meter:
@@ -77,7 +74,7 @@ class Inputs:
                 # A byte order mark or a footer is not a row's.
                 self.meter.num_bytes = before + Path(name).stat().st_size
 
-    def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
+    def _read(self, name: str, kind: Format | None, reading: Reading) -> Iterator[Row]:
         if kind in COLUMNAR:
             read = read_parquet if kind == "parquet" else read_arrow
             if not is_remote(name):
@@ -86,7 +83,14 @@ class Inputs:
             with open_remote(name) as (remote, size):
                 yield from read(name, reading, stream=remote, size=size)
             return
-        with open_source(name) as stream:
+        with open_packed(name) as (stream, packed):
+            if kind is None:
+                stream, kind = recognise(stream, name, reading.columns.names)
+                kind = kind or "txt"
+                self._check(name, kind)
+                self.recognised[name] = kind
+            if packed is not None and packed != compression_of(name):
+                self.recognised[name] = f"{kind}, packed by {packed}"
             if kind == "txt":
                 yield from read_txt(stream, shown_name(name), reading)
             elif kind == "jsonl":
@@ -94,6 +98,17 @@ class Inputs:
             else:
                 delimiter = "\t" if kind == "tsv" else ","
                 yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
+
+    def _check(self, name: str, kind: Format | None) -> None:
+        """Raise :class:`InputError` for a format that the columns or the name rule out."""
+        if kind == "txt" and self.reading.columns.given:
+            raise InputError(
+                f"{shown_name(name)} is read as plain lines, which have no columns "
+                f"({', '.join(self.reading.columns.names)}); leave the column options out, or name "
+                "another input format with input_format= (--input-format)"
+            )
+        if kind in COLUMNAR and name == STANDARD_INPUT:
+            raise InputError(f"{kind} cannot be read from standard input; name the file")
 
 
 class _BadRows:
@@ -118,10 +133,11 @@ def open_inputs(
     max_characters: int | None = None,
     unique_ids: bool = False,
 ) -> Inputs:
-    """Check the inputs' names and choose each reader, without reading any file.
+    """Check the inputs' names and choose each reader, by the name or the first line.
 
     names: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
-        input, which holds a text a line unless ``format`` is given.
+        input. Its first line shows the format, if ``format`` is not given: JSON lines, a header
+        with the columns, or else a text a line.
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
     pair_column: the column of the second text of each pair; None: rows are single texts.
@@ -133,16 +149,15 @@ def open_inputs(
     :class:`InputError` for contradictory options, and :class:`MissingDependencyError` for a format
     that needs pyarrow.
     """
-    looked_up = find_sources(names, format)
+    columns = Columns(
+        text=column or DEFAULT_COLUMN,
+        identifier=id_column,
+        pair=pair_column,
+        given=any(name is not None for name in (column, id_column, pair_column)),
+    )
+    looked_up = find_sources(names, format, columns.names)
     sources = tuple((source.name, source.format) for source in looked_up)
     for name, kind in sources:
-        if kind == "txt" and any(name is not None for name in (column, id_column, pair_column)):
-            raise InputError(
-                f"{shown_name(name)} is read as plain lines, which have no columns; leave the "
-                "column options out, or name another input format"
-            )
-        if kind in COLUMNAR and name == STANDARD_INPUT:
-            raise InputError(f"{kind} cannot be read from standard input; name the file")
         if kind in COLUMNAR or compression_of(name) == "zst":
             import_pyarrow(f"reading {name}")
     if column is not None and column == id_column:
@@ -153,40 +168,22 @@ def open_inputs(
         raise InputError("unique ids need an id column; name it")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
-        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column, pair=pair_column),
+        columns=columns,
         skip=fail,
         max_characters=max_characters,
         unique=UniqueIdentifiers() if unique_ids else None,
     )
     total = sum(Path(name).stat().st_size for name, _ in sources) if plain else None
     found = frozenset(source.name for source in looked_up if not source.named)
-    return Inputs(sources=sources, reading=reading, total_bytes=total, found=found)
+    recognised = {source.name: str(source.format) for source in looked_up if source.recognised}
+    opened = Inputs(
+        sources=sources, reading=reading, total_bytes=total, found=found, recognised=recognised
+    )
+    for name, kind in sources:
+        opened._check(name, kind)
+    return opened
 
 
 def _no_rows(name: str) -> RowError:
     reason = "holds no rows; leave it out"
     return RowError(f"{name} {reason}", file=name, number=0, reason=reason)
-
-
-@contextmanager
-def open_source(name: str) -> Iterator[BinaryIO]:
-    """Open an input; damage in a compressed file is found only while reading."""
-    if name == STANDARD_INPUT:
-        yield sys.stdin.buffer
-        return
-    with ExitStack() as stack:
-        try:
-            if is_remote(name):
-                stream = stack.enter_context(open_remote(name))[0]
-            else:
-                stream = stack.enter_context(Path(name).open("rb"))
-        except OSError as error:
-            mend = "; check its permissions" if error.errno == errno.EACCES else ""
-            raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
-        try:
-            yield unpack(stream, compression_of(name))
-        except EncoderEngineError:
-            raise
-        except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
-            reason = f"unpacked ({error})" if compression_of(name) else f"read: {error}"
-            raise ReadError(f"{name} cannot be {reason}; copy it again") from error

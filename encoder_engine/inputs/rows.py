@@ -38,11 +38,12 @@ class Meter:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns to read."""
+    """The names of the columns to read; ``given``: the caller named one."""
 
     text: str
     identifier: str | None = None
     pair: str | None = None
+    given: bool = False
 
     @property
     def names(self) -> list[str]:

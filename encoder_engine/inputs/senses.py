@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from encoder_engine.errors import ReadError
-from encoder_engine.inputs.readers import open_source
+from encoder_engine.inputs.opening import open_source, shown_name
 from encoder_engine.inputs.records import Record
-from encoder_engine.inputs.sources import shown_name
 
 if TYPE_CHECKING:
     import os

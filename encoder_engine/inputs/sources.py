@@ -1,63 +1,70 @@
-"""Resolves the names of inputs to files and formats, without opening any file."""
+"""Resolves the names of inputs to files and formats."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from encoder_engine.errors import InputError, ReadError
+from encoder_engine.inputs.opening import (
+    STANDARD_INPUT,
+    Format,
+    compression_of,
+    open_packed,
+    recognise,
+)
 from encoder_engine.inputs.remote import expand_remote, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Format = Literal["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 # What pyarrow reads, by seeking: neither compressed outside nor from standard input.
 COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
-STANDARD_INPUT = "-"
-# Suffixes after a format's own: texts.jsonl.gz.
-COMPRESSIONS = ("gz", "xz", "zst")
 _OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
 
 
 class Source(NamedTuple):
-    """A file and its format; ``named``: the caller named the file, not a directory or glob."""
+    """A file and its format.
+
+    format: None for a stream, whose first line shows the format when it is read.
+    named: the caller named the file, not a directory or glob.
+    recognised: the file's content showed the format; its name does not.
+    """
 
     name: str
-    format: Format
+    format: Format | None
     named: bool = True
+    recognised: bool = False
 
 
-def find_sources(names: Sequence[str], format: Format | None) -> tuple[Source, ...]:  # noqa: A002
+def find_sources(
+    names: Sequence[str],
+    format: Format | None,  # noqa: A002
+    columns: Sequence[str] = (),
+) -> tuple[Source, ...]:
     """List the files of paths, directories, globs, and ``-`` once for standard input.
 
     A directory stands for the files below it in the order of their names, without hidden files and
-    names that begin with ``_``. Raises :class:`ReadError` for a name that matches no file, or a
-    file of unknown suffix.
+    names that begin with ``_``. The first line of a file of unknown suffix shows its format; see
+    :func:`recognise`, also for ``columns``. Raises :class:`ReadError` for a name that matches no
+    file, or a file of unknown format.
     """
     if not names:
         raise InputError("no input given; name files, or - for standard input")
     if list(names).count(STANDARD_INPUT) > 1:
         raise InputError("standard input (-) can be read only once")
-    return tuple(
-        Source(file, format or _format_of(file, within=name), named=file == name)
-        for name in names
-        for file in _look_up(name)
-    )
-
-
-def compression_of(name: str) -> str | None:
-    """Return a file's compression by its suffix: gz, xz, zst, or None."""
-    ending = Path(name).suffix.lower().removeprefix(".")
-    return ending if ending in COMPRESSIONS else None
-
-
-def shown_name(name: str) -> str:
-    """Return the name of an input in messages."""
-    return "standard input" if name == STANDARD_INPUT else name
+    found = []
+    for name in names:
+        for file in _look_up(name):
+            by_name = format or _format_of(file)
+            is_stream = not is_remote(file) and not Path(file).is_file()
+            kind = by_name if by_name or is_stream else _recognised(file, name, columns)
+            found.append(Source(file, kind, named=file == name, recognised=kind != by_name))
+    return tuple(found)
 
 
 def _look_up(name: str) -> list[str]:
@@ -100,9 +107,8 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _format_of(name: str, *, within: str) -> Format:
-    if name == STANDARD_INPUT:
-        return "txt"
+def _format_of(name: str) -> Format | None:
+    """Return the format that a file's suffix states."""
     packed = compression_of(name)
     path = Path(name) if packed is None else Path(name).with_suffix("")
     ending = path.suffix.lower().removeprefix(".")
@@ -112,10 +118,25 @@ def _format_of(name: str, *, within: str) -> Format:
             if packed is not None and known in COLUMNAR:
                 raise ReadError(f"{name}: {known} is compressed inside; unpack it")
             return known
-    endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz or .zst"
+    return None
+
+
+def _recognised(name: str, within: str, columns: Sequence[str]) -> Format:
+    """Return the format that a file's first line shows; lines of texts need a suffix."""
+    kind: Format | None = None
+    with contextlib.suppress(ReadError), open_packed(name) as (stream, packed):
+        if packed == "zip":
+            kind = _format_of(str(stream.name))
+        kind = kind or recognise(stream, name, columns)[1]
+        if kind is not None and not (packed and kind in COLUMNAR):
+            return kind
+    path = Path(name) if compression_of(name) is None else Path(name).with_suffix("")
+    ending = path.suffix.lower()
+    endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz, .zst, ..."
     pattern = f"{glob.escape(within.rstrip('/'))}/**/*.txt"
     others = f", or name the files wanted: '{pattern}'" if Path(within).is_dir() else ""
     raise ReadError(
-        f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {endings}; "
-        f"rename the file, unpack it, or say what it is with --input-format{others}"
+        f"{name}: the ending {ending or '(none)'} is not one of {endings}, and the first line is "
+        "neither a JSON object nor a header with the column of the texts; rename the file, or say "
+        f"what it is with --input-format{others}"
     )

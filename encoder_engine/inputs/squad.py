@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ReadError
-from encoder_engine.inputs.readers import open_source
+from encoder_engine.inputs.opening import open_source, shown_name
 from encoder_engine.inputs.records import Record
-from encoder_engine.inputs.sources import shown_name
 from encoder_engine.json_values import JsonSource, JsonValue, parse_json
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from encoder_engine.inputs.columnar import read_columns
 from encoder_engine.inputs.lines import check_encoding, read_fields, read_objects, read_txt
-from encoder_engine.inputs.readers import open_source
+from encoder_engine.inputs.opening import Format, open_source, recognise, shown_name
 from encoder_engine.inputs.records import Record
 from encoder_engine.inputs.remote import is_remote, open_remote
 from encoder_engine.inputs.rows import Columns, Place, Reading
-from encoder_engine.inputs.sources import COLUMNAR, Format, find_sources, shown_name
+from encoder_engine.inputs.sources import COLUMNAR, find_sources
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +46,7 @@ def read_table(
 
 
 def _read(
-    name: str, kind: Format, header: Sequence[str], quoting: bool
+    name: str, kind: Format | None, header: Sequence[str], quoting: bool
 ) -> Iterator[tuple[int, dict[str, Any], str]]:
     """Yield number, values and unit of each row of a file."""
     if kind in COLUMNAR:
@@ -60,7 +60,9 @@ def _read(
         return
     place = Place(shown_name(name), _READING)
     with open_source(name) as stream:
-        if kind == "txt":
+        if kind is None:
+            stream, kind = recognise(stream, name, _READING.columns.names)
+        if kind in (None, "txt"):
             for number, row in enumerate(read_txt(stream, place.name, _READING), 1):
                 yield number, {"text": row.text}, "line"
         elif kind == "jsonl":

@@ -1,15 +1,24 @@
-"""Unpacks compressed inputs as streams of bytes: .gz, .xz and .zst, in constant memory."""
+"""Unpacks compressed inputs as streams of bytes, in constant memory: .gz, .xz, .zst, .bz2, .zip."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
-from typing import TYPE_CHECKING, BinaryIO, cast
+import shutil
+import tempfile
+import zipfile
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from encoder_engine.errors import ReadError
 from encoder_engine.inputs.columnar import import_pyarrow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
     from _typeshed import WriteableBuffer
 
 __all__ = ["unpack"]
@@ -21,37 +30,66 @@ _XZ_MEMORY = 2**30
 _XZ_PADDING = 4
 
 
-def unpack(stream: io.BufferedReader, compression: str | None) -> BinaryIO:
+def unpack(stream: BinaryIO, compression: str | None, stack: ExitStack) -> BinaryIO:
     """Return the unpacked bytes of a file; concatenated streams are read as one.
 
     Reading damaged data, or data after a stream that is not a stream, raises ``OSError``,
-    ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``. An empty file counts as truncated, because a
-    packed empty file still has a header.
+    ``EOFError``, ``zlib.error``, ``lzma.LZMAError`` or ``zipfile.BadZipFile``. An empty file counts
+    as truncated, because a packed empty file still has a header. Raises :class:`ReadError` for a
+    .zip archive of several files.
+
+    stack: closes what was opened.
     """
-    if compression is not None and not stream.peek(1):
+    if compression is None:
+        return stream
+    if not cast("io.BufferedReader", stream).peek(1):
         raise EOFError("the file is empty")
     if compression == "gz":
         return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    if compression == "xz":
-        return io.BufferedReader(_XzReader(stream), _CHUNK_BYTES)
     if compression == "zst":
         pyarrow = import_pyarrow("reading .zst")
         return io.BufferedReader(pyarrow.CompressedInputStream(stream, "zstd"))
-    return stream
+    if compression == "zip":
+        return _only_member(stream, stack)
+    if compression == "bz2":
+        reader = _StreamsReader(stream, bz2.BZ2Decompressor, padding=b"")
+    else:
+        begin = partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)
+        reader = _StreamsReader(stream, begin, padding=b"\0")
+    return io.BufferedReader(reader, _CHUNK_BYTES)
 
 
-class _XzReader(io.RawIOBase):
-    """Unpacks .xz streams; unlike ``lzma.LZMAFile``, it does not ignore garbage after the first."""
+def _only_member(stream: BinaryIO, stack: ExitStack) -> BinaryIO:
+    """Return the one file of a .zip archive, whose list of files stands at its end."""
+    if not stream.seekable():
+        held = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        shutil.copyfileobj(stream, held, _CHUNK_BYTES)
+        stream = held
+    archive = stack.enter_context(zipfile.ZipFile(stream))
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if len(names) != 1:
+        raise ReadError(
+            f"a .zip archive with {len(names)} files ({', '.join(names):.100}), expected one; "
+            "unpack it, and name the files"
+        )
+    try:
+        return cast("BinaryIO", stack.enter_context(archive.open(names[0])))
+    except (NotImplementedError, RuntimeError) as error:  # an unknown method, a password
+        raise zipfile.BadZipFile(str(error)) from error
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._decompressor = self._begin()
+
+class _StreamsReader(io.RawIOBase):
+    """Unpacks .xz or .bz2 streams; the library's own readers ignore garbage after the first.
+
+    begin: makes the decompressor of a stream.
+    padding: the byte that may stand between streams, four at a time.
+    """
+
+    def __init__(self, stream: BinaryIO, begin: Callable[..., Any], *, padding: bytes) -> None:
+        self._stream, self._begin, self._padding = stream, begin, padding
+        self._decompressor = begin()
         self._packed = b""
         self._in_stream = False
-
-    @staticmethod
-    def _begin() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
     def readable(self) -> bool:
         return True
@@ -69,7 +107,7 @@ class _XzReader(io.RawIOBase):
                 if not self._packed:
                     return 0
             self._in_stream = True
-            unpacked = self._decompressor.decompress(self._packed, len(view))
+            unpacked: bytes = self._decompressor.decompress(self._packed, len(view))
             self._packed = b""
             if unpacked:
                 view[: len(unpacked)] = unpacked
@@ -80,7 +118,7 @@ class _XzReader(io.RawIOBase):
         packed, padding = self._decompressor.unused_data, 0
         while True:
             packed = packed or self._stream.read(_CHUNK_BYTES)
-            left = packed.lstrip(b"\0")
+            left = packed.lstrip(self._padding)
             padding += len(packed) - len(left)
             if left or not packed:
                 break

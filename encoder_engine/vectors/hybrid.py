@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
-from encoder_engine.inputs.sources import STANDARD_INPUT
+from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.vectors.hits import Hit, check_num_hits
 
 if TYPE_CHECKING:

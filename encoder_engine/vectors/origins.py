@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError, ReadError, RowError
 from encoder_engine.inputs.digest import RowsDigest
+from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.inputs.readers import DEFAULT_COLUMN, open_inputs
-from encoder_engine.inputs.sources import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from encoder_engine.inputs.opening import Format
     from encoder_engine.inputs.rows import Row
-    from encoder_engine.inputs.sources import Format
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 

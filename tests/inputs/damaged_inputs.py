@@ -9,6 +9,7 @@ the rows of the undamaged file. Cases run in processes of their own: a crash is 
 from __future__ import annotations
 
 import argparse
+import bz2
 import csv
 import gzip
 import io
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str | int | None]]
 
 PLAIN = ("txt", "jsonl", "csv", "tsv")
-PACKED = ("gz", "xz", "zst")
+PACKED = ("gz", "xz", "zst", "bz2")
 TABLES = ("parquet", "parquet with checksums", "arrow", "arrow stream", "feather")
 
 
@@ -69,7 +70,12 @@ def pack(kind: str, content: bytes, chance: random.Random) -> bytes:
             subprocess.run(command, input=part, stdout=subprocess.PIPE, check=True).stdout
             for part in parts
         )
-    compress: Callable[[bytes], bytes] = gzip.compress if kind == "gz" else lzma.compress
+    tools: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "xz": lzma.compress,
+        "bz2": bz2.compress,
+    }
+    compress = tools[kind]
     return b"".join(compress(part) for part in parts)
 
 
@@ -109,7 +115,7 @@ def read_plainly(path: Path, kind: str, packed: str | None) -> Rows | None:
     """Read by plain tools; None where these refuse."""
     content = path.read_bytes()
     if packed is not None:
-        tool = {"gz": "gzip", "xz": "xz", "zst": "zstd"}[packed]
+        tool = {"gz": "gzip", "xz": "xz", "zst": "zstd", "bz2": "bzip2"}[packed]
         done = subprocess.run(
             [tool, "-q", "-dc"], input=content, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

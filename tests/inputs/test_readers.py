@@ -92,7 +92,7 @@ def test_several_files_follow_one_another_and_are_metered(tmp_path: Path) -> Non
     assert inputs.total_bytes == inputs.meter.num_bytes > 0
 
 
-def test_standard_input_holds_lines_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_may_hold_lines_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def given(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
 
@@ -218,8 +218,8 @@ def test_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     [
         ([], {}, "no input"),
         (["-", "-"], {}, "once"),
-        (["-"], {"column": "text"}, "plain lines"),
-        (["-"], {"id_column": "id"}, "plain lines"),
+        (["-"], {"format": "txt", "column": "text"}, "plain lines"),
+        (["-"], {"format": "txt", "id_column": "id"}, "plain lines"),
         (["-"], {"format": "parquet"}, "standard input"),
         (["-"], {"format": "jsonl", "column": "a", "id_column": "a"}, "both"),
     ],

@@ -56,9 +56,9 @@ def read_texts(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[
 
 def read_records(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[Record]:
     """Yield the texts of the inputs as records, whose errors name the file and the row in it."""
+    from encoder_engine.inputs.opening import shown_name
     from encoder_engine.inputs.readers import open_inputs
     from encoder_engine.inputs.records import Record
-    from encoder_engine.inputs.sources import shown_name
 
     opened = open_inputs(list(inputs), column=options["column"], format=options["input_format"])
     place = 0

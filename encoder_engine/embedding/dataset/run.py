@@ -47,6 +47,7 @@ class DatasetSummary:
     tokens: tokens of the rows that this run embedded.
     padded_tokens: tokens that the same batches would have held with padding.
     skipped_rows: bad rows, listed in the file ``skipped``.
+    recognised: the formats of inputs whose names do not state them.
     seconds: wall time of each stage, summed over workers, and of the whole run; stages overlap, so
         their sum may exceed the whole.
     """
@@ -57,6 +58,7 @@ class DatasetSummary:
     resumed_rows: int = 0
     skipped_rows: int = 0
     skipped: str | None = None
+    recognised: dict[str, str] = field(default_factory=dict)
     tokens: int = 0
     padded_tokens: int = 0
     truncated_rows: int = 0
@@ -101,6 +103,7 @@ def run_job(
         dimension=model.stored_dimension(options),
         dtype=model.engine.dtype,
         workers=job.options.workers,
+        recognised=job.inputs.recognised,
     )
     summary.seconds["load"] = load_seconds
     embedder: WindowEmbedder

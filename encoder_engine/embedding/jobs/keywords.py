@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import OnError
     from encoder_engine.embedding.dataset.model import JobModel
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.inputs.sources import Format
+    from encoder_engine.inputs.opening import Format
     from encoder_engine.vectors.columns import Kind
     from encoder_engine.vectors.manifest import ShardFormat
 

@@ -131,7 +131,7 @@ class StaticEmbedder(QueryMethods):
 
         The first line may state the number of words and of features. Texts are cut into words at
         white space and around punctuation, as BERT does. Words that the file lacks are left out;
-        :meth:`coverage` counts them. A file may end in .gz, .xz or .zst.
+        :meth:`coverage` counts them. A file may be compressed.
 
         lowercase: lower-cases texts; None: where no word of the file has an upper-case letter.
         max_words: reads the first so many words, the most frequent ones.

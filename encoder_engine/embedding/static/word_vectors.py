@@ -7,8 +7,6 @@ that grows by half, so that memory never holds more than it twice.
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +16,7 @@ from encoder_engine.embedding.options import check_positive
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings
 from encoder_engine.errors import ReadError, RowError
 from encoder_engine.inference.static_table import StaticTable
-from encoder_engine.inputs.sources import compression_of
-from encoder_engine.inputs.unpacking import unpack
+from encoder_engine.inputs.opening import open_source
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import (
     BertNormalizerSpec,
@@ -130,21 +127,16 @@ def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines with their numbers, from 1. Raises :class:`RowError` and ReadError."""
-    try:
-        with path.open("rb") as file:
-            stream = unpack(file, compression_of(path.name))
-            for number, raw in enumerate(iter(stream.readline, b""), start=1):
-                try:
-                    line = raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise _refused(path, number, f"is not UTF-8: {error.reason}") from error
-                # Words of some files hold no-break spaces: only line ends and spaces are cut.
-                line = line.rstrip("\r\n ")
-                if line:
-                    yield number, line
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ReadError(f"{path} cannot be read: {reason}; copy it again") from error
+    with open_source(str(path)) as stream:
+        for number, raw in enumerate(iter(stream.readline, b""), start=1):
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _refused(path, number, f"is not UTF-8: {error.reason}") from error
+            # Words of some files hold no-break spaces: only line ends and spaces are cut.
+            line = line.rstrip("\r\n ")
+            if line:
+                yield number, line
 
 
 def _header(line: str) -> tuple[int, int] | None:

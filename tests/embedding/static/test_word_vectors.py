@@ -114,7 +114,7 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"the 1 2\n\xff\xfe 1 2\n")
     with pytest.raises(RowError, match="is not UTF-8"):
         StaticEmbedder.from_word_vectors(path)
-    with pytest.raises(ReadError, match="cannot be read"):
+    with pytest.raises(ReadError, match="cannot be opened"):
         StaticEmbedder.from_word_vectors(tmp_path / "missing.txt")
     for count in (0, "3"):
         with pytest.raises(InputError, match="max_words"):
