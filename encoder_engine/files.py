@@ -30,6 +30,7 @@ __all__ = [
     "check_apart",
     "check_target",
     "decode_text",
+    "exchange_folders",
     "file_sha256",
     "move_into_place",
     "partial_path",
@@ -205,33 +206,53 @@ def write_atomically(path: Path, content: bytes) -> None:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside the target, and move it to the target's place at the end.
 
-    An existing folder is renamed away, and removed once the new one has its name. After an
-    exception it is unchanged. A process killed before leaves ``.partial`` folders.
+    An existing folder is exchanged for the new one, and removed. After an exception it is
+    unchanged. A process killed before leaves a ``.partial`` folder.
     """
     place = target.resolve()  # a link stays a link
     import shutil  # not before: it imports every compression
 
     new = partial_path(place, os.urandom(4).hex())
-    former = partial_path(place, f"{os.urandom(4).hex()}.former")
     with writing(target):
         new.mkdir(parents=True)
         try:
             yield new
-            is_replaced = place.is_dir()
-            if is_replaced:
-                place.rename(former)
-            try:
+            if place.is_dir():
+                exchange_folders(new, place)
+            else:
                 new.rename(place)
-            except OSError:
-                if is_replaced:
-                    former.rename(place)
-                raise
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
         sync_directory(place.parent)
-        if is_replaced:
-            shutil.rmtree(former)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def exchange_folders(first: Path, second: Path) -> None:
+    """Exchange the names of two folders, in one step on Linux and macOS.
+
+    Where the system cannot, ``second`` has no folder for a moment, or after a kill in it.
+    """
+    import ctypes  # not before: every process imports this module
+
+    library, names = ctypes.CDLL(None, use_errno=True), (os.fsencode(first), os.fsencode(second))
+    if hasattr(library, "renameat2"):
+        # AT_FDCWD and RENAME_EXCHANGE
+        failed = library.renameat2(-100, names[0], -100, names[1], 2)
+    elif hasattr(library, "renamex_np"):
+        failed = library.renamex_np(*names, 2)  # RENAME_SWAP
+    else:
+        failed = True
+    if not failed:
+        return
+    former = partial_path(second, f"{os.urandom(4).hex()}.former")
+    second.rename(former)
+    try:
+        first.rename(second)
+    except OSError:
+        former.rename(second)
+        raise
+    former.rename(first)
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:
@@ -487,6 +508,10 @@ class FolderLock:
             f"{self._path} {reason}, so the folder cannot be locked; move it away, or name another "
             "folder"
         )
+
+    def exchange(self, other: FolderLock) -> None:
+        """Follow the files of both locks, whose folders have exchanged their names."""
+        self._path, other._path = other._path, self._path
 
     def __exit__(self, *_details: object) -> None:
         # Removed while the lock is held: a process that opened it meanwhile sees that it is gone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -96,6 +97,8 @@ _VERBS = (
     tokenize,
     train_tokenizer,
 )
+# An option as errors name it: by the keyword, and by the option of the command line.
+_OPTION = re.compile(r"\b(?P<keyword>\w+)(=[\w']*)? \(--(?P<option>[a-z-]+)(?P<value>( \w+)?)\)")
 for _verb in _VERBS:
     cli.add_command(_verb)
 
@@ -132,8 +135,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(reason: str) -> int:
     if debug_wanted():
         traceback.print_exc()
-    click.echo(f"error: {' '.join(reason.split())}", err=True)
+    click.echo(f"error: {in_options(' '.join(reason.split()))}", err=True)
     return FAILED
+
+
+def in_options(message: str) -> str:
+    """Return a message with ``--keep`` alone where it says ``keep= (--keep)``."""
+
+    def name(found: re.Match[str]) -> str:
+        is_same = found["option"].replace("-", "_") in (found["keyword"], "overwrite")
+        return f"--{found['option']}{found['value']}" if is_same else found[0]
+
+    return _OPTION.sub(name, message)
 
 
 def _show_warning(

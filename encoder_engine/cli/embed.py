@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, hub_option, print_json
+from encoder_engine.cli.common import debug_option, hub_option, print_json, split_columns
 from encoder_engine.cli.embed_report import embed_progress, print_summary
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
@@ -50,6 +50,11 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="With --task tokens: what the texts are.  [default: document]",
 )
 @click.option("--id-column", help="The column of row ids, stored with the vectors.")
+@click.option(
+    "--keep",
+    callback=lambda _context, _option, value: split_columns(value) or (),
+    help="Columns to store beside the vectors, separated by commas; search shows them.",
+)
 @click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")
 @click.option(
     "--input-format",
@@ -136,6 +141,14 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 )
 @click.option(
     "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: physical cores]"
+)
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Embed what is new; replace rows of known ids whose text has changed.",
+)
+@click.option(
+    "--delete-missing", is_flag=True, help="With --append: drop rows that INPUT... hold no longer."
 )
 @click.option(
     "--overwrite",

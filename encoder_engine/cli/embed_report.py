@@ -123,7 +123,7 @@ def print_summary(summary: DatasetSummary) -> None:
             "(--max-seq-length sets the limit)"
         )
     facts = {"vectors": f"{count(summary.rows)} x {summary.dimension} in {summary.output}"}
-    if summary.rows == summary.resumed_rows:
+    if summary.rows == summary.resumed_rows and not summary.growth:
         facts["nothing left to do"] = "all rows were there, and are as recorded"
         facts["truncated rows"] = cut
     else:
@@ -137,6 +137,10 @@ def print_summary(summary: DatasetSummary) -> None:
         }
         if summary.resumed_rows:
             facts["resumed"] = f"{count(summary.resumed_rows)} rows were there, and are as recorded"
+    if summary.growth:
+        facts["appended"] = (
+            "{added:,} added, {replaced:,} replaced, {dropped:,} dropped: generation {generation}"
+        ).format(**summary.growth)
     if summary.recognised:
         named = [f"{shown_name(name)}: {kind}" for name, kind in summary.recognised.items()]
         facts["recognised"] = "\n".join(

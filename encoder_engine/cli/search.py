@@ -93,12 +93,17 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         found = [fuse_ranks(pair, top) for pair in zip(*rankings, strict=True)]
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
-            print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
+            shown = [{k: v for k, v in asdict(hit).items() if v != {}} for hit in hits]
+            print_json({"query": query, "hits": shown})
         else:
-            rows = [hit.row if hit.identifier is None else hit.identifier for hit in hits]
-            lines = [f"{hit.score:.4f}  {row}" for hit, row in zip(hits, rows, strict=True)]
-            facts = {f"{rank}.": line for rank, line in enumerate(lines, start=1)}
-            print_facts(query, facts)
+            print_facts(query, {f"{rank}.": _line(hit) for rank, hit in enumerate(hits, start=1)})
+
+
+def _line(hit: Hit) -> str:
+    """Return the score of a hit with its id or row, and a line for each kept value."""
+    row = hit.row if hit.identifier is None else hit.identifier
+    kept = (f"{name}: {' '.join(str(value).split()):.200}" for name, value in hit.kept.items())
+    return "\n".join([f"{hit.score:.4f}  {row}", *kept])
 
 
 def _rank(

@@ -338,6 +338,9 @@ class Embedder(DenseJob, QueryMethods):
         unique_ids: bool = False,
         shard_rows: int | None = None,
         shard_format: ShardFormat | None = None,
+        keep: Sequence[str] = (),
+        append: bool = False,
+        delete_missing: bool = False,
         overwrite: bool = False,
         workers: int = 1,
         staging: str | os.PathLike[str] | None = None,
@@ -363,6 +366,11 @@ class Embedder(DenseJob, QueryMethods):
             :class:`RowError`.
         max_characters: a longer text is a bad row.
         unique_ids: a repeated id makes a bad row.
+        keep: columns of the inputs to write beside the vectors, of a table; :func:`load_vectors`
+            and ``encoder-engine search`` give them.
+        append: embed what is new since the folder was finished. Rows of known ids whose text has
+            changed are replaced; without ids, rows are known by their file and their text.
+        delete_missing: with ``append``, drop the rows that the inputs hold no longer.
         workers: processes, each with its own GPU where GPUs are used.
         options: those of :meth:`encode`.
         """
@@ -379,6 +387,9 @@ class Embedder(DenseJob, QueryMethods):
             unique_ids=unique_ids,
             shard_rows=shard_rows,
             shard_format=shard_format,
+            keep=keep,
+            append=append,
+            delete_missing=delete_missing,
             overwrite=overwrite,
             workers=workers,
             staging=staging,

@@ -1,16 +1,22 @@
-"""A digest of rows that does not depend on their windows."""
+"""Digests of rows: of many, which do not depend on their windows, and of each."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from encoder_engine.inputs.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine.inputs.identifiers import Identifier
 
-__all__ = ["RowsDigest"]
+__all__ = ["DIGEST_BYTES", "RowKeys", "RowsDigest"]
+
+DIGEST_BYTES = 16
 
 
 class RowsDigest:
@@ -42,3 +48,36 @@ class RowsDigest:
     def hexdigest(self) -> str:
         """Return the digest of all rows so far."""
         return self._digest.hexdigest()
+
+
+class RowKeys:
+    """Computes the digest of each row by which a later run recognises it, 16 bytes.
+
+    by_id: rows have ids, and the digest is of the text; else of the file's name as well.
+    generation: of the store; lines of a stream are those of one run alone.
+    """
+
+    def __init__(self, *, by_id: bool, generation: int) -> None:
+        self.by_id = by_id
+        self._generation = generation
+        self._origins: dict[str, bytes] = {}
+
+    def digest(self, content: str | tuple[str, str], source: str) -> bytes:
+        """Return the digest of a text, or of both texts of a pair."""
+        if isinstance(content, str):
+            data = content.encode()
+        else:
+            first = content[0].encode()
+            data = b"%d " % len(first) + first + content[1].encode()
+        digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES)
+        if not self.by_id:
+            digest.update(self._origins.get(source) or self._origin(source))
+        return digest.digest()
+
+    def _origin(self, source: str) -> bytes:
+        name = source
+        if not is_remote(source):
+            is_file = Path(source).is_file()
+            name = str(Path(source).resolve()) if is_file else f"{self._generation}:{source}"
+        self._origins[source] = b"\0" + os.fsencode(name)
+        return self._origins[source]

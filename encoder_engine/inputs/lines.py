@@ -74,7 +74,7 @@ def _line_limit(reading: Reading, *, columns: bool = True) -> int:
 
 def _too_long(limit: int) -> str:
     return (
-        f"longer than {limit} bytes; split it, or allow more by a greater max_characters "
+        f"longer than {limit} bytes; split it, or allow more by a greater max_characters= "
         "(--max-characters)"
     )
 
@@ -98,7 +98,8 @@ def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
             if line is None:
                 place.refuse(_too_long(limit))
             text = decode_line(line, place).removesuffix("\n").removesuffix("\r")
-            row = place.make_row(place.text(text, "the line"), None)
+            kept = (text,) * len(reading.columns.kept)
+            row = place.make_row(place.text(text, "the line"), None, kept=kept)
         except RowError as error:
             reading.skip(error)
             continue

@@ -129,6 +129,7 @@ def open_inputs(
     column: str | None = None,
     id_column: str | None = None,
     pair_column: str | None = None,
+    keep: Sequence[str] = (),
     format: Format | None = None,  # noqa: A002
     max_characters: int | None = None,
     unique_ids: bool = False,
@@ -141,6 +142,7 @@ def open_inputs(
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
     pair_column: the column of the second text of each pair; None: rows are single texts.
+    keep: columns that rows hold beside these; of lines of texts, ``text``.
     format: the format of all inputs, instead of their suffixes.
     max_characters: a longer text is a bad row.
     unique_ids: a repeated id makes a bad row.
@@ -153,7 +155,8 @@ def open_inputs(
         text=column or DEFAULT_COLUMN,
         identifier=id_column,
         pair=pair_column,
-        given=any(name is not None for name in (column, id_column, pair_column)),
+        kept=tuple(keep),
+        given=any((column, id_column, pair_column)) or not {DEFAULT_COLUMN}.issuperset(keep),
     )
     looked_up = find_sources(names, format, columns.names)
     sources = tuple((source.name, source.format) for source in looked_up)
@@ -165,7 +168,7 @@ def open_inputs(
     if pair_column is not None and pair_column in (column or DEFAULT_COLUMN, id_column):
         raise InputError(f"the column of second texts is also another column: {pair_column!r}")
     if unique_ids and id_column is None:
-        raise InputError("unique ids need an id column; name it")
+        raise InputError("unique ids need an id column; name it with id_column= (--id-column)")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
         columns=columns,

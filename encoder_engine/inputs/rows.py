@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A text, its id and the second text of a pair; None without a column of them."""
+    """A text, its id and the second text of a pair; None without a column of them.
+
+    source: the name of its file in messages.
+    kept: its values in the columns that are written beside the results.
+    """
 
     text: str
     identifier: Identifier | None
     pair: str | None = None
+    source: str = ""
+    kept: tuple[object, ...] = ()
 
     @property
     def content(self) -> str | tuple[str, str]:
@@ -38,22 +44,29 @@ class Meter:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns to read; ``given``: the caller named one."""
+    """The names of the columns to read.
+
+    kept: those that are written beside the results.
+    given: the caller named a column, so that lines of texts cannot be meant.
+    """
 
     text: str
     identifier: str | None = None
     pair: str | None = None
+    kept: tuple[str, ...] = ()
     given: bool = False
 
     @property
     def names(self) -> list[str]:
-        """The names of the text column and, if any, of the second text's and of the id column."""
-        return [name for name in (self.text, self.pair, self.identifier) if name is not None]
+        """The names of all columns, each once, the text column's first."""
+        names = (self.text, self.pair, self.identifier, *self.kept)
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     def option_of(self, column: str) -> str:
         """Return the option that names a column."""
         options = {self.text: "column= (--column)", self.pair: "pair_column= (--pair-column)"}
-        return options.get(column, "id_column=")
+        options[self.identifier] = "id_column= (--id-column)"
+        return options.get(column, "keep= (--keep)")
 
 
 def fail(error: RowError) -> None:
@@ -126,7 +139,7 @@ class Place:
         if limit is not None and len(value) > limit:
             self.refuse(
                 f"{column} has {len(value)} characters, the limit is {limit}; split it, or raise "
-                "max_characters"
+                "max_characters= (--max-characters)"
             )
         if not value.isascii() and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")
@@ -153,14 +166,27 @@ class Place:
         columns = self.reading.columns
         text = self.text(value_of(columns.text), columns.text)
         pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)
+        kept = tuple(self.kept(value_of(name), name) for name in columns.kept)
         if columns.identifier is None:
-            return self.make_row(text, None, pair)
+            return self.make_row(text, None, pair, kept)
         identifier = self.identifier(value_of(columns.identifier), columns.identifier)
-        return self.make_row(text, identifier, pair)
+        return self.make_row(text, identifier, pair, kept)
 
-    def make_row(self, text: str, identifier: Identifier | None, pair: str | None = None) -> Row:
+    def kept(self, value: object, column: str) -> object:
+        """Return a value to write beside the results; refuse a text that UTF-8 cannot encode."""
+        if isinstance(value, str) and (start := find_surrogate(value)) is not None:
+            self.refuse(f"{column} has {describe_surrogate(value, start)}")
+        return value
+
+    def make_row(
+        self,
+        text: str,
+        identifier: Identifier | None,
+        pair: str | None = None,
+        kept: tuple[object, ...] = (),
+    ) -> Row:
         """Return a row; refuse a repeated id where ids must be unique."""
         unique = self.reading.unique
         if unique is not None and identifier is not None and not unique.add(identifier):
             self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")
-        return Row(text, identifier, pair)
+        return Row(text, identifier, pair, self.name, kept)

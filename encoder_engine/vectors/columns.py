@@ -31,6 +31,7 @@ __all__ = [
     "metadata_of",
     "rows_of_columns",
     "stated_dimension",
+    "stated_ids",
 ]
 
 Kind = Literal["dense", "sparse", "tokens", "scores"]
@@ -38,6 +39,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 VECTOR_COLUMN = "embedding"
 # The largest index of sparse vectors may be below their vocabulary's, which a table states as this.
 _DIMENSION = "dimension"
+# What a table with kept columns states: which of its columns holds the ids.
+ID_COLUMN = "id_column"
 # The columns of each kind, beside the ids.
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "dense": (VECTOR_COLUMN,),
@@ -78,9 +81,15 @@ def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
     return {COLUMNS[kind][0]: _fixed_lists(pyarrow, rows)}
 
 
-def metadata_of(rows: Any, kind: Kind) -> dict[str, str] | None:
+def metadata_of(rows: Any, kind: Kind) -> dict[str, str]:
     """Return what a table states beside its columns: the vocabulary of sparse vectors."""
-    return {_DIMENSION: str(rows.dimension)} if kind == "sparse" else None
+    return {_DIMENSION: str(rows.dimension)} if kind == "sparse" else {}
+
+
+def stated_ids(metadata: Mapping[bytes, bytes] | None) -> str | None:
+    """Return the column of the ids that a table with kept columns states, empty where none is."""
+    stated = (metadata or {}).get(ID_COLUMN.encode())
+    return None if stated is None else stated.decode()
 
 
 def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:

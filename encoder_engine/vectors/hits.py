@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +18,15 @@ __all__ = ["Hit", "check_num_hits"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """A stored row near a query: its number from 0, its id if the store has ids, its score."""
+    """A stored row near a query: its number from 0, its id if the store has ids, its score.
+
+    kept: its values in the kept columns of the store, by name.
+    """
 
     row: int
     identifier: Identifier | None
     score: float
+    kept: dict[str, Any] = field(default_factory=dict)
 
 
 def check_num_hits(value: object, name: str = "num_hits") -> None:

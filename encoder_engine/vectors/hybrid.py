@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.opening import STANDARD_INPUT
-from encoder_engine.vectors.hits import Hit, check_num_hits
+from encoder_engine.vectors.hits import check_num_hits
+from encoder_engine.vectors.parts import row_digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encoder_engine.vectors.hits import Hit
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 __all__ = ["DEFAULT_CONSTANT", "check_same_rows", "fuse_ranks"]
@@ -52,7 +55,7 @@ def fuse_ranks(
             scores[hit.row] += weight / (constant + rank)
             found.setdefault(hit.row, hit)
     best = sorted(scores, key=lambda row: (-scores[row], row))[:num_hits]
-    return [Hit(row=row, identifier=found[row].identifier, score=scores[row]) for row in best]
+    return [replace(found[row], score=scores[row]) for row in best]
 
 
 def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
@@ -64,7 +67,8 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     if first.rows != second.rows:
         raise InputError(
             f"{first.path} has {first.rows} rows, {second.path} has {second.rows}: the rows of "
-            "both must be of the same texts; embed the same inputs, with --on-error fail"
+            "both must be of the same texts; embed the same inputs, with on_error='fail' "
+            "(--on-error fail)"
         )
     if first.has_ids and second.has_ids:
         mine, others = first.ids or [], second.ids or []
@@ -79,13 +83,13 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     if first.has_ids != second.has_ids:
         named, unnamed = (first, second) if first.has_ids else (second, first)
         raise InputError(
-            f"{named.path} has ids and {unnamed.path} has none: embed both with --id-column, or "
-            "both without"
+            f"{named.path} has ids and {unnamed.path} has none: embed both with id_column= "
+            "(--id-column), or both without"
         )
     if not _are_of_equal_rows(first, second):
         raise InputError(
             f"nothing says that the rows of {first.path} and {second.path} are of the same texts: "
-            "embed the same inputs into folders, with --id-column where rows have ids"
+            "embed the same inputs into folders, with id_column= (--id-column) where rows have ids"
         )
 
 
@@ -94,10 +98,13 @@ def _are_of_equal_rows(first: StoredVectors, second: StoredVectors) -> bool:
     one, other = first.manifest, second.manifest
     if one is None or other is None:
         return False
-    digests = [[(s["rows"], s["rows_sha256"]) for s in found["shards"]] for found in (one, other)]
-    if digests[0] == digests[1]:
+    if first.generation > 1 or second.generation > 1:
+        digests = [row_digests(store.path, store.manifest) for store in (first, second)]
+        return all(mine == others for mine, others in zip(*digests, strict=True))
+    shards = [[(s["rows"], s["rows_sha256"]) for s in found["shards"]] for found in (one, other)]
+    if shards[0] == shards[1]:
         return True
-    counts = [[count for count, _ in shards] for shards in digests]
+    counts = [[count for count, _ in records] for records in shards]
     columns = [found["plan"]["options"]["column"] for found in (one, other)]
     if counts[0] == counts[1] and columns[0] == columns[1]:
         raise InputError(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import InputError, ReadError, RowError
-from encoder_engine.inputs.digest import RowsDigest
+from encoder_engine.inputs.digest import RowKeys, RowsDigest
 from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.inputs.readers import DEFAULT_COLUMN, open_inputs
+from encoder_engine.vectors.parts import row_digests
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from encoder_engine.inputs.opening import Format
+    from encoder_engine.inputs.readers import Inputs
     from encoder_engine.inputs.rows import Row
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
@@ -51,6 +53,8 @@ def read_texts(
         max_characters=options.get("max_characters"),
         unique_ids=options.get("unique_ids", False),
     ).skipping(_leave_out)
+    if store.generation > 1:
+        return _by_digest(store, rows, opened)
     shards = [] if manifest is None else manifest["shards"]
     found: dict[int, str] = {}
     stream, first_row = iter(opened), 0
@@ -79,10 +83,27 @@ def _rest(
     return found
 
 
+def _by_digest(store: StoredVectors, rows: Collection[int], opened: Inputs) -> dict[int, str]:
+    """Read the rows of a store that grew, which are not in the order of its inputs."""
+    wanted: dict[tuple[str, bytes], list[int]] = {}
+    ids = store.iterate_ids() if store.has_ids else repeat(None)
+    digests = row_digests(store.path, store.manifest)
+    for row, (name, content) in enumerate(zip(ids, digests)):  # noqa: B905 - repeat() does not end
+        if row in rows:
+            wanted.setdefault((str(name), content), []).append(row)
+    keys, found = RowKeys(by_id=store.has_ids, generation=store.generation), {}
+    for read in opened:
+        key = (str(read.identifier), keys.digest(read.content, read.source))
+        found.update(dict.fromkeys(wanted.pop(key, ()), read.text))
+    if wanted:
+        raise _others(store)
+    return found
+
+
 def _others(store: StoredVectors) -> ReadError:
     return ReadError(
-        f"the inputs do not hold the rows that {store.path} was made of; restore them, or name "
-        "others"
+        f"the inputs do not hold the rows that {store.path} was made of; name those that do, or "
+        "embed these"
     )
 
 

@@ -107,9 +107,15 @@ def make_hits(
 ) -> list[list[Hit]]:
     """Return the hits of each query with their ids; a row below 0 is not a hit."""
     names = store.identifiers({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
+    kept = store.kept({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     return [
         [
-            Hit(row=int(row), identifier=names.get(int(row)), score=float(score))
+            Hit(
+                row=int(row),
+                identifier=names.get(int(row)),
+                score=float(score),
+                kept=kept.get(int(row), {}),
+            )
             for row, score in zip(rows_K, scores_K, strict=True)
             if row >= 0
         ]
@@ -119,5 +125,9 @@ def make_hits(
 
 def _with_ids(store: StoredVectors, found: list[list[Hit]]) -> list[list[Hit]]:
     """Return hits with the ids that a store has for their rows."""
-    names = store.identifiers({hit.row for hits in found for hit in hits})
-    return [[replace(hit, identifier=names.get(hit.row)) for hit in hits] for hits in found]
+    rows = {hit.row for hits in found for hit in hits}
+    names, kept = store.identifiers(rows), store.kept(rows)
+    return [
+        [replace(h, identifier=names.get(h.row), kept=kept.get(h.row, {})) for h in hits]
+        for hits in found
+    ]

@@ -14,10 +14,16 @@ from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
 from encoder_engine.inputs.columnar import import_lance, import_pyarrow
 from encoder_engine.inputs.identifiers import IdentifierType
-from encoder_engine.vectors.columns import COLUMNS, VECTOR_COLUMN, columns_of, metadata_of
+from encoder_engine.vectors.columns import (
+    COLUMNS,
+    ID_COLUMN,
+    VECTOR_COLUMN,
+    columns_of,
+    metadata_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -34,7 +40,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Writer(Protocol):
-    def append(self, vectors: Any, identifiers: Sequence[Identifier]) -> None: ...
+    def append(
+        self, vectors: Any, identifiers: Sequence[Identifier], kept: Mapping[str, Any]
+    ) -> None: ...
     def complete(self) -> None: ...
     def release(self) -> None: ...
 
@@ -84,13 +92,30 @@ class VectorStore:
             self._files = [PendingFile(name, overwrite=overwrite) for name in names]
             self._writer = _NpyWriter(self._files[1], self._files[0])
 
-    def append(self, vectors: Any, identifiers: Sequence[Identifier] = ()) -> None:
-        """Write rows, [n, D] or of the store's kind, and their ids where a column was named."""
+    def append(
+        self,
+        vectors: Any,
+        identifiers: Sequence[Identifier] = (),
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write rows, [n, D] or of the store's kind, and their ids where a column was named.
+
+        kept: further columns of a table, arrays of pyarrow by name.
+        """
         try:
-            self._writer.append(vectors, identifiers)
+            self._writer.append(vectors, identifiers, kept or {})
         except OSError as error:
             raise self._failed(error) from error
         self.num_rows += len(vectors)
+
+    def append_table(self, table: Any) -> None:
+        """Write rows of another file of this format, as a table of pyarrow."""
+        assert isinstance(self._writer, _TableWriter)
+        try:
+            self._writer.append_table(table)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.num_rows += table.num_rows
 
     def __enter__(self) -> Self:
         return self
@@ -179,6 +204,7 @@ def check_output(
     beside: Iterable[Path] = (),
     inputs: Iterable[Path] = (),
     kind: Kind = "dense",
+    keep: Sequence[str] = (),
 ) -> None:
     """Raise :class:`OutputError` for an output that could not be written, before any work.
 
@@ -194,12 +220,19 @@ def check_output(
     check_apart(outputs, inputs)
     for output in outputs:
         check_target(output, overwrite=overwrite)
-    check_columns(path.suffix, id_column, kind)
+    check_columns(path.suffix, id_column, kind, keep)
 
 
-def check_columns(ending: str, id_column: str | None, kind: Kind = "dense") -> None:
+def check_columns(
+    ending: str, id_column: str | None, kind: Kind = "dense", keep: Sequence[str] = ()
+) -> None:
     """Raise where files of this suffix cannot be written, or not with these columns."""
     if ending == ".npy":
+        if keep:
+            raise OutputError(
+                "a .npy file has no columns to keep values in (keep=, --keep); name a .parquet, "
+                ".arrow or .lance file, or a folder with shard_format='parquet' (--shard-format)"
+            )
         if kind in ("sparse", "tokens"):
             raise OutputError(
                 f"a .npy file holds rows of one length, {kind} results differ; name a .parquet or "
@@ -210,8 +243,15 @@ def check_columns(ending: str, id_column: str | None, kind: Kind = "dense") -> N
     if ending == ".lance":
         import_lance(f"writing {ending}")
     # A table with a column of this name is read as one of dense vectors.
-    if id_column in (*COLUMNS[kind], VECTOR_COLUMN):
+    own = (*COLUMNS[kind], VECTOR_COLUMN)
+    if id_column in own:
         raise OutputError(f"the id column may not be called {id_column!r}, as the vectors are")
+    for name in keep:
+        if name in (*own, id_column) or list(keep).count(name) > 1:
+            raise OutputError(
+                f"keep= (--keep) names {name!r}, which is the name of the ids' or the vectors' "
+                "column, or stands twice; leave it out, or rename the column"
+            )
 
 
 class _NpyWriter:
@@ -224,7 +264,10 @@ class _NpyWriter:
         self._row: Array | None = None
         self._stream.write(bytes(_NPY_HEADER_SIZE))
 
-    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+    def append(
+        self, vectors: Array, identifiers: Sequence[Identifier], kept: Mapping[str, Any]
+    ) -> None:
+        assert not kept
         if self._row is None and len(vectors):
             self._row = vectors[0]
         self._stream.write(np.ascontiguousarray(vectors).data)
@@ -270,16 +313,23 @@ class _TableWriter(ABC):
         self._writer: Any = None
         self._num_rows = 0
 
-    def append(self, vectors: Any, identifiers: Sequence[Identifier]) -> None:
+    def append(
+        self, vectors: Any, identifiers: Sequence[Identifier], kept: Mapping[str, Any]
+    ) -> None:
         pyarrow = self._pyarrow
-        columns = columns_of(pyarrow, vectors, self._kind)
+        columns = {**kept, **columns_of(pyarrow, vectors, self._kind)}
+        metadata = metadata_of(vectors, self._kind)
+        if kept:
+            metadata[ID_COLUMN] = self._id_column or ""
         if self._id_column is not None:
             self._id_type.check(identifiers, self._num_rows)
             columns = {self._id_column: pyarrow.array(identifiers), **columns}
-        table = pyarrow.table(columns, metadata=metadata_of(vectors, self._kind))
+        self.append_table(pyarrow.table(columns, metadata=metadata or None))
+
+    def append_table(self, table: Any) -> None:
         if self._writer is None:
             self._writer = self._open(table.schema)
-        self._num_rows += len(vectors)
+        self._num_rows += table.num_rows
         if self._group_rows is None:
             self._write(table)
             return

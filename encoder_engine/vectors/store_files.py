@@ -15,6 +15,7 @@ from encoder_engine.vectors.columns import (
     kind_of_columns,
     rows_of_columns,
     stated_dimension,
+    stated_ids,
 )
 from encoder_engine.vectors.store import ids_path
 
@@ -43,7 +44,7 @@ def read_blocks(path: Path) -> Iterator[Array]:
             for start in range(0, len(stored), BLOCK_ROWS):
                 yield stored[start : start + BLOCK_ROWS]
             return
-        for batch in _batches(path, [VECTOR_COLUMN]):
+        for batch in read_batches(path, [VECTOR_COLUMN]):
             yield rows_of_columns(batch, "dense")
 
 
@@ -56,7 +57,7 @@ def read_results(path: Path, kind: Kind, dimension: int | None = None) -> Iterat
         yield from read_blocks(path)
         return
     with damage(path):
-        for batch in _batches(path, list(COLUMNS[kind])):
+        for batch in read_batches(path, list(COLUMNS[kind])):
             yield rows_of_columns(batch, kind, dimension)
 
 
@@ -65,7 +66,7 @@ def kind_of_file(path: Path) -> Kind:
     if path.suffix == ".npy":
         return "dense"
     with damage(path):
-        for batch in _batches(path, None):
+        for batch in read_batches(path, None):
             return kind_of_columns(batch.schema.names)
     raise ReadError(f"{path} holds no rows; embed again")
 
@@ -74,7 +75,7 @@ def vocabulary_of_file(path: Path) -> int | None:
     """Return the vocabulary that a table of sparse vectors states; None: it states none."""
     if path.suffix != ".npy":
         with damage(path):
-            for batch in _batches(path, None):
+            for batch in read_batches(path, None):
                 return stated_dimension(batch.schema.metadata)
     return None
 
@@ -101,16 +102,8 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
         yield from _lines(ids_path(path))
         return
     with damage(path):
-        for batch in _batches(path, None if id_column is None else [id_column]):
-            names = batch.schema.names
-            own = COLUMNS[kind_of_columns(names)] if id_column is None else ()
-            others = [name for name in names if name not in own]
-            if id_column is None and len(others) > 1:
-                raise ReadError(
-                    f"{path} has several columns beside its vectors ({', '.join(others)}), of "
-                    "which none is known to hold the ids; keep that one"
-                )
-            name = id_column or (others[0] if others else None)
+        for batch in read_batches(path, None if id_column is None else [id_column]):
+            name = id_column or _find_ids(batch.schema, path)
             if name is None:
                 return
             column = batch.column(name)
@@ -125,10 +118,46 @@ def has_ids(path: Path) -> bool:
     if path.suffix == ".npy":
         return ids_path(path).exists()
     with damage(path):
-        for batch in _batches(path, None):
-            own = COLUMNS[kind_of_columns(batch.schema.names)]
-            return bool(batch.num_columns > len(own))
+        for batch in read_batches(path, None):
+            return _find_ids(batch.schema, path) is not None
     return False
+
+
+def _find_ids(schema: Any, path: Path) -> str | None:
+    """Return the column of the ids: the one that a table states, or the only one left."""
+    stated = stated_ids(schema.metadata)
+    if stated is not None:
+        return stated or None
+    own = COLUMNS[kind_of_columns(schema.names)]
+    others = [name for name in schema.names if name not in own]
+    if len(others) > 1:
+        raise ReadError(
+            f"{path} has several columns beside its vectors ({', '.join(others)}), of which none "
+            "is known to hold the ids; keep that one"
+        )
+    return others[0] if others else None
+
+
+def kept_values(
+    path: Path, names: list[str], rows: set[int], first_row: int
+) -> dict[int, dict[str, Any]]:
+    """Return the values of some rows in some columns of a file whose rows count from first_row."""
+    found: dict[int, dict[str, Any]] = {}
+    with damage(path):
+        for batch in read_batches(path, names):
+            for row in rows & set(range(first_row, first_row + batch.num_rows)):
+                found[row] = batch.slice(row - first_row, 1).to_pylist()[0]
+            first_row += batch.num_rows
+    return found
+
+
+def kept_of_file(path: Path) -> list[str]:
+    """Return the columns of a file beside its results and its ids."""
+    with damage(path):
+        for batch in read_batches(path, None) if path.suffix != ".npy" else ():
+            own = (*COLUMNS[kind_of_columns(batch.schema.names)], _find_ids(batch.schema, path))
+            return [name for name in batch.schema.names if name not in own]
+    return []
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -177,7 +206,8 @@ def damage(path: Path) -> Iterator[None]:
         raise ReadError(f"{path} is damaged: {error!s:.200}; copy it again") from error
 
 
-def _batches(path: Path, columns: list[str] | None) -> Iterator[Any]:
+def read_batches(path: Path, columns: list[str] | None) -> Iterator[Any]:
+    """Yield the batches of a table, with some columns or all."""
     pyarrow = import_pyarrow(f"reading {path.name}")
     if path.suffix == ".parquet":
         with pyarrow.parquet.ParquetFile(path) as parquet:
@@ -186,11 +216,12 @@ def _batches(path: Path, columns: list[str] | None) -> Iterator[Any]:
     if path.suffix == ".lance":
         lance = import_lance(f"reading {path.name}")
         reader = lance.LanceFileReader(str(path), columns=columns)
-        yield from reader.read_all(batch_size=BLOCK_ROWS).to_batches()
+        yield from reader.read_all(batch_size=BLOCK_ROWS).toread_batches()
         return
     from pyarrow import ipc
 
     with pyarrow.memory_map(str(path)) as source:
         stored = ipc.open_file(source)
         for index in range(stored.num_record_batches):
-            yield stored.get_batch(index)
+            batch = stored.get_batch(index)
+            yield batch if columns is None else batch.select(columns)

@@ -5,7 +5,9 @@ is used, the shard's files are hashed and compared with the SHA-256 in the manif
 GB, at most 4 files at a time, and those ahead of the one being read are hashed meanwhile. A
 verified file is remembered by its signature (device, inode, size, mtime and ctime in ns) and not
 hashed again while the signature stays; every block that is read compares the signature, so a file
-that is replaced or written to while it is read raises :class:`ReadError`. Every float block is
+that is replaced or written to while it is read raises :class:`ReadError`. A run that appends links
+the files into the folder that replaces this one, which changes their ctime alone: such a file is
+hashed again. Every float block is
 checked for NaN and infinity by one dot product with itself; only if that is not finite are its rows
 searched.
 """
@@ -23,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MissingDependencyError, ReadError
 from encoder_engine.files import check_apart, check_target, file_sha256
 from encoder_engine.inputs.columnar import import_pyarrow
@@ -32,17 +33,16 @@ from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
     SKIPPED_NAME,
-    ShardRecord,
     read_manifest,
     record_path,
-    shard_name,
-    shard_names,
 )
+from encoder_engine.vectors.parts import Part, shards_of, signature
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.store import ENDINGS, ids_path
 from encoder_engine.vectors.store_files import (
-    damage,
     has_ids,
+    kept_of_file,
+    kept_values,
     kind_of_file,
     map_array,
     read_blocks,
@@ -71,15 +71,6 @@ _ID_COLUMN = "id"
 _NUMBERS = {"sparse": "values", "tokens": "vectors"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """A file of vectors; ``checksums``: the recorded SHA-256 of it and of its file of ids."""
-
-    path: Path
-    rows: int | None = None
-    checksums: dict[Path, str]
-
-
 class StoredVectors:
     """Vectors that ``embed`` wrote: a file, or a finished folder of shards.
 
@@ -105,9 +96,9 @@ class StoredVectors:
                     f"{self.path} has no {MANIFEST_NAME}, so it is not whole; run embed again, "
                     "which resumes after the last finished shard"
                 )
-            self._parts = _shards(self.path, self.manifest)
+            self._parts = shards_of(self.path, self.manifest)
         else:
-            self._parts = [_Part(path=self.path, checksums={})]
+            self._parts = [Part(path=self.path, checksums={})]
         for part in self._parts:
             if not part.path.is_file() or part.path.suffix not in ENDINGS:
                 raise ReadError(f"{part.path} is not a file of vectors ({', '.join(ENDINGS)})")
@@ -150,11 +141,11 @@ class StoredVectors:
         """
         path = self._path_of_one
         if len(self._parts) == 1 and path.suffix == ".npy":
-            before = _signature(path)
+            before = signature(path)
             for _ in self.blocks():  # compares every block of it
                 pass
             mapped = map_array(path)
-            _refuse_changed(path, before)
+            self._refuse_changed(self._parts[0], before)
             return mapped
         found = np.concatenate(list(self.blocks()))
         found.flags.writeable = False
@@ -235,12 +226,12 @@ class StoredVectors:
         for part in self._checked_parts():
             before, num_rows = self._begin(part.path), 0
             for rows in read_results(part.path, kind, self._stated_dimension):
-                _refuse_changed(part.path, before)
+                before = self._refuse_changed(part, before)
                 numbers = rows if kind == "scores" else getattr(rows, _NUMBERS[kind])
                 refuse_non_finite(numbers.reshape(len(numbers), -1), part.path, num_rows)
                 num_rows += len(rows)
                 yield rows
-            _refuse_changed(part.path, before)
+            self._refuse_changed(part, before)
             if part.rows not in (None, num_rows):
                 raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
 
@@ -263,7 +254,7 @@ class StoredVectors:
         for part in self._checked_parts():
             before, num_rows = self._begin(part.path), 0
             for block in read_blocks(part.path):
-                _refuse_changed(part.path, before)
+                before = self._refuse_changed(part, before)
                 if shape is None:
                     shape = block.shape[1], block.dtype
                 if (block.shape[1], block.dtype) != shape:
@@ -274,7 +265,7 @@ class StoredVectors:
                 refuse_non_finite(block, part.path, num_rows)
                 num_rows += len(block)
                 yield block
-            _refuse_changed(part.path, before)
+            self._refuse_changed(part, before)
             if part.rows not in (None, num_rows):
                 raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
             if num_rows == 0:
@@ -289,7 +280,7 @@ class StoredVectors:
             if block.dtype in (np.int8, np.uint8):
                 raise InputError(
                     f"{self.path} holds {block.dtype}: vectors stored in bits have no dot products "
-                    "and no plane; embed with --precision float32"
+                    "and no plane; embed with precision='float32' (--precision float32)"
                 )
             if block.dtype != np.float32:
                 raise InputError(f"{self.path} holds {block.dtype}; cast the vectors to float32")
@@ -334,7 +325,7 @@ class StoredVectors:
             first_row += part.rows
         return found
 
-    def _ids_of(self, part: _Part) -> Iterator[Identifier]:
+    def _ids_of(self, part: Part) -> Iterator[Identifier]:
         """Yield a file's ids; they are valid only once all were yielded without an error.
 
         Raises :class:`ReadError` where ids and rows differ in number, or the file was changed.
@@ -345,16 +336,16 @@ class StoredVectors:
         for name in read_ids(part.path, self._id_column):
             num_ids += 1
             yield name
-        _refuse_changed(path, before)
+        self._refuse_changed(part, before, path)
         if part.rows not in (None, num_ids):
             raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
 
-    def _checked_parts(self) -> Iterator[_Part]:
+    def _checked_parts(self) -> Iterator[Part]:
         """Yield the files in order, each after its verification, with up to 4 verified ahead."""
         threads = min(_MOST_HASHED, os.cpu_count() or 1)
         with ThreadPoolExecutor(max_workers=threads) as pool:
             rest = iter(self._parts)
-            waiting: deque[tuple[_Part, Future[None]]] = deque()
+            waiting: deque[tuple[Part, Future[None]]] = deque()
             waiting.extend((p, pool.submit(self._check, p)) for p in islice(rest, threads))
             while waiting:
                 part, checked = waiting.popleft()
@@ -362,31 +353,81 @@ class StoredVectors:
                 waiting.extend((p, pool.submit(self._check, p)) for p in islice(rest, 1))
                 yield part
 
-    def _check(self, part: _Part, paths: Iterable[Path] | None = None) -> None:
+    def _check(self, part: Part, paths: Iterable[Path] | None = None) -> None:
         """Compare a file and its file of ids with their checksums, or only those in ``paths``."""
         for path, sha256 in part.checksums.items() if self._verify else ():
             if paths is not None and path not in paths:
                 continue
             try:
-                signature = _signature(path)
-                if self._verified.get(path) == signature:
+                before = signature(path)
+                if self._verified.get(path) == before:
                     continue
                 found = file_sha256(path)
-                after = _signature(path)
+                after = signature(path)
             except OSError as error:
+                self._refuse_another_generation()
                 reason = error.strerror or error
                 raise ReadError(f"{path} cannot be read: {reason}; copy it again") from error
-            if found != sha256 or after != signature:
+            if found != sha256 or after != before:
+                self._refuse_another_generation()
                 raise ReadError(
                     f"{path} is not as it was written: its SHA-256 is {found[:12]}..., "
                     f"{sha256[:12]}... was recorded; copy it again, or remove it and run embed "
                     "again, which makes it again"
                 )
-            self._verified[path] = signature
+            self._verified[path] = before
+
+    def _refuse_changed(
+        self, part: Part, before: tuple[int, ...], path: Path | None = None
+    ) -> tuple[int, ...]:
+        """Return the signature of a file of the part, by default its vectors, if it is as before.
+
+        Raises :class:`ReadError` where it is not.
+        """
+        path = path or part.path
+        now = signature(path)
+        if now != before:
+            sha256 = part.checksums.get(path)
+            if now[:-1] != before[:-1] or sha256 is None or file_sha256(path) != sha256:
+                raise ReadError(f"{path} was changed while it was read; run this again")
+            self._verified[path] = now
+        return now
 
     def _begin(self, path: Path) -> tuple[int, ...]:
         """Return the file's signature when it was verified, or its current one."""
-        return self._verified.get(path) or _signature(path)
+        return self._verified.get(path) or signature(path)
+
+    def _refuse_another_generation(self) -> None:
+        """Raise :class:`ReadError` where a run has appended to the folder since it was opened."""
+        now = read_manifest(self.path, ReadError)
+        if now is not None and now != self.manifest:
+            raise ReadError(f"{self.path} was written to since it was opened; open it again")
+
+    @property
+    def generation(self) -> int:
+        """1 for a folder as it was embedded; each run that appends to it adds 1."""
+        return 1 if self.manifest is None else int(self.manifest.get("generation", 1))
+
+    def iterate_ids(self) -> Iterator[Identifier]:
+        """Yield the ids in the order of the rows, without holding all of them."""
+        return chain.from_iterable(map(self._ids_of, self._parts))
+
+    def kept(self, rows: set[int]) -> dict[int, dict[str, Any]]:
+        """Return the kept values of some rows by row and column; only the shards of these are read.
+
+        Empty where no columns were kept; see ``keep`` of :meth:`Embedder.encode_dataset`.
+        """
+        manifest = self.manifest
+        kept: list[str] = [] if manifest is None else manifest["plan"]["options"].get("keep", [])
+        names = kept_of_file(self._path_of_one) if manifest is None else kept
+        found: dict[int, dict[str, Any]] = {}
+        first_row = 0
+        for part in self._parts if names else ():
+            if any(first_row <= row < first_row + (part.rows or row + 1) for row in rows):
+                self._check(part, [part.path])
+                found |= kept_values(part.path, names, rows, first_row)
+            first_row += part.rows or 0
+        return found
 
     def digest(self) -> str:
         """Return a SHA-256 that identifies the store's vectors.
@@ -457,35 +498,3 @@ def load_vectors(path: str | os.PathLike[str], *, verify: bool = True) -> Stored
     file or folder of vectors, and for changed or damaged files.
     """
     return StoredVectors(path, verify=verify)
-
-
-def _shards(folder: Path, manifest: dict[str, Any]) -> list[_Part]:
-    options = manifest["plan"]["options"]
-    parts = []
-    for shard in manifest["shards"]:
-        record = ShardRecord(**shard)
-        names = shard_names(record.shard, options)
-        parts.append(
-            _Part(
-                path=folder / shard_name(record.shard, options["shard_format"]),
-                rows=record.rows,
-                checksums={folder / name: record.files[name] for name in names},
-            )
-        )
-    return parts
-
-
-def _signature(path: Path) -> tuple[int, ...]:
-    """Return device, inode, size and times of a file, which change when it is replaced or written.
-
-    Raises :class:`ReadError` for a missing file.
-    """
-    with damage(path):
-        status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _refuse_changed(path: Path, before: tuple[int, ...]) -> None:
-    """Raise :class:`ReadError` where the file's signature is not ``before``."""
-    if _signature(path) != before:
-        raise ReadError(f"{path} was changed while it was read; run this again")

@@ -137,7 +137,8 @@ def test_a_finished_folder_is_copied(memory: Any, directory: Path, tmp_path: Pat
     )
     assert (summary.rows, summary.output) == (50, "memory://out/v")
     names = sorted(path.rpartition("/")[2] for path in memory.ls("/out/v", detail=False))
-    assert names == ["_manifest.json", *(f"part-0000{n}.npy" for n in range(3))]
+    digests = [f"_part-0000{n}.rows.npy" for n in range(3)]
+    assert names == ["_manifest.json", *digests, *(f"part-0000{n}.npy" for n in range(3))]
     memory.get("/out/v", str(tmp_path / "back"), recursive=True)
     stored = load_vectors(tmp_path / "back")
     # A shard is a batch of its own.

@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
@@ -29,9 +31,10 @@ from encoder_engine.files import (
     sync_directory,
     write_atomically,
 )
-from encoder_engine.inputs.digest import RowsDigest
+from encoder_engine.inputs.digest import DIGEST_BYTES, RowKeys, RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
 from encoder_engine.records import locked_folder, refuse_changes
+from encoder_engine.vectors.kept_columns import KeptColumns
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,
@@ -39,12 +42,14 @@ from encoder_engine.vectors.manifest import (
     ShardRecord,
     manifest_content,
     record_path,
+    rows_name,
     shard_name,
     shard_names,
 )
 from encoder_engine.vectors.store import VectorStore, remove_partial
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -52,13 +57,14 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.model import WindowResult
     from encoder_engine.embedding.dataset.outputs import SkippedRows
     from encoder_engine.embedding.dataset.windows import TextWindow
+    from encoder_engine.inputs.rows import Row
 
-_AGAIN = "start again with overwriting (--overwrite), or name another output"
+AGAIN = "start again with overwrite=True (--overwrite), or name another output"
 # Without `shard_rows` a shard also ends after this time, which bounds what a kill loses.
 SHARD_SECONDS = 45.0
 # Windows whose size follows the wall time are written in row groups of this fixed size, so that
 # the bytes of a table do not depend on the windows.
-_GROUP_ROWS = 4096
+GROUP_ROWS = 4096
 
 
 @dataclass
@@ -66,11 +72,13 @@ class _OpenShard:
     """The shard that is being filled.
 
     store: where its vectors go; None for a shard that an earlier run finished.
+    row_digests: where the digests of its rows go.
     whole: False while a window is only partly in the shard.
     """
 
     number: int
     store: VectorStore | None
+    row_digests: VectorStore | None = None
     digest: RowsDigest = field(default_factory=RowsDigest)
     began: float = field(default_factory=time.monotonic)
     rows: int = 0
@@ -93,6 +101,8 @@ class ShardFolder:
         self._missing: set[int] = set()
         self._open: _OpenShard | None = None
         self._id_type = IdentifierType() if job.shard_format != "npy" else None
+        self._keys = RowKeys(by_id=job.options.id_column is not None, generation=1)
+        self._kept = KeptColumns(job.options.keep)
         self._num_rows = 0
         self._state: FolderState
         self._records: list[ShardRecord] = []
@@ -109,6 +119,11 @@ class ShardFolder:
         """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
         records = self._records[: self._num_recorded]
         return [] if self.shard_rows is not None else [record.rows for record in records]
+
+    @property
+    def skipped_path(self) -> Path:
+        """The path of the list of skipped rows."""
+        return self._folder / SKIPPED_NAME
 
     @property
     def num_kept_rows(self) -> int:
@@ -151,12 +166,17 @@ class ShardFolder:
         state = read_folder(self._folder)
         if state.plan is None or self._starts_again(state):
             return state
+        if state.manifest is not None and "generation" in state.manifest:
+            raise ResumeError(
+                f"{self._folder} was appended to, so its rows are not in the order of the inputs; "
+                "go on with append=True (--append)"
+            )
         if self._job.options.shard_rows is None:
             options = self._plan["options"]
             # Earlier versions recorded the default, and cut shards by it.
             if state.plan["options"]["shard_rows"] == DEFAULT_SHARD_ROWS:
                 options["shard_rows"] = DEFAULT_SHARD_ROWS
-        refuse_changes(self._folder, self._changes(state), _AGAIN)
+        refuse_changes(self._folder, self._changes(state), AGAIN)
         if state.records != verified:
             self._missing.clear()
             # Hashing releases the GIL: several files at a time.
@@ -179,13 +199,19 @@ class ShardFolder:
         return plan_changes(state.plan or {}, self._plan)
 
     def _restart_advice(self) -> str:
-        """Return the advice to start again, and let the next overwriting run do so."""
+        """Return how to go on, and let the next overwriting run start again."""
+        if self._finished and rows_name(0) in self._records[0].files:
+            return (
+                "; embed what is new and what has changed with append=True (--append), or start "
+                "again with overwrite=True (--overwrite)"
+            )
         try:
             self._state.journal.forget_overwriting()
         except OSError as error:
             raise self._failed(error) from error
-        resume = " and go on without --overwrite" if self._job.options.overwrite else ""
-        return f"{resume}; {_AGAIN}"
+        if self._job.options.overwrite:
+            return "; run the same command again: it starts again"
+        return f"; {AGAIN}"
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():
@@ -223,6 +249,10 @@ class ShardFolder:
         self._records = list(state.records)
         self._num_recorded = len(self._records)
 
+    def select(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows to embed: all."""
+        return rows
+
     @property
     def _manifest_path(self) -> Path:
         return record_path(self._folder, MANIFEST_NAME)
@@ -248,9 +278,14 @@ class ShardFolder:
         if self._id_type is not None:
             self._id_type.check(names, window.first_row)
         shard.digest.add(window.texts, window.identifiers)
+        kept = self._kept.arrays(window.kept, window.first_row)
         if embedded is not None:
             assert shard.store is not None
-            shard.store.append(embedded.vectors, names)
+            assert shard.row_digests is not None
+            shard.store.append(embedded.vectors, names, kept)
+            digests = map(self._keys.digest, window.texts, window.sources)
+            found = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+            shard.row_digests.append(found)
             shard.tokens += embedded.num_tokens
             shard.truncated_rows += embedded.num_truncated
         shard.rows += len(window.texts)
@@ -281,18 +316,23 @@ class ShardFolder:
         if self._finished and number >= self._num_recorded:
             raise ResumeError(
                 f"{self._folder} is finished, but the inputs hold more rows than its "
-                f"{self._num_rows}; restore them{self._restart_advice()}"
+                f"{self._num_rows}{self._restart_advice()}"
             )
-        store = None
+        self._open = _OpenShard(number, None)
         if not self.done(number):
-            store = VectorStore(
-                self._folder / shard_name(number, self._job.shard_format),
-                id_column=self._job.options.id_column,
-                overwrite=True,
-                group_rows=_GROUP_ROWS if self.shard_rows is None else None,
-                kind=self._job.options.task,
-            )
-        self._open = _OpenShard(number, store)
+            group_rows = GROUP_ROWS if self.shard_rows is None else None
+            self._open.store = self._new_store(self._folder, number, group_rows)
+            path = self._folder / rows_name(number)
+            self._open.row_digests = VectorStore(path, overwrite=True)
+
+    def _new_store(self, folder: Path, number: int, group_rows: int | None) -> VectorStore:
+        return VectorStore(
+            folder / shard_name(number, self._job.shard_format),
+            id_column=self._job.options.id_column,
+            overwrite=True,
+            group_rows=group_rows,
+            kind=self._job.options.task,
+        )
 
     def _finish_shard(self) -> None:
         shard = self._open
@@ -305,18 +345,22 @@ class ShardFolder:
             change = f"rows {first + 1} to {first + max(shard.rows, before.rows)}"
             raise ResumeError(
                 f"the inputs changed: {change} are not those that part-{shard.number:05d} of "
-                f"{self._folder} was made of; restore them{self._restart_advice()}",
+                f"{self._folder} was made of{self._restart_advice()}",
                 changes=[change],
             )
         store, shard.store = shard.store, None
-        if store is not None:
-            store.__exit__(None, None, None)
+        digests, shard.row_digests = shard.row_digests, None
+        if store is not None and digests is not None:
+            with store, digests:  # the vectors appear last
+                pass
             self._record(shard, rows_sha256, before)
         self._num_rows += shard.rows
         self._open = None
 
     def _record(self, shard: _OpenShard, rows_sha256: str, before: ShardRecord | None) -> None:
         names = shard_names(shard.number, self._plan["options"])
+        if before is None or rows_name(shard.number) in before.files:
+            names.append(rows_name(shard.number))
         record = ShardRecord(
             shard=shard.number,
             rows=shard.rows,
@@ -345,11 +389,7 @@ class ShardFolder:
         self._finish_shard()
         if not self._records:
             raise OutputError(f"{self._folder} would hold no rows; nothing is written")
-        if self.num_kept_rows != self._num_rows:
-            raise ResumeError(
-                f"the inputs changed: they end after {self._num_rows} rows, before those that "
-                f"{self._folder} holds already; restore them{self._restart_advice()}"
-            )
+        self._refuse_shorter()
         manifest = {
             "plan": self._plan,
             "model": self._model_name,
@@ -371,6 +411,13 @@ class ShardFolder:
             raise
         except OSError as error:
             raise self._failed(error) from error
+
+    def _refuse_shorter(self) -> None:
+        if self.num_kept_rows != self._num_rows:
+            raise ResumeError(
+                f"the inputs changed: they end after {self._num_rows} rows, before those that "
+                f"{self._folder} holds already{self._restart_advice()}"
+            )
 
     def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
         """Write the list of skipped rows and the manifest, and remove an earlier run's."""
@@ -415,9 +462,11 @@ class ShardFolder:
                 if kind is not None:
                     self._keep(kind)
             finally:
-                if self._open is not None and self._open.store is not None:
-                    # Stopped within a shard that cannot end here: its partial file is removed.
-                    self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
+                opened = self._open
+                for store in () if opened is None else (opened.store, opened.row_digests):
+                    if store is not None:
+                        # Stopped within a shard that cannot end here: partial files are removed.
+                        store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
         """Finish the open shard of a stopped run, if the shard may end at any row."""

@@ -16,6 +16,7 @@ from encoder_engine.vectors.manifest import (
     ShardRecord,
     read_manifest,
     record_path,
+    rows_name,
     shard_names,
 )
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 _RECORDS = "|".join(name.partition(".")[0] for name in (MANIFEST_NAME, JOURNAL_NAME, SKIPPED_NAME))
 _WRITTEN_NAME = re.compile(
-    rf"part-\d{{5,}}\.(npy|ids\.txt|parquet|arrow|lance)|({_RECORDS})\.jsonl?"
+    rf"_?part-\d{{5,}}\.(rows\.npy|npy|ids\.txt|parquet|arrow|lance)|({_RECORDS})\.jsonl?"
 )
 _PARTIAL_NAME = re.compile(
-    r"_?(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
+    r"_{0,2}(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
 )
 
 
@@ -72,6 +73,7 @@ def read_folder(folder: Path) -> FolderState:
         own.add(journal.path.name)
         # Killed between the shard and its line in the journal, a run leaves the next shard.
         own.update(shard_names(len(journal.records), journal.plan["options"]))
+        own.add(rows_name(len(journal.records)))
     if manifest is not None:
         own.add(record_path(folder, MANIFEST_NAME).name)
     if journal.skipped or (manifest is not None and manifest["skipped_rows"]):

@@ -40,6 +40,9 @@ class DatasetOptions:
     encode: the options of the call, of the model's own type.
     task: the kind of the results.
     pair_column: the column of the second texts, for scores of pairs.
+    keep: columns of the inputs that are written beside the results.
+    append: embed what is new or has changed since a folder was finished.
+    delete_missing: with ``append``, drop the rows that the inputs hold no longer.
     staging: the local folder of a run whose output is an address.
     """
 
@@ -56,6 +59,9 @@ class DatasetOptions:
     encode: Any = field(default_factory=EncodeCall)
     task: Kind = "dense"
     pair_column: str | None = None
+    keep: Sequence[str] = ()
+    append: bool = False
+    delete_missing: bool = False
     staging: str | os.PathLike[str] | None = None
 
 
@@ -80,8 +86,9 @@ class DatasetJob:
     @property
     def shard_format(self) -> ShardFormat:
         """The file format of the shards, which is their suffix."""
-        # Rows of different lengths make no array.
-        default: ShardFormat = "parquet" if self.options.task in ("sparse", "tokens") else "npy"
+        # Rows of different lengths make no array, and an array has no further columns.
+        in_table = self.options.task in ("sparse", "tokens") or self.options.keep
+        default: ShardFormat = "parquet" if in_table else "npy"
         return self.options.shard_format or default
 
     @property
@@ -103,6 +110,10 @@ def open_job(
     for the output.
     """
     _check_counts(options)
+    if options.append and options.overwrite:
+        raise InputError("give append=True (--append) or overwrite=True (--overwrite), not both")
+    if options.delete_missing and not options.append:
+        raise InputError("delete_missing=True (--delete-missing) needs append=True (--append)")
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     opened = open_inputs(
         [os.fspath(name) for name in names],
@@ -111,7 +122,9 @@ def open_job(
         pair_column=options.pair_column,
         format=options.input_format,
         max_characters=options.max_characters,
-        unique_ids=options.unique_ids,
+        keep=options.keep,
+        # A row of a repeated id would replace itself.
+        unique_ids=options.unique_ids or (options.append and options.id_column is not None),
     )
     target = os.fspath(output)
     address = target if is_remote(target) else None
@@ -141,6 +154,11 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
     )
     job = DatasetJob(inputs=opened, output=Path(target), sharded=sharded, options=options)
     files = [Path(name) for name, _ in opened.sources if name != STANDARD_INPUT]
+    if options.append and not sharded:
+        raise InputError(
+            f"append=True (--append) adds to a folder of shards, and {target} is a file; name a "
+            f"folder: {Path(target).with_suffix('')}/"
+        )
     if sharded:
         _check_folder(job, files)
     else:
@@ -151,6 +169,7 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
             beside=[job.skipped_path],
             inputs=files,
             kind=options.task,
+            keep=options.keep,
         )
         _refuse_others_beside(job)
     return job
@@ -241,7 +260,7 @@ def _check_folder(job: DatasetJob, files: list[Path]) -> None:
         raise OutputError(f"{place} is not writable; choose another place")
     if folder.is_dir() and any(file.absolute().is_relative_to(folder.absolute()) for file in files):
         raise OutputError(f"{folder} holds inputs; name another folder for the shards")
-    check_columns(f".{job.shard_format}", job.options.id_column, job.options.task)
+    check_columns(f".{job.shard_format}", job.options.id_column, job.options.task, job.options.keep)
 
 
 def is_list_of_skipped(path: Path) -> bool:

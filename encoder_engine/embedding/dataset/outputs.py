@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from encoder_engine.files import PendingFile, writing
+from encoder_engine.vectors.kept_columns import KeptColumns
 from encoder_engine.vectors.store import VectorStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.model import WindowResult
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.errors import RowError
+    from encoder_engine.inputs.rows import Row
 
 _MOST_REASON_CHARACTERS = 500
 
@@ -32,12 +35,19 @@ class Output(Protocol):
         """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
 
     @property
+    def skipped_path(self) -> Path:
+        """The path of the list of skipped rows."""
+
+    @property
     def num_kept_rows(self) -> int:
         """Rows that stay if the run is stopped now."""
 
     @property
     def num_truncated_rows(self) -> int | None:
         """Truncated rows of the whole output; None where only this run wrote it."""
+
+    def select(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows to embed."""
 
     def done(self, shard: int) -> bool:
         """Return whether a shard is finished, so that its rows need not be embedded."""
@@ -98,6 +108,8 @@ class SingleFile:
 
     def __init__(self, job: DatasetJob) -> None:
         self._has_identifiers = job.options.id_column is not None
+        self.skipped_path = job.skipped_path
+        self._kept = KeptColumns(job.options.keep)
         self._store = VectorStore(
             job.output,
             id_column=job.options.id_column,
@@ -114,6 +126,10 @@ class SingleFile:
         """Empty: one file has no earlier shards."""
         return []
 
+    def select(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows to embed: all."""
+        return rows
+
     def done(self, shard: int) -> bool:
         """Return False: one file is finished only at the end."""
         return shard < 0
@@ -122,7 +138,8 @@ class SingleFile:
         """Append a window."""
         assert embedded is not None
         names = window.present_identifiers if self._has_identifiers else ()
-        self._store.append(embedded.vectors, names)
+        kept = self._kept.arrays(window.kept, window.first_row)
+        self._store.append(embedded.vectors, names, kept)
 
     def complete(self, skipped: SkippedRows) -> None:
         """Publish the list of skipped rows; the vectors follow on exit."""

@@ -58,6 +58,7 @@ def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]
             # Folders of vectors record neither.
             **({} if options.task == "dense" else {"task": options.task}),
             **({} if options.pair_column is None else {"pair_column": options.pair_column}),
+            **({"keep": list(options.keep)} if options.keep else {}),
         },
         "versions": _versions(job.shard_format) | found["versions"],
     }

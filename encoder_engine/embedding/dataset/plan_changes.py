@@ -31,6 +31,7 @@ _OPTIONS = {
     "options.shard_format": "--shard-format",
     "options.task": "--task",
     "options.pair_column": "--pair-column",
+    "options.keep": "--keep",
     "options.max_active_dims": "--max-active-dims",
     "options.activation": "--activation",
     "model.sparse_pooling": "pooling=",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder import ShardFolder
+from encoder_engine.embedding.dataset.growing_folder import GrowingFolder, is_finished
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
 from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
@@ -48,6 +49,7 @@ class DatasetSummary:
     padded_tokens: tokens that the same batches would have held with padding.
     skipped_rows: bad rows, listed in the file ``skipped``.
     recognised: the formats of inputs whose names do not state them.
+    growth: of a run that appended: its generation, and its added, replaced and dropped rows.
     seconds: wall time of each stage, summed over workers, and of the whole run; stages overlap, so
         their sum may exceed the whole.
     """
@@ -59,6 +61,7 @@ class DatasetSummary:
     skipped_rows: int = 0
     skipped: str | None = None
     recognised: dict[str, str] = field(default_factory=dict)
+    growth: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
     padded_tokens: int = 0
     truncated_rows: int = 0
@@ -130,6 +133,10 @@ def run_job(
         upload_folder(job.output, job.address, MANIFEST_NAME)
         summary.output = job.address
         summary.seconds["write"] += time.perf_counter() - start_upload
+    if isinstance(output, GrowingFolder):
+        summary.growth = output.growth
+        summary.resumed_rows += output.num_rows - summary.rows
+        summary.rows = output.num_rows
     if output.num_truncated_rows is not None:
         summary.truncated_rows = output.num_truncated_rows
     summary.seconds["total"] = load_seconds + time.perf_counter() - start
@@ -157,7 +164,7 @@ def _ways_on(
     """List advice on resuming a failed run, to add to its error."""
     notes = []
     if isinstance(error, RowError) and job.options.on_error == "fail":
-        notes.append("or leave bad rows out with --on-error skip")
+        notes.append("or leave bad rows out with on_error='skip' (--on-error skip)")
     if output.num_kept_rows or (any_done and not job.sharded):
         notes.append(kept_rows(job, output))
     return notes
@@ -166,7 +173,8 @@ def _ways_on(
 def _make_output(job: DatasetJob, model: JobModel, options: Any) -> Output:
     if not job.sharded:
         return SingleFile(job)
-    return ShardFolder(job, make_plan(model, job, options), model.name)
+    kind = GrowingFolder if job.options.append and is_finished(job.output) else ShardFolder
+    return kind(job, make_plan(model, job, options), model.name)
 
 
 def _write_all(
@@ -176,7 +184,7 @@ def _write_all(
     summary: DatasetSummary,
     watch: Watch | None,
 ) -> None:
-    skipped = SkippedRows(job.skipped_path)
+    skipped = SkippedRows(output.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
     elastic = job.sharded and output.shard_rows is None
     # On a GPU and in bfloat16, bits depend on the batch, and so on the windows: windows of shards
@@ -184,7 +192,7 @@ def _write_all(
     one_array = not job.sharded and job.output.suffix == ".npy"
     size = WindowSize(timed=elastic or one_array)
     rows = shard_windows(
-        iter(inputs),
+        output.select(iter(inputs)),
         DEFAULT_SHARD_ROWS if elastic else output.shard_rows,
         recorded=output.recorded_rows,
         size=size,

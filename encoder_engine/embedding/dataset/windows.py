@@ -24,13 +24,16 @@ _LEAST_TEXTS = 16
 class TextWindow:
     """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs.
 
-    ``texts``: of each row the text, or both texts of a pair.
+    ``texts``: of each row the text, or both texts of a pair. ``sources``: their files. ``kept``:
+    their values in the kept columns.
     """
 
     shard: int
     first_row: int
     texts: list[Any]
     identifiers: list[Identifier | None]
+    sources: list[str]
+    kept: list[tuple[object, ...]]
 
     @property
     def present_identifiers(self) -> list[Identifier]:
@@ -80,6 +83,8 @@ def shard_windows(
                 first_row=first_row,
                 texts=[row.content for row in window],
                 identifiers=[row.identifier for row in window],
+                sources=[row.source for row in window],
+                kept=[row.kept for row in window],
             )
             first_row += len(window)
             empty = False

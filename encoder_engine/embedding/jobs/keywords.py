@@ -31,6 +31,9 @@ class JobKeywords(TypedDict, total=False):
     unique_ids: bool
     shard_rows: int | None
     shard_format: ShardFormat | None
+    keep: Sequence[str]
+    append: bool
+    delete_missing: bool
     overwrite: bool
     workers: int
     staging: str | os.PathLike[str] | None

@@ -168,7 +168,8 @@ def test_a_store_begun_by_a_former_version_goes_on(
     with pytest.raises(ResumeError, match="--shard-rows"):
         tiny.encode_dataset(source, out, id_column="id", shard_rows=50)
     tiny.encode_dataset(source, out, id_column="id", overwrite=True)
-    assert sorted(contents(out)) == ["_manifest.json", "part-00000.ids.txt", "part-00000.npy"]
+    parts = ["_part-00000.rows.npy", "part-00000.ids.txt", "part-00000.npy"]
+    assert sorted(contents(out)) == ["_manifest.json", *parts]
 
 
 def let_bits_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

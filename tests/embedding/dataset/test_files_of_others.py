@@ -96,7 +96,8 @@ def test_overwriting_replaces_what_is_listed_and_nothing_else(
     options: dict[str, Any] = {"shard_rows": 6, "shard_format": "npy", "on_error": "skip"}
     source.write_text("".join(source.read_text("utf-8").splitlines(keepends=True)[:12]), "utf-8")
     tiny.encode_dataset(source, folder, overwrite=True, **options)
-    ours = ["_manifest.json", "part-00000.npy", "part-00001.npy"]
+    ours = ["_manifest.json"]
+    ours += [f"{name}.npy" for n in range(2) for name in (f"_part-{n:05d}.rows", f"part-{n:05d}")]
     theirs = ["manifest.json", "notes.txt", "part-1.npy", "skipped.jsonl"]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*ours, *theirs])
     assert {(folder / name).read_bytes() for name in theirs} == {b"theirs"}

@@ -67,7 +67,8 @@ def test_shards_hold_all_rows_in_order(tiny: Embedder, source: Path, tmp_path: P
     assert (summary.rows, summary.resumed_rows, summary.dimension) == (23, 0, 16)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     parts = [f"part-{n:05d}.{end}" for n in range(5) for end in ("ids.txt", "npy")]
-    assert names == ["_manifest.json", *parts]
+    digests = [f"_part-{n:05d}.rows.npy" for n in range(5)]
+    assert names == ["_manifest.json", *digests, *parts]
     vectors = [np.load(tmp_path / "out" / f"part-{n:05d}.npy") for n in range(5)]
     assert [len(part) for part in vectors] == [5, 5, 5, 5, 3]
     np.testing.assert_array_equal(np.concatenate(vectors), tiny.encode(TEXTS))
@@ -318,7 +319,7 @@ def test_a_finished_folder_takes_no_more_rows(
     assert run(tiny, source, tmp_path / "out", overwrite=True).rows == num_rows + 1
     write_rows(source, TEXTS[:3])
     run(tiny, source, tmp_path / "out", overwrite=True)
-    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert len(list((tmp_path / "out").iterdir())) == 4
 
 
 def test_a_folder_with_other_files_is_left_alone(
@@ -371,7 +372,7 @@ def test_an_interrupt_leaves_whole_shards_only(
     monkeypatch.setattr("encoder_engine.embedding.dataset.workers.encode_window", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(tiny, source, folder)
-    names = sorted(path.name for path in folder.iterdir() if path.suffix == ".npy")
+    names = sorted(path.name for path in folder.glob("part-*.npy"))
     assert names == ["part-00000.npy", "part-00001.npy"]
     assert not (folder / "_manifest.json").exists()
     monkeypatch.undo()

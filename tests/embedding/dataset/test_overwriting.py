@@ -125,7 +125,7 @@ def test_other_rows_are_refused_once_and_then_start_again(
         stop(tiny, source, folder)
         given: dict[str, Any] = {"first": "another"} if rows == "others" else {"num_rows": 5}
         write_rows(source, **given)
-        with pytest.raises(ResumeError, match="restore them and go on without --overwrite; start"):
+        with pytest.raises(ResumeError, match="run the same command again: it starts again"):
             run(tiny, source, folder)
         if restored:
             write_rows(source)
