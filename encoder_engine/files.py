@@ -130,10 +130,7 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def partial_path(target: Path, mark: str = "") -> Path:
-    """Return the path of a file or folder until it is whole and gets its own name.
-
-    Readers of a folder, such as pandas, Spark and Dask, skip names that begin with ``_``.
-    """
+    """Return the path of a file or folder until it is whole: pandas and Spark skip ``_`` names."""
     return target.with_name(f"_{target.name}{mark and '.'}{mark}.partial")
 
 
@@ -206,8 +203,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside the target, and move it to the target's place at the end.
 
-    An existing folder is exchanged for the new one, and removed. After an exception it is
-    unchanged. A process killed before leaves a ``.partial`` folder.
+    An existing folder is exchanged for the new one and removed; after an exception it is unchanged.
     """
     place = target.resolve()  # a link stays a link
     import shutil  # not before: it imports every compression
@@ -217,10 +213,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
         new.mkdir(parents=True)
         try:
             yield new
-            if place.is_dir():
-                exchange_folders(new, place)
-            else:
-                new.rename(place)
+            exchange_folders(new, place) if place.is_dir() else new.rename(place)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
@@ -235,18 +228,13 @@ def exchange_folders(first: Path, second: Path) -> None:
     """
     import ctypes  # not before: every process imports this module
 
-    library, names = ctypes.CDLL(None, use_errno=True), (os.fsencode(first), os.fsencode(second))
-    if hasattr(library, "renameat2"):
-        # AT_FDCWD and RENAME_EXCHANGE
-        failed = library.renameat2(-100, names[0], -100, names[1], 2)
-    elif hasattr(library, "renamex_np"):
-        failed = library.renamex_np(*names, 2)  # RENAME_SWAP
-    else:
-        failed = True
-    if not failed:
+    library, names = ctypes.CDLL(None), (os.fsencode(first), os.fsencode(second))
+    # RENAME_EXCHANGE, after AT_FDCWD before each path, and RENAME_SWAP; both return 0.
+    if hasattr(library, "renameat2") and not library.renameat2(-100, names[0], -100, names[1], 2):
         return
-    former = partial_path(second, f"{os.urandom(4).hex()}.former")
-    second.rename(former)
+    if hasattr(library, "renamex_np") and not library.renamex_np(*names, 2):
+        return
+    former = second.rename(partial_path(second, f"{os.urandom(4).hex()}.former"))
     try:
         first.rename(second)
     except OSError:

@@ -36,18 +36,21 @@ class RowsDigest:
         """
         parts: list[bytes] = []
         for text, identifier in zip(texts, identifiers, strict=True):
-            if isinstance(text, str):
-                data = text.encode()
-            else:
-                first = text[0].encode()
-                parts.append(b"%d " % len(first))
-                data = first + text[1].encode()
-            parts += (b"%d %s\n" % (len(data), repr(identifier).encode()), data)
+            start, data = _encoded(text)
+            parts += (start, b"%d %s\n" % (len(data), repr(identifier).encode()), data)
         self._digest.update(b"".join(parts))
 
     def hexdigest(self) -> str:
         """Return the digest of all rows so far."""
         return self._digest.hexdigest()
+
+
+def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
+    """Return the length of the first text of a pair, and the bytes of a text or of both."""
+    if isinstance(content, str):
+        return b"", content.encode()
+    first = content[0].encode()
+    return b"%d " % len(first), first + content[1].encode()
 
 
 class RowKeys:
@@ -64,12 +67,7 @@ class RowKeys:
 
     def digest(self, content: str | tuple[str, str], source: str) -> bytes:
         """Return the digest of a text, or of both texts of a pair."""
-        if isinstance(content, str):
-            data = content.encode()
-        else:
-            first = content[0].encode()
-            data = b"%d " % len(first) + first + content[1].encode()
-        digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES)
+        digest = hashlib.blake2b(b"".join(_encoded(content)), digest_size=DIGEST_BYTES)
         if not self.by_id:
             digest.update(self._origins.get(source) or self._origin(source))
         return digest.digest()

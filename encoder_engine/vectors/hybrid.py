@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.vectors.hits import check_num_hits
-from encoder_engine.vectors.parts import row_digests
+from encoder_engine.vectors.store_files import row_digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

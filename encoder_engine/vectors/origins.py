@@ -9,7 +9,7 @@ from encoder_engine.errors import InputError, ReadError, RowError
 from encoder_engine.inputs.digest import RowKeys, RowsDigest
 from encoder_engine.inputs.opening import STANDARD_INPUT
 from encoder_engine.inputs.readers import DEFAULT_COLUMN, open_inputs
-from encoder_engine.vectors.parts import row_digests
+from encoder_engine.vectors.store_files import row_digests
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

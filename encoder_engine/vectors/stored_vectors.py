@@ -36,10 +36,10 @@ from encoder_engine.vectors.manifest import (
     read_manifest,
     record_path,
 )
-from encoder_engine.vectors.parts import Part, shards_of, signature
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.store import ENDINGS, ids_path
 from encoder_engine.vectors.store_files import (
+    Part,
     has_ids,
     kept_of_file,
     kept_values,
@@ -49,6 +49,8 @@ from encoder_engine.vectors.store_files import (
     read_ids,
     read_results,
     refuse_non_finite,
+    shards_of,
+    signature,
     vocabulary_of_file,
 )
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
@@ -409,17 +411,15 @@ class StoredVectors:
         return 1 if self.manifest is None else int(self.manifest.get("generation", 1))
 
     def iterate_ids(self) -> Iterator[Identifier]:
-        """Yield the ids in the order of the rows, without holding all of them."""
+        """Yield the ids in the order of the rows."""
         return chain.from_iterable(map(self._ids_of, self._parts))
 
     def kept(self, rows: set[int]) -> dict[int, dict[str, Any]]:
-        """Return the kept values of some rows by row and column; only the shards of these are read.
-
-        Empty where no columns were kept; see ``keep`` of :meth:`Embedder.encode_dataset`.
-        """
-        manifest = self.manifest
-        kept: list[str] = [] if manifest is None else manifest["plan"]["options"].get("keep", [])
-        names = kept_of_file(self._path_of_one) if manifest is None else kept
+        """Return values of some rows by row and column; see :meth:`Embedder.encode_dataset`."""
+        if self.manifest is None:
+            names = kept_of_file(self._path_of_one)
+        else:
+            names = self.manifest["plan"]["options"].get("keep", [])
         found: dict[int, dict[str, Any]] = {}
         first_row = 0
         for part in self._parts if names else ():

@@ -23,6 +23,7 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
+from encoder_engine.embedding.dataset.kept_columns import KeptColumns
 from encoder_engine.embedding.dataset.plan_changes import plan_changes
 from encoder_engine.errors import OutputError, ResumeError
 from encoder_engine.files import (
@@ -34,7 +35,6 @@ from encoder_engine.files import (
 from encoder_engine.inputs.digest import DIGEST_BYTES, RowKeys, RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
 from encoder_engine.records import locked_folder, refuse_changes
-from encoder_engine.vectors.kept_columns import KeptColumns
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,

@@ -23,6 +23,7 @@ from encoder_engine.embedding.dataset.folder import AGAIN, GROUP_ROWS, ShardFold
 from encoder_engine.embedding.dataset.folder_state import read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.journal import Journal
+from encoder_engine.embedding.dataset.kept_columns import KeptColumns
 from encoder_engine.embedding.dataset.known_rows import KnownRows
 from encoder_engine.embedding.dataset.plan_changes import plan_changes
 from encoder_engine.errors import OutputError
@@ -39,7 +40,6 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowKeys
 from encoder_engine.records import differences, refuse_changes
-from encoder_engine.vectors.kept_columns import KeptColumns
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,

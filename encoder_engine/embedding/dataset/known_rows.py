@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.errors import InputError
-from encoder_engine.vectors.parts import row_digests
+from encoder_engine.vectors.store_files import row_digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from encoder_engine.embedding.dataset.kept_columns import KeptColumns
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.vectors.kept_columns import KeptColumns
 from encoder_engine.vectors.store import VectorStore
 
 if TYPE_CHECKING:

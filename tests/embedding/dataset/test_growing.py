@@ -20,7 +20,7 @@ from encoder_engine.vectors import load_vectors
 from encoder_engine.vectors.hybrid import check_same_rows
 from encoder_engine.vectors.origins import read_texts
 from tests import ROOT
-from tests.embedding.append_kills import state
+from tests.embedding.dataset.append_kills import state
 from tests.embedding.tiny_model import write_head_directory
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def test_the_command_line_appends_and_says_what_it_did(
     ],
 )
 def test_a_kill_leaves_the_store_before_or_after(options: str) -> None:
-    command = [sys.executable, "-m", "tests.embedding.append_kills", *options.split()]
+    command = [sys.executable, "-m", "tests.embedding.dataset.append_kills", *options.split()]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

@@ -1,7 +1,7 @@
 """Kill appending runs: the folder is as before or as after, byte for byte.
 
-``python -m tests.embedding.append_kills --kills 200 --seed 0``: random moments and every change of
-the disk, for each format. Every run is a child of a process that has loaded the model.
+``python -m tests.embedding.dataset.append_kills --kills 200 --seed 0``: random moments and every
+change of the disk, for each format. Every run is a child of a process that has loaded the model.
 """
 
 from __future__ import annotations
