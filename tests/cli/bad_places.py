@@ -249,7 +249,7 @@ OUTPUTS: dict[str, BadPlace] = {
          after(_fewer)),
         ("another option", "--shard-rows 15 --truncate-dim 4", r"truncate-dim\) was 16, is 4",
          ResumeError, after(lambda _: None)),
-        ("another size of shards", "--shard-rows 16", r"rows\) was 15, is 16", ResumeError,
+        ("another size of shards", "--shard-rows 16", r"rows was 15, is 16", ResumeError,
          after(lambda _: None)),
         ("another format", "--shard-rows 15 --shard-format arrow", "was 'npy', is 'arrow'",
          ResumeError, after(lambda _: None)),

@@ -124,3 +124,23 @@ def test_arrays_and_names_of_vectors_keep_nothing(
     for keep in (["id"], ["text", "text"]):
         with pytest.raises(OutputError, match=r"keep= \(--keep\) names"):
             tiny.encode_dataset(source, tmp_path / "o.parquet", id_column="id", keep=keep)
+
+
+def test_errors_name_the_option_of_the_door(
+    tiny: Embedder, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ReadError, match=r"name one with id_column= \(--id-column\)"):
+        tiny.encode_dataset(source, tmp_path / "out.npy", id_column="key")
+    model = tiny.loading.path  # type: ignore[union-attr]
+    command = ["embed", str(source), "-m", model, "-o"]
+    for more, words in (
+        ([f"{tmp_path}/out.npy", "--id-column", "key"], "name one with --id-column"),
+        ([f"{tmp_path}/out.npy", "--keep", "lang"], "a folder with --shard-format"),
+        ([f"{tmp_path}/out.npy", "--append"], "error: --append adds to a folder of shards"),
+        ([f"{tmp_path}/out/", "--unique-ids"], "name it with --id-column"),
+        ([f"{tmp_path}/out/", "--max-characters", "3"], "raise --max-characters"),
+    ):
+        assert main([*command, *more]) == 1
+        shown = capsys.readouterr().err
+        assert words in shown
+        assert "(--" not in shown
