@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["expand_remote", "is_remote", "open_remote", "upload_folder"]
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SHARD = re.compile(r"_?part-\d{5,}\.\S+")
 _BLOCK_BYTES = 1 << 20
 # At an address while a folder is copied to it; readers skip names that begin so.
 _UPLOADING = "_uploading"
@@ -113,8 +114,13 @@ def _begin_upload(system: Any, base: str, names: Sequence[str], last: Path) -> N
     for name in names[:1] if begun else names:
         if system.exists(f"{base}/{name}"):
             system.rm_file(f"{base}/{name}")
-    if not begun:
-        system.pipe_file(marker, digest)
+    if begun:
+        return
+    # A store that shrank leaves shards at the address that it no longer has.
+    for path in system.find(base, maxdepth=1):
+        if _SHARD.fullmatch(path.rpartition("/")[2]):
+            system.rm_file(path)
+    system.pipe_file(marker, digest)
 
 
 def _has_size(system: Any, path: str, size: int) -> bool:

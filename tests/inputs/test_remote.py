@@ -216,3 +216,19 @@ def test_an_address_needs_a_local_folder(
     assert "--staging" in capsys.readouterr().err
     assert main([*command, "--staging", str(tmp_path / "s")]) == 0
     assert memory.exists("/out/_manifest.json")
+
+
+def test_a_store_that_shrank_leaves_no_shards_at_its_address(
+    memory: Any, directory: Path, tmp_path: Path
+) -> None:
+    embedder = Embedder.from_pretrained(directory, device="cpu")
+    options: dict[str, Any] = {"id_column": "id", "shard_rows": 20, "staging": tmp_path / "s"}
+    for rows in (ROWS, ROWS[:30]):
+        memory.pipe("/in/a.jsonl", lines(rows))
+        embedder.encode_dataset(
+            "memory://in/a.jsonl", "memory://out/v", append=True, delete_missing=True, **options
+        )
+    found = {path.rpartition("/")[2] for path in memory.find("/out/v")}
+    assert {name for name in found if name.startswith("part-")} == {
+        f"part-0000{n}.{end}" for n in range(2) for end in ("npy", "ids.txt")
+    }

@@ -126,6 +126,8 @@ class GrowingFolder(ShardFolder):
         self._plan["base"] = self._former.get(DIGEST_KEY) or digest(self._former)
         self._keys = RowKeys(by_id=store.has_ids, generation=store.generation + 1)
         self._known = KnownRows(store, self._keys)
+        if self._id_type is not None and store.has_ids:
+            self._id_type.check([next(store.iterate_ids())], 0)
         if self._job.options.keep:
             first = next(read_batches(self._target / shard_name(0, self._job.shard_format), None))
             types = {name: first.schema.field(name).type for name in self._job.options.keep}

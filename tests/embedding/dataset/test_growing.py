@@ -338,3 +338,14 @@ def test_changed_digests_of_rows_are_found_before_an_append(tiny: Embedder, tmp_
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     with pytest.raises(ReadError, match=r"_part-00000\.rows\.npy is not as it was written"):
         tiny.encode_dataset(source, tmp_path / "out/", append=True)
+
+
+def test_ids_of_another_type_are_refused(tiny: Embedder, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "text": "a"}\n', "utf-8")
+    options: dict[str, Any] = {"id_column": "id", "shard_format": "parquet"}
+    tiny.encode_dataset(path, tmp_path / "out", **options)
+    path.write_text('{"id": "b", "text": "b"}\n', "utf-8")
+    with pytest.raises(ReadError, match="the first id is of type int, but row 0 has 'b'"):
+        tiny.encode_dataset(path, tmp_path / "out", append=True, **options)
+    assert load_vectors(tmp_path / "out").ids == [1]
