@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKSUMS",
-    "FORMER_LOCK_NAME",
     "LOCK_NAME",
     "FolderLock",
     "PendingFile",
     "check_apart",
     "check_target",
     "decode_text",
-    "exchange_folders",
     "file_sha256",
     "move_into_place",
     "partial_path",
@@ -38,7 +36,6 @@ __all__ = [
     "read_text",
     "recorded_checksums",
     "refuse_locked",
-    "replacing_folder",
     "sync_directory",
     "verify_checksums",
     "write_atomically",
@@ -49,8 +46,6 @@ __all__ = [
 CHECKSUMS = "SHA256SUMS"
 # A name that no other program uses; readers of data skip names that begin with a dot.
 LOCK_NAME = ".encoder-engine.lock"
-# The lock of a former version, left where a run was killed.
-FORMER_LOCK_NAME = ".lock"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LOCK_CONTENT = re.compile(rb"(\d{1,20}\n?)?")
@@ -197,50 +192,6 @@ def write_atomically(path: Path, content: bytes) -> None:
             pending.publish()
     finally:
         pending.discard()
-
-
-@contextlib.contextmanager
-def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside the target, and move it to the target's place at the end.
-
-    An existing folder is exchanged for the new one and removed; after an exception it is unchanged.
-    """
-    place = target.resolve()  # a link stays a link
-    import shutil  # not before: it imports every compression
-
-    new = partial_path(place, os.urandom(4).hex())
-    with writing(target):
-        new.mkdir(parents=True)
-        try:
-            yield new
-            exchange_folders(new, place) if place.is_dir() else new.rename(place)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            raise
-        sync_directory(place.parent)
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def exchange_folders(first: Path, second: Path) -> None:
-    """Exchange the names of two folders, in one step on Linux and macOS.
-
-    Where the system cannot, ``second`` has no folder for a moment, or after a kill in it.
-    """
-    import ctypes  # not before: every process imports this module
-
-    library, names = ctypes.CDLL(None), (os.fsencode(first), os.fsencode(second))
-    # RENAME_EXCHANGE, after AT_FDCWD before each path, and RENAME_SWAP; both return 0.
-    if hasattr(library, "renameat2") and not library.renameat2(-100, names[0], -100, names[1], 2):
-        return
-    if hasattr(library, "renamex_np") and not library.renamex_np(*names, 2):
-        return
-    former = second.rename(partial_path(second, f"{os.urandom(4).hex()}.former"))
-    try:
-        first.rename(second)
-    except OSError:
-        former.rename(second)
-        raise
-    former.rename(first)
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:

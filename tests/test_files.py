@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from encoder_engine import files
+from encoder_engine import files, folders
 from encoder_engine.errors import (
     ChecksumError,
     ConfigError,
@@ -161,7 +161,7 @@ def test_json_that_is_not_usable_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_being_replaced_is_passed_over_by_readers(tmp_path: Path) -> None:
     for _ in range(2):
-        with files.replacing_folder(tmp_path / "model") as new:
+        with folders.replacing_folder(tmp_path / "model") as new:
             (new / "weights.bin").touch()
             assert all(path.name[0] == "_" for path in tmp_path.iterdir() if path.name != "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -30,7 +30,6 @@ from encoder_engine.data.shards import (
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
 from encoder_engine.files import (
-    FORMER_LOCK_NAME,
     LOCK_NAME,
     partial_path,
     sync_directory,
@@ -295,10 +294,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
             refuse_changes(directory, changes, _ADVICE, CorpusError)
         # Without a shard there is nothing to mix up: the folder starts anew.
         shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
-    elif any(
-        p.name not in (LOCK_NAME, FORMER_LOCK_NAME) and p.suffix != ".partial"
-        for p in directory.iterdir()
-    ):
+    elif any(p.name != LOCK_NAME and p.suffix != ".partial" for p in directory.iterdir()):
         raise CorpusError(
             f"{directory} is not empty, and no corpus was started in it; name an empty directory"
         )

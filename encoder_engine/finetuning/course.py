@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ResumeError
 from encoder_engine.families.config import read_config
-from encoder_engine.files import replacing_folder, write_atomically
+from encoder_engine.files import write_atomically
 from encoder_engine.finetuning.batch_stream import ItemStream
 from encoder_engine.finetuning.data import prepare_data
 from encoder_engine.finetuning.evaluation import DevEvaluation
 from encoder_engine.finetuning.frozen import with_features
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe import recipe_to_values
+from encoder_engine.folders import replacing_folder
 from encoder_engine.json_values import read_value
 from encoder_engine.models.lora.adapters import adapted_layers, merged_adapters
 from encoder_engine.models.lora.saving import save_adapter

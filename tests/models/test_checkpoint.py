@@ -92,7 +92,6 @@ BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"hidden_dropout_prob": "none"}, ConfigError, "number"),
     ({"layer_norm_eps": -1e-5}, ConfigError, "layer_norm_eps"),
     ({"pad_token_id": 120}, ConfigError, "below vocab_size=120"),
-    ({"pad_token_id": None}, ConfigError, "pad_token_id"),
     ({"hidden_act": "quick_gelu"}, UnsupportedFeatureError, "gelu_new"),
     ({"position_embedding_type": "relative_key"}, UnsupportedFeatureError, "'absolute'"),
     ({"is_decoder": True}, UnsupportedFeatureError, "is_decoder"),

@@ -61,7 +61,6 @@ def test_an_interrupted_save_leaves_no_model_rather_than_a_mixed_one(
 
 UNSAYABLE: list[dict[str, Any]] = [
     {"embedding": {"first_position": 2}},
-    {"embedding": {"padding_id": None}},
     {"embedding": {"num_segments": 0}},
     {"embedding": {"width": 20}},
     {"embedding": {"norm": NormSpec(epsilon=1e-3)}},

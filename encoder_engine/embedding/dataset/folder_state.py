@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.journal import Journal
 from encoder_engine.errors import OutputError
-from encoder_engine.files import FORMER_LOCK_NAME, LOCK_NAME
+from encoder_engine.files import LOCK_NAME
 from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
@@ -79,9 +79,7 @@ def read_folder(folder: Path) -> FolderState:
     if journal.skipped or (manifest is not None and manifest["skipped_rows"]):
         own.add(record_path(folder, SKIPPED_NAME).name)
     partial = {name for name in names if _PARTIAL_NAME.fullmatch(name)}
-    _refuse_others(
-        folder, names - own - partial - {LOCK_NAME, FORMER_LOCK_NAME}, begun=plan is not None
-    )
+    _refuse_others(folder, names - own - partial - {LOCK_NAME}, begun=plan is not None)
     return FolderState(
         manifest=manifest,
         journal=journal,

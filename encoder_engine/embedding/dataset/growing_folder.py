@@ -28,16 +28,15 @@ from encoder_engine.embedding.dataset.known_rows import KnownRows
 from encoder_engine.embedding.dataset.plan_changes import plan_changes
 from encoder_engine.errors import OutputError
 from encoder_engine.files import (
-    FORMER_LOCK_NAME,
     LOCK_NAME,
     FolderLock,
-    exchange_folders,
     file_sha256,
     partial_path,
     refuse_locked,
     sync_directory,
     write_atomically,
 )
+from encoder_engine.folders import exchange_folders
 from encoder_engine.inputs.digest import RowKeys
 from encoder_engine.records import differences, refuse_changes
 from encoder_engine.vectors.manifest import (
@@ -293,7 +292,7 @@ class GrowingFolder(ShardFolder):
         """Link the files in the folder that do not belong to the store, such as an index."""
         state = read_folder(self._target)
         for path in self._target.iterdir():
-            if path.name in {*state.own, *state.partial, LOCK_NAME, FORMER_LOCK_NAME}:
+            if path.name in {*state.own, *state.partial, LOCK_NAME}:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.copytree(path, folder / path.name, symlinks=True, copy_function=self._link)

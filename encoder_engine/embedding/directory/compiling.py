@@ -23,7 +23,7 @@ from encoder_engine.families.checkpoints.files import (
     SETTINGS_OF_OTHERS,
     resolve_directory,
 )
-from encoder_engine.files import replacing_folder
+from encoder_engine.folders import replacing_folder
 from encoder_engine.inference import CompiledEncoder
 
 if TYPE_CHECKING:

@@ -257,14 +257,15 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
     )
 
 
-def located_error(error: TextError, window: list[str], first_row: int) -> TextError:
+def located_error(error: TextError, window: list[Any], first_row: int) -> TextError:
     """Return the error with the text's row in the stream instead of its row in the window."""
     if error.row is None:
         return error
-    row, place = first_row + error.row, find_surrogate(window[error.row])
+    row, text = first_row + error.row, window[error.row]
+    place = find_surrogate(text) if isinstance(text, str) else None
     if place is None:
         return TextError(str(error).replace(f"row {error.row} ", f"row {row} ", 1), row=row)
-    described = describe_surrogate(window[error.row], place)
+    described = describe_surrogate(text, place)
     return TextError(f"text {row} has {described}", row=row)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError
-from encoder_engine.files import replacing_folder, write_atomically, write_checksums
+from encoder_engine.files import write_atomically, write_checksums
+from encoder_engine.folders import replacing_folder
 from encoder_engine.text.formats.vocab_txt import spec_from_vocab
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec, BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer import Tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import random
@@ -270,7 +271,7 @@ def test_texts_that_cannot_be_read_again_are_the_error(
 def test_an_interrupt_between_the_folders_loses_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former tokenizer, renamed away, was removed with the new one."""
+    """Where no system call exchanges them, the former tokenizer is renamed away for a moment."""
     folder = tmp_path / "t"
     train_tokenizer(TEXTS, folder, OPTIONS)
     former = (folder / "vocab.txt").read_bytes()
@@ -283,6 +284,7 @@ def test_an_interrupt_between_the_folders_loses_neither(
         renamed.append(target)
         return rename(self, target)
 
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(TEXTS, folder, replace(OPTIONS, vocab_size=200), overwrite=True)
