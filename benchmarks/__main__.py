@@ -18,7 +18,6 @@ from benchmarks.commands.front_door import front_door
 from benchmarks.commands.gpu import gpu
 from benchmarks.commands.million import million
 from benchmarks.commands.open_loop import load
-from benchmarks.commands.profile import profile
 from benchmarks.commands.run_case import open_console, run_case
 from benchmarks.commands.serving_cost import serving_cost
 from benchmarks.commands.serving_targets import serving
@@ -30,7 +29,6 @@ from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
 from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.profiles import read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table
 
@@ -160,7 +158,6 @@ cli.add_command(million)
 cli.add_command(load)
 cli.add_command(serving)
 cli.add_command(serving_cost)
-cli.add_command(profile)
 cli.add_command(front_door)
 cli.add_command(gpu)
 
@@ -192,7 +189,6 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
         make_page,
         everything,
         residents=list(read_residents(records.FOLDER)),
-        profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
     )
     if html is not None:

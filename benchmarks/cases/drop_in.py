@@ -209,7 +209,7 @@ def curve_gate(*, plain: list[float], truth: list[float]) -> LossesGate:
     error = max(abs(one - true) for one, true in zip(plain, truth, strict=True))
     exact = torch.tensor(truth, dtype=torch.float64)
     rounding = floor(exact, torch.float32, terms=4 * 384, size=1.0)
-    return LossesGate(truth=truth, allowed=2 * error + rounding)
+    return LossesGate(truth=truth, allowed=[2 * error + rounding] * len(truth))
 
 
 def _candidates(build: Callable[[bool | None], Any]) -> tuple[Candidate, ...]:

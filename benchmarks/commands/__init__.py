@@ -1,1 +1,1 @@
-"""Commands other than run, compare and report: the GPU run, profiles, the front door."""
+"""Commands other than run, compare and report: the GPU run, the front door."""

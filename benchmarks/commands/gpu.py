@@ -13,9 +13,9 @@ a new interpreter needs. Results, ledger and log are written as soon as a step e
 value (:func:`plan`): ``--plan`` tells by its estimates what is known after how many minutes, and
 ``--rehearse`` runs it on a CPU with the smallest sizes.
 
-The environment: ``OUT`` names the output folder (default: benchmarks/results); what is in there
-afterwards, three files, is appended to benchmarks/results. Triton's own ``TRITON_CACHE_DIR``
-names a folder of kernels compiled before.
+The environment: ``OUT`` names the output folder (default: benchmarks/results). Results and ledger
+are lines, so that those of another folder are appended to benchmarks/results by ``cat``. Triton's
+own ``TRITON_CACHE_DIR`` names a folder of kernels compiled before.
 """
 
 from __future__ import annotations
@@ -100,22 +100,30 @@ class Piece:
     def _key(self, step: Step) -> str:
         return make_key(step.command, step.sources, sorted(self._facts.values()))
 
-    def _run_step(self, step: Step) -> None:
+    def _run_step(self, step: Step, *, again: bool = False) -> None:
         seconds = self._ledger.seconds(step.name) or step.seconds
-        if self._stopped.is_set() or time.monotonic() + seconds > self._ends:
-            with self._lock:
-                self.counts["left"] += 1
+        left = self._ends - time.monotonic()
+        if self._stopped.is_set() or seconds > left:
+            self._count("left")
             return
         known = {result.run for result in _results(self._folder)}
-        limit = min(LIMIT_SECONDS, self._ends - time.monotonic())
         saving = ("--output", str(self._folder)) if step.saves else ()
-        ended = self._runner.run(step, limit, saving)
+        ended = self._runner.run(step, min(LIMIT_SECONDS, left), saving)
         if self._stopped.is_set():
+            return
+        if ended.outcome == "stopped" and left < LIMIT_SECONDS:
+            # Whoever had the time for it might have ended it.
+            self._count("left")
             return
         with self._lock:
             self._note(ended, known)
-        if ended.outcome == "stopped" and step.fallback is not None:
-            self._run_step(step.fallback)
+        self._count(ended.outcome)
+        if ended.outcome == "stopped" and step.again and not again:
+            self._run_step(step, again=True)
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
 
     def _note(self, ended: Ended, known: set[str]) -> None:
         """Write down and print how a step ended."""
@@ -135,7 +143,6 @@ class Piece:
         )
         with (self._folder / LOG).open("a", encoding="utf-8") as whole:
             whole.write(f"== {ended}\n{log}\n")
-        self.counts[ended.outcome] += 1
         found: dict[str, list[Result]] = {}
         for result in _results(self._folder):
             if result.run not in known:
@@ -189,15 +196,17 @@ def gpu(seconds: float, *, only_plan: bool, rehearse: bool) -> int:
     if not rehearse and not torch.cuda.is_available():
         raise click.ClickException("no CUDA device: nothing was measured on a GPU")
     if importlib.util.find_spec("encoder_engine._native") is None:
-        raise click.ClickException("the extension is missing: pip install --no-deps -e . builds it")
+        command = "pip install --no-deps --no-build-isolation -e ."
+        raise click.ClickException(f"the extension is missing; {command} builds it")
     device = find_device("cpu" if rehearse else "cuda").name
-    versions = find_versions(())
-    facts = {"device": device, "torch": versions["torch"], "triton": versions.get("triton", "")}
+    versions = find_versions(["transformers"])
+    libraries = ("torch", "triton", "transformers")
+    facts = {"device": device} | {name: versions.get(name, "") for name in libraries}
     print(", ".join(f"{value}" for value in facts.values()), flush=True)
     if rehearse:
         # Read as Triton is imported.
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    runner = Runner(ROOT / "build" / "gpu")
+    runner = Runner(ROOT / "build" / "gpu", "cpu" if rehearse else "cuda")
     piece = Piece(folder, runner, facts=facts, ends=time.monotonic() + seconds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: piece.stop())

@@ -25,10 +25,11 @@ PARTS = {
     "test_masked_projection.py": 40,
     "test_pooling.py": 4,
 }
+LOOP_PARTS = 4
 NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 32, 6
-# Estimates on an NVIDIA H200's machine of 16 cores: an operation's case; a training step's with
-# its peers, of which torch compiles some; a check or a part of the tests.
-CASE, TRAINING, CHECK = 12.0, 55.0, 25.0
+# Estimates on an NVIDIA H200's machine of 16 cores: an operation's case; a training step's, and the
+# same with peers that torch compiles; a check or a part of the tests.
+CASE, TRAINING, COMPILING, CHECK = 12.0, 28.0, 55.0, 25.0
 # The minutes after which the plan tells what is known.
 MINUTES = (2, 5, 13)
 
@@ -39,8 +40,14 @@ KERNELS |= {"masked_cross_entropy": "masked_projection", "rms_norm": "layer_norm
 KERNELS |= {"token_embedding": "embedding"}
 OPERATIONS = ("kernels", "encoder_engine/ops")
 # What a training step runs through.
-LOOP = tuple(f"encoder_engine/{name}" for name in ("models", "objectives", "tasks", "training"))
-JOBS = ("benchmarks/jobs/training_step.py", "benchmarks/jobs/transformers_step.py")
+LOOP = (
+    *(f"encoder_engine/{name}" for name in ("families", "models", "objectives", "packing")),
+    *("encoder_engine/tasks", "encoder_engine/training"),
+)
+JOBS = (
+    *("benchmarks/jobs/training_step.py", "benchmarks/jobs/transformers_step.py"),
+    *("benchmarks/cases/pretraining.py", "benchmarks/cases/encoder.py"),
+)
 TRAINING_GROUPS = ("pretraining_gpu/", "finetuning_gpu/")
 # Measured in this order, before all other cases.
 FIRST = (
@@ -62,7 +69,7 @@ class Step:
     """A process: a module of Python, or a program, with its arguments.
 
     ``sources``: the files and folders that it measures. ``seconds``: the estimated time.
-    ``fallback``: runs at once where this was stopped at its limit.
+    ``again``: run once more where it was stopped at its limit: what torch compiled is kept.
     """
 
     name: str
@@ -70,7 +77,7 @@ class Step:
     seconds: float
     sources: tuple[str, ...] = OPERATIONS
     environment: dict[str, str] = field(default_factory=dict)
-    fallback: Step | None = None
+    again: bool = False
 
     @property
     def saves(self) -> bool:
@@ -95,7 +102,8 @@ def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> l
     others = [spec for name, spec in specs.items() if name not in chosen]
 
     def measured(names: Iterable[str]) -> list[Step]:
-        return [_measure(specs[name], options) for name in names if name in specs]
+        found = [_measure(specs[name], options) for name in names if name in specs]
+        return [step for steps in found for step in steps]
 
     jobs = max(1, cores - 2)
     return [
@@ -122,19 +130,24 @@ def _sources(spec: CaseSpec) -> tuple[str, ...]:
         return (*OPERATIONS, *LOOP, *JOBS, own)
     for start, kernels in KERNELS.items():
         if spec.name.startswith(start):
-            return (f"kernels/{kernels}", "kernels/common", "benchmarks/jobs/op_case.py", own)
+            shared = ("kernels/common", "encoder_engine/ops", "benchmarks/jobs/op_case.py")
+            return (f"kernels/{kernels}", *shared, own)
     return (*OPERATIONS, "encoder_engine/models", own)
 
 
-def _measure(spec: CaseSpec, options: tuple[str, ...]) -> Step:
-    command = ("benchmarks", "run", spec.name, *options)
-    step = Step(
-        name=spec.name, command=(*command, "--no-compile"), seconds=CASE, sources=_sources(spec)
-    )
+def _measure(spec: CaseSpec, options: tuple[str, ...]) -> list[Step]:
+    """Return the steps of a case; one that trains has a second, with peers that torch compiles."""
+    command, sources = ("benchmarks", "run", spec.name, *options), _sources(spec)
+    plain = (*command, "--no-compile")
     if not _trains(spec):
-        return step
-    alone = replace(step, name=f"{spec.name}, nothing compiled", seconds=TRAINING / 2)
-    return replace(step, command=command, seconds=TRAINING, fallback=alone)
+        return [Step(name=spec.name, command=plain, seconds=CASE, sources=sources)]
+    # A shared pool of memory leaves room for candidates of other shapes.
+    memory = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    step = Step(
+        name=spec.name, command=plain, seconds=TRAINING, sources=sources, environment=memory
+    )
+    compiling = replace(step, name=f"{spec.name}, compiled peers", command=command, again=True)
+    return [step, replace(compiling, seconds=COMPILING)]
 
 
 def _checks(*, rehearsed: bool) -> list[Step]:
@@ -150,14 +163,19 @@ def _checks(*, rehearsed: bool) -> list[Step]:
     }
     if not rehearsed:
         checks["one token"] = ("--lengths", "1")
-    loop = Step(
-        name="the training loop",
-        command=_pytest("tests/training/test_on_gpu.py", "0/1", marked=not rehearsed),
-        seconds=CHECK,
-        sources=(*OPERATIONS, *LOOP, "tests/training/test_on_gpu.py"),
-    )
+    loop = [
+        Step(
+            name=f"the training loop {part + 1} of {LOOP_PARTS}",
+            command=_pytest(
+                "tests/training/test_on_gpu.py", f"{part}/{LOOP_PARTS}", marked=not rehearsed
+            ),
+            seconds=CHECK,
+            sources=(*OPERATIONS, *LOOP, "tests/training/test_on_gpu.py"),
+        )
+        for part in range(LOOP_PARTS)
+    ]
     return [
-        loop,
+        *loop,
         *(
             Step(
                 name=name,

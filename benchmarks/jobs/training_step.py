@@ -7,6 +7,7 @@ counted, forward and backward under autocast, the gradient clipped, the optimize
 from __future__ import annotations
 
 import copy
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,7 +97,11 @@ def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
         return loss
 
     def call() -> float:
-        return float([take() for _ in range(steps)][-1])
+        loss = float([take() for _ in range(steps)][-1])
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            # The engine knows the loss before its last optimizer step has ended.
+            torch.cuda.synchronize()
+        return loss
 
     def answer() -> list[float]:
         while len(first) < COMPARED:
@@ -110,25 +115,24 @@ def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
 class LossesGate:
     """Compare the losses of steps with a float64 reference.
 
-    ``allowed``: the largest difference; default: the precision of sums in float32.
+    ``allowed``: the largest difference of each; default: the precision of sums in float32.
     """
 
     truth: Sequence[float]
-    allowed: float | None = None
+    allowed: Sequence[float] | None = None
 
     def __call__(self, losses: Sequence[float]) -> Verdict:
         truth = np.array(self.truth)
         size = float(np.abs(truth).max())
-        error = float(np.abs(np.array(losses) - truth).max())
-        allowed = self.allowed
-        if allowed is None:
-            allowed = size * float(np.sqrt(np.finfo(np.float32).eps))
-        figures = {"first_loss": losses[0], "relative_error": error / size}
+        errors = np.abs(np.array(losses) - truth)
+        usual = size * float(np.sqrt(np.finfo(np.float32).eps))
+        allowed = np.full(len(truth), usual) if self.allowed is None else np.array(self.allowed)
+        figures = {"first_loss": losses[0], "relative_error": float(errors.max()) / size}
         # NaN is not within anything.
-        if error <= allowed:
+        if bool((errors <= allowed).all()):
             return Verdict(passed=True, figures=figures)
         reason = f"the losses are {list(losses)}, the truth is {truth.tolist()}"
-        return Verdict(passed=False, figures=figures, reason=f"{reason} within {allowed:.2g}")
+        return Verdict(passed=False, figures=figures, reason=f"{reason} within {allowed.tolist()}")
 
 
 def exact_losses(model: TrainingModel, parts: Sequence[Inputs]) -> list[float]:
@@ -147,12 +151,15 @@ def make_gate(
     """
     exact = _trajectory(model, parts, device, "float64", "reference")
     eager = _trajectory(model, parts, device, precision, "aten")
-    wholes, worst = [], []
+    allowed = []
     for (mean, found), (true_mean, truth) in zip(eager, exact, strict=True):
-        wholes.append(abs(mean - true_mean))
-        worst += [abs(one - true) for one, true in zip(found, truth, strict=True)]
-    error = max(*wholes, max(worst) * len(parts) ** -0.5)
-    return LossesGate(truth=[mean for mean, _ in exact], allowed=2.0 * error)
+        worst = max(abs(one - true) for one, true in zip(found, truth, strict=True))
+        allowed.append(2.0 * max(abs(mean - true_mean), worst * len(parts) ** -0.5))
+    # Frames in cycles still hold the weights and moments in float64: 8 GB of BERT-large.
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return LossesGate(truth=[mean for mean, _ in exact], allowed=allowed)
 
 
 def _trajectory(

@@ -2,7 +2,7 @@
 
 Sequences are padded to the longest; of equal length, no mask is given, so that SDPA may take its
 fastest kernel. The batch is on the device beforehand, and the gradient's norm stays there: nothing
-waits for the device but the loss, where it is read.
+waits for the device but the loss, where it is read. Compiled, cuDNN's attention is taken first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import importlib
 import importlib.util
 import tempfile
 import weakref
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.jobs.training_step import OPTIMIZER
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from encoder_engine.models.training_model import Inputs, TrainingModel
 
 VARLEN = "varlen"
+# cuDNN's is the fastest of them on Hopper; PyTorch takes FlashAttention-2 first.
+BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 # The folders of models, each of which several candidates load.
 _saved: weakref.WeakKeyDictionary[TrainingModel, str] = weakref.WeakKeyDictionary()
 
@@ -41,7 +49,7 @@ class Way:
     - ``packed``: the sequences end to end, by flash-attn where it is installed, else by torch's
       ``varlen_attn``; no padding is computed.
     - ``compiled``: torch compiles the blocks (one is compiled, and all have its code) and the head
-      with the loss; or all in one, captured as CUDA graphs.
+      with the loss; with ``graphs``, captured as CUDA graphs.
     """
 
     auto: str = "AutoModelForMaskedLM"
@@ -57,10 +65,9 @@ def make_their_step(
     """Load our weights into transformers' model; a call takes a step, and returns the loss."""
     theirs = _load(model, way).to(device).train()
     if way.compiled:
+        mode = "reduce-overhead" if way.graphs else None
         for block in next(m for m in theirs.modules() if isinstance(m, nn.ModuleList)):
-            block.compile(dynamic=False)
-    if way.graphs:
-        theirs.compile(dynamic=False, mode="reduce-overhead")
+            block.compile(dynamic=False, mode=mode)
     loss_of = _make_loss(theirs, inputs, way, device)
     decayed = [p for p in theirs.parameters() if p.dim() >= 2]
     others = [p for p in theirs.parameters() if p.dim() < 2]
@@ -79,8 +86,13 @@ def make_their_step(
     half = precision in ("bfloat16", "float16")
 
     def step() -> Tensor:
-        casting = torch.autocast(device, getattr(torch, precision)) if half else nullcontext()
-        with casting:
+        if way.graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with ExitStack() as contexts:
+            if half:
+                contexts.enter_context(torch.autocast(device, getattr(torch, precision)))
+            if way.compiled and device == "cuda":
+                contexts.enter_context(sdpa_kernel(BACKENDS, set_priority=True))
             loss = loss_of()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(theirs.parameters(), clip_norm)
@@ -96,7 +108,7 @@ def _load(model: TrainingModel, way: Way) -> Any:
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if way.packed:
-        transformers.AttentionInterface.register(VARLEN, attend_packed)
+        transformers.AttentionInterface.register(VARLEN, make_packed_attention())
     if model not in _saved:
         folder = tempfile.TemporaryDirectory()
         weakref.finalize(model, folder.cleanup)
@@ -148,7 +160,8 @@ def _padded(inputs: Inputs) -> dict[str, Tensor]:
         return {"input_ids": ids}
     mask = torch.zeros_like(ids)
     mask[place] = 1
-    return {"input_ids": ids, "attention_mask": mask}
+    # A mask of a row for each sequence would be looked at on the host, whether it hides anything.
+    return {"input_ids": ids, "attention_mask": mask[:, None, None, :].bool()}
 
 
 def _packed(theirs: Any, inputs: Inputs) -> dict[str, Any]:
@@ -163,32 +176,35 @@ def _packed(theirs: Any, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def attend_packed(
-    module: nn.Module,
-    query_BHTD: Tensor,
-    key_BHTD: Tensor,
-    value_BHTD: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    ends: Tensor,
-    longest: int,
-    sliding_window: int | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attend within each sequence, by one of transformers' interfaces of attention."""
-    del module, attention_mask
-    query, key, value = (x[0].transpose(0, 1) for x in (query_BHTD, key_BHTD, value_BHTD))
-    # As for FlashAttention, transformers counts the token itself.
-    side = -1 if sliding_window is None else sliding_window - 1
+def make_packed_attention() -> Callable[..., tuple[Tensor, None]]:
+    """Make one of transformers' interfaces of attention, for sequences that lie end to end."""
     attend: Any = importlib.import_module("torch.nn.attention.varlen").varlen_attn
     scale = "scale"
     if importlib.util.find_spec("flash_attn"):
         attend = importlib.import_module("flash_attn").flash_attn_varlen_func
         scale = "softmax_scale"
-    output_THD = attend(
-        *(query, key, value, ends, ends, longest, longest),
-        window_size=(side, side),
-        **{scale: scaling},
-    )
-    return output_THD[None], None
+
+    def attend_packed(
+        _module: nn.Module,
+        query_BHTD: Tensor,
+        key_BHTD: Tensor,
+        value_BHTD: Tensor,
+        _mask: Tensor | None,
+        *,
+        scaling: float,
+        ends: Tensor,
+        longest: int,
+        sliding_window: int | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        query, key, value = (x[0].transpose(0, 1) for x in (query_BHTD, key_BHTD, value_BHTD))
+        # As for FlashAttention, transformers counts the token itself.
+        side = -1 if sliding_window is None else sliding_window - 1
+        output_THD = attend(
+            *(query, key, value, ends, ends, longest, longest),
+            window_size=(side, side),
+            **{scale: scaling},
+        )
+        return output_THD[None], None
+
+    return attend_packed

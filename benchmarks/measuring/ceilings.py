@@ -129,9 +129,9 @@ def _products(
     device: str, precision: str, rows: int, columns: int, features: int
 ) -> Iterator[Callable[[], Tensor]]:
     """Yield every implementation of a GEMM that could be the fastest here."""
-    generator = torch.Generator().manual_seed(SEED)
-    x_TK = torch.randn(rows, columns, generator=generator).to(device)
-    weight_NK = torch.randn(features, columns, generator=generator).to(device)
+    generator = torch.Generator(device).manual_seed(SEED)
+    x_TK = torch.randn(rows, columns, generator=generator, device=device)
+    weight_NK = torch.randn(features, columns, generator=generator, device=device)
     if precision == "int8":
         plain_TK, plain_NK = (x.clamp(-127, 127).to(torch.int8) for x in (x_TK, weight_NK))
         yield lambda: torch._int_mm(plain_TK, plain_NK.t())

@@ -41,8 +41,14 @@ def profile_call(call: Call, device: str) -> tuple[Kernel, ...]:
 
 
 def short_name(kernel: str) -> str:
-    """Leave out what a C++ compiler adds to a kernel's name: its type, arguments and templates."""
+    """Leave out what a C++ compiler adds to a kernel's name: its type, arguments and templates.
+
+    What an elementwise kernel computes is said by its templates alone: the last of these is kept.
+    """
+    computed = re.findall(r"\w+(?:_cuda|[Ff]unctor|KernelImpl)\b", kernel)
     plain = kernel.removeprefix("void ")
     while (inner := re.sub(r"<[^<>]*>|\([^()]*\)", "", plain)) != plain:
         plain = inner
-    return plain.strip()[:80] or kernel[:80]
+    name = plain.strip() or kernel
+    told = f", {computed[-1]}" if computed and computed[-1] not in name else ""
+    return f"{name[:60]}{told[:60]}"

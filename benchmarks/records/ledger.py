@@ -1,11 +1,13 @@
-"""The ledger of the steps that ran on a GPU: ``gpu-ledger.json``, written after every step.
+"""The ledger of the steps that ran on a GPU: ``gpu.ledger``, JSON lines, one as a step ends.
 
-A step is known by what it runs: its command, the sources that it measures, the versions of torch
-and Triton, and the GPU. Whoever changes a kernel has its steps run again, and no others.
+A step is known by what it runs: its command, the sources that it measures, the versions of torch,
+Triton and transformers, and the GPU. Whoever changes a kernel has its steps run again, and no
+others; a comment or a new line changes nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -13,13 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring.machine import ROOT
-from encoder_engine.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-NAME = "gpu-ledger.json"
+NAME = "gpu.ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Entry:
     device: str
     torch: str
     triton: str
+    transformers: str
     commit: str
     time_utc: str
     outcome: str
@@ -46,8 +48,7 @@ class Ledger:
 
     def __init__(self, folder: Path, *others: Path) -> None:
         self._path = folder / NAME
-        self._own = _read(self._path)
-        self._known = [*self._own, *(e for other in others for e in _read(other / NAME))]
+        self._known = [entry for one in (*others, folder) for entry in _read(one / NAME)]
 
     def outcome(self, key: str) -> str | None:
         """Return how a step ended last; "passed" where it ever did, None where it never ran."""
@@ -60,12 +61,11 @@ class Ledger:
         return max(passed, key=lambda e: e.time_utc).seconds if passed else None
 
     def add(self, entry: Entry) -> None:
-        """Add an entry, and write the file at once."""
-        self._own.append(entry)
+        """Add an entry to the file at once."""
         self._known.append(entry)
-        lines = [json.dumps(dataclasses.asdict(one)) for one in self._own]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(dataclasses.asdict(entry))}\n")
 
 
 def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str]) -> str:
@@ -75,11 +75,11 @@ def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str
         path = ROOT / source
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.relative_to(path.parent).as_posix().encode())
-            digest.update(file.read_bytes())
+            digest.update(ast.dump(ast.parse(file.read_bytes())).encode())
     return digest.hexdigest()[:16]
 
 
 def _read(path: Path) -> list[Entry]:
     if not path.is_file():
         return []
-    return [Entry(**values) for values in json.loads(path.read_text("utf-8"))]
+    return [Entry(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]

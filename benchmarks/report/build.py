@@ -11,14 +11,12 @@ from benchmarks.report import details, speed
 from benchmarks.report.aims import target_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.page import Page
-from benchmarks.report.profile import profile_section
 from benchmarks.report.summary import summary_section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.records.front_doors import FrontDoor
-    from benchmarks.records.profiles import Profile
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result
 
@@ -29,7 +27,6 @@ def make_page(
     results: Sequence[Result],
     *,
     residents: Sequence[Resident] = (),
-    profiles: Sequence[Profile] = (),
     front_doors: Sequence[FrontDoor] = (),
     every_case: bool = True,
 ) -> Page:
@@ -61,7 +58,6 @@ def make_page(
         ),
         speed.embedding_section(runs),
         speed.limit_section(runs),
-        *([profile_section(profiles)] if profiles else []),
         growth_section(runs),
         speed.latency_section(runs),
         speed.memory_section(runs, residents),

@@ -342,6 +342,7 @@ def kernel_blocks(run: Run) -> list[Block]:
 def step_picture(run: Run) -> Picture:
     """Draw tokens a second, and the memory of a step."""
     shown, first = measured(run), run[0]
+    on_gpu = first.device.startswith("nvidia")
     rates = [r.throughput_per_s.get("tokens") for r in shown]
     panels = [
         Bars(axis="speed (tokens a second)", values=rates, texts=[number(rate) for rate in rates]),
@@ -356,8 +357,8 @@ def step_picture(run: Run) -> Picture:
         caption=f"{case_words(first.case)} ({device_words(first)}, {day(first)})",
         draw=partial(draw_bars, [r.candidate for r in shown], kinds_of(shown), panels),
         table=Table(
-            header=[*RESULT_HEADER, "MFU"],
-            rows=[[*result_row(r), utilisation(r)] for r in shown],
+            header=[*RESULT_HEADER, "MFU"] if on_gpu else RESULT_HEADER,
+            rows=[[*result_row(r), *([utilisation(r)] if on_gpu else [])] for r in shown],
         ),
     )
 

@@ -5,6 +5,7 @@ DeBERTa-v3-base's sizes: 12 heads of 64, and 256 buckets of distances to either 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,7 @@ def make_work(shape: Shape) -> Work:
         rivals=(
             Rival(
                 name=LIBRARY,
-                function=_eager if missing else _make_theirs(layout, shape),
+                function=_Theirs(layout, shape),
                 unavailable=missing,
                 libraries=(LIBRARY,),
             ),
@@ -132,29 +133,35 @@ def _eager(
     return torch.cat(outputs)
 
 
-def _make_theirs(layout: Sequences, shape: Shape) -> Any:
-    """Take the library's module without its projections, which are not a part of the case."""
-    library = importlib.import_module(f"{MODULE}._reference")
-    module = importlib.import_module(f"{MODULE}.training.attention")
-    config = library.DebertaAttentionConfig(
-        hidden_size=shape.width,
-        num_attention_heads=shape.num_heads,
-        attention_probs_dropout_prob=0.0,
-        max_relative_positions=LONGEST,
-        position_buckets=BUCKETS,
-    )
-    attention = module.TritonTrainingDisentangledSelfAttention(config).to(shape.device)
+class _Theirs:
+    """The library's module without its projections, which are no part of the case."""
 
-    def attend(*, query: Tensor, key: Tensor, value: Tensor, **far: Tensor) -> Tensor:
+    def __init__(self, layout: Sequences, shape: Shape) -> None:
+        self._layout, self._shape = layout, shape
+
+    @functools.cached_property
+    def _attention(self) -> Any:
+        reference = importlib.import_module(f"{MODULE}._reference")
+        module = importlib.import_module(f"{MODULE}.training.attention")
+        config = reference.DebertaAttentionConfig(
+            hidden_size=self._shape.width,
+            num_attention_heads=self._shape.num_heads,
+            attention_probs_dropout_prob=0.0,
+            max_relative_positions=LONGEST,
+            position_buckets=BUCKETS,
+        )
+        return module.TritonTrainingDisentangledSelfAttention(config).to(self._shape.device)
+
+    def __call__(self, *, query: Tensor, key: Tensor, value: Tensor, **far: Tensor) -> Tensor:
         def project_positions(_: Tensor, entries: Tensor) -> tuple[Tensor, ...]:
             return tuple(far[n][entries].transpose(0, 1) for n in ("far_key", "far_query"))
 
         rows = [x.flatten(1) for x in (query, key, value)]
+        attention, layout = self._attention, self._layout
         attention._project_qkv = lambda _: rows
         attention._project_active_positions = project_positions
         output, _ = attention.forward_packed(
             *(rows[0], layout.cu_seqlens, layout.max_seqlen), rel_embeddings=rows[0]
         )
-        return output.view(query.shape)  # type: ignore[no-any-return]
-
-    return attend
+        found: Tensor = output.view(query.shape)
+        return found

@@ -32,7 +32,7 @@ from benchmarks.tests import fakes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FACTS = {"device": "A GPU", "torch": "2", "triton": "3"}
+FACTS = {"device": "A GPU", "torch": "2", "triton": "3", "transformers": "5"}
 
 
 def python(name: str, code: str, **others: Any) -> Step:
@@ -41,9 +41,15 @@ def python(name: str, code: str, **others: Any) -> Step:
     return replace(Step(name=name, command=command, seconds=1.0, sources=()), **others)
 
 
+def entries_of(folder: Path) -> list[dict[str, Any]]:
+    path = folder / NAME
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path / "logs")
+    return Runner(tmp_path / "logs", "cpu")
 
 
 def run(
@@ -71,7 +77,7 @@ def test_a_step_says_how_it_ended_and_a_failure_why(
     log = (tmp_path / gpu.LOG).read_text("utf-8")
     assert "== right: passed after" in log
     assert "\nfine\n" in log
-    entries = json.loads((tmp_path / NAME).read_text("utf-8"))
+    entries = entries_of(tmp_path)
     assert {e["step"]: e["outcome"] for e in entries} == {
         "right": "passed",
         "wrong": "failed",
@@ -81,7 +87,7 @@ def test_a_step_says_how_it_ended_and_a_failure_why(
 
 
 @pytest.mark.slow
-def test_a_step_that_hangs_is_stopped_with_all_it_started_and_its_fallback_runs(
+def test_a_step_that_hangs_is_stopped_with_all_it_started_and_runs_once_more(
     tmp_path: Path,
     runner: Runner,
     capsys: pytest.CaptureFixture[str],
@@ -89,11 +95,10 @@ def test_a_step_that_hangs_is_stopped_with_all_it_started_and_its_fallback_runs(
 ) -> None:
     monkeypatch.setattr(gpu, "LIMIT_SECONDS", 2)
     child = "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', 'input()'], stdin=-1)"
-    slow = python("slow", f"{child}; print(p.pid, flush=True); p.wait()")
-    piece = run([replace(slow, fallback=python("simpler", "print('ran')"))], tmp_path, runner)
-    printed = capsys.readouterr().out
-    assert "slow: stopped after 2 s" in printed
-    assert "simpler: passed" in printed
+    slow = python("slow", f"{child}; print(p.pid, flush=True); p.wait()", again=True)
+    piece = run([slow], tmp_path, runner)
+    assert capsys.readouterr().out.count("slow: stopped after 2 s") == 2
+    assert piece.counts["stopped"] == 2
     assert not piece.succeeded
     pid = int(runner.log_of(slow).read_text("utf-8"))
     command = Path(f"/proc/{pid}/cmdline")
@@ -131,6 +136,15 @@ def test_what_passed_is_skipped_until_its_sources_or_the_machine_change(
 
 
 @pytest.mark.slow
+def test_what_the_end_of_a_run_cut_off_is_left_for_the_next(tmp_path: Path, runner: Runner) -> None:
+    cut = python("cut", "import time; time.sleep(60)", again=True)
+    piece = Piece(tmp_path, runner, facts=FACTS, ends=time.monotonic() + 3)
+    piece.run([Phase(name="a phase", steps=[cut])])
+    assert (piece.counts["left"], piece.counts["stopped"]) == (1, 0)
+    assert entries_of(tmp_path) == []
+
+
+@pytest.mark.slow
 def test_nothing_starts_that_cannot_end_in_time(tmp_path: Path, runner: Runner) -> None:
     late = python("late", "", seconds=1000.0)
     piece = run([late, python("short", "")], tmp_path, runner)
@@ -142,10 +156,9 @@ def test_nothing_starts_that_cannot_end_in_time(tmp_path: Path, runner: Runner) 
 def test_a_rehearsal_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "gpu", "--rehearse", "--seconds", "600"]
     environment = os.environ | {"OUT": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    ledger = tmp_path / NAME
 
     def passed() -> list[str]:
-        return [e["step"] for e in json.loads(ledger.read_text("utf-8"))] if ledger.exists() else []
+        return [entry["step"] for entry in entries_of(tmp_path)]
 
     for before in (0, 3):
         with subprocess.Popen(
@@ -169,14 +182,19 @@ def test_the_plan_begins_with_checks_and_has_every_case_once() -> None:
     assert list(phases)[:2] == ["first checks", "training"]
     assert phases["tests"].jobs == 14
     measured = [step for phase in phases.values() if phase.jobs == 1 for step in phase.steps]
-    assert sorted(s.name for s in measured) == sorted(names)
+    cases = [s.command[2] for s in measured if s.again is False]
+    assert sorted(cases) == sorted(names)
+    assert sorted(s.command[2] for s in measured if s.again) == [
+        *sorted(n for n in names if "training" not in n and "tuning_gpu" in n),
+        *sorted(n for n in names if "pretraining_gpu" in n),
+    ]
     assert all(
         step.seconds <= gpu.LIMIT_SECONDS for phase in phases.values() for step in phase.steps
     )
     assert all((ROOT / source).exists() for step in measured for source in step.sources)
 
 
-def test_the_sources_of_a_step_are_its_kernels_and_its_case() -> None:
+def test_the_sources_of_a_step_are_its_kernels_and_its_case(tmp_path: Path) -> None:
     steps = {
         step.name: step for phase in plan(choose_cases([], "cuda"), cores=2) for step in phase.steps
     }
@@ -184,6 +202,12 @@ def test_the_sources_of_a_step_are_its_kernels_and_its_case() -> None:
     assert {"kernels/attention", "benchmarks/cases/ops/attention.py"} <= set(attention)
     assert "kernels" not in attention
     assert "encoder_engine/training" in steps["pretraining_gpu/base-equal-32k"].sources
+    source = tmp_path / "kernel.py"
+    keys = set()
+    for text in ("first = 1", "first  =  1  # one", "first = 2"):
+        source.write_text(text, "utf-8")
+        keys.add(make_key("ab", [str(source)], []))
+    assert len(keys) == 2
     assert make_key("ab", ["kernels/attention"], []) != make_key("ab", ["kernels/pooling"], [])
 
 
@@ -218,7 +242,7 @@ def test_the_ledger_of_results_is_read_beside_that_of_the_folder(tmp_path: Path)
     for folder, outcome in ((first, "passed"), (second, "failed")):
         folder.mkdir()
         values = {**entry, **FACTS, "outcome": outcome, "message": ""}
-        (folder / NAME).write_text(json.dumps([values]), "utf-8")
+        (folder / NAME).write_text(f"{json.dumps(values)}\n", "utf-8")
     assert Ledger(second).outcome("k") == "failed"
     assert Ledger(second, first).outcome("k") == "passed"
     assert Ledger(second, first).seconds("s") == 4.0

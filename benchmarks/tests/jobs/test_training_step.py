@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.cases import training_gpu
-from benchmarks.cases.pretraining import SEED, Size, draw_batch, make_model
+from benchmarks.cases.encoder import TINY
+from benchmarks.cases.pretraining import NO_DROPOUT, SEED, Size, draw_batch, make_model
 from benchmarks.jobs import transformers_step
 from benchmarks.jobs.training_step import make_gate, make_step, make_work
 from encoder_engine.objectives.objective import prepare
@@ -23,7 +26,8 @@ SIZE = Size(config=training_gpu.SMOKE_MODERNBERT, lengths=(60, 33, 42, 35, 80, 2
 def varlen(
     query: Tensor, key: Tensor, value: Tensor, ends: Tensor, *_: Any, **given: Any
 ) -> Tensor:
-    """Attend as torch's ``varlen_attn`` does, which needs a GPU."""
+    """Attend as torch's ``varlen_attn`` does, which needs a GPU and half precision."""
+    assert query.dtype == key.dtype == value.dtype == torch.bfloat16
     side, outputs = given["window_size"][0], []
     for parts in zip(
         *(torch.tensor_split(x, ends.tolist()[1:-1]) for x in (query, key, value)), strict=True
@@ -62,3 +66,39 @@ def test_the_gate_passes_packed_peers_and_refuses_negated_scores(
     monkeypatch.setattr(Operation, "find", find_wrong)
     step = make_step(model, **CPU)
     assert not gate(make_work(lambda: step(inputs)).answer()).passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pretraining_gpu/base-mixed-32k", "finetuning_gpu/base-32x128"])
+def test_what_torch_compiles_is_one_graph_for_all_blocks_and_one_for_the_head(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        seen.append(graph)
+        return graph
+
+    compile_with = partial(torch.compile, backend=backend, fullgraph=True, dynamic=False)
+
+    def compile_whole(function: Any, **_: Any) -> Any:
+        return compile_with(function)
+
+    def compile_in_place(self: Any, **_: Any) -> None:
+        self._compiled_call_impl = compile_with(self._call_impl)
+
+    monkeypatch.setattr(torch, "compile", compile_whole)
+    monkeypatch.setattr(nn.Module, "compile", compile_in_place)
+    training = training_gpu.TRAININGS[name]
+    config = TINY | NO_DROPOUT
+    clean = draw_batch(replace(SIZE, config=config))
+    model: Any = make_model(config)
+    inputs = prepare(clean, model.objectives, seed=SEED)
+    if training.classifies:
+        model, inputs = training_gpu._make_classifier(config), training_gpu._classified(clean)
+    for way in (way for way in training.ways.values() if way.compiled):
+        seen.clear()
+        torch._dynamo.reset()
+        step = transformers_step.make_their_step(model, inputs, way, **CPU)
+        assert torch.isfinite(step())
+        assert len(seen) == (1 if training.classifies else 2)

@@ -12,7 +12,6 @@ import pytest
 from benchmarks.__main__ import README, main
 from benchmarks.records import results as records
 from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.profiles import read_profiles
 from benchmarks.records.resident import read_residents
 from benchmarks.records.runs import default, facing
 from benchmarks.records.withdrawn import WITHDRAWN
@@ -341,7 +340,6 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
     found = make_page(
         list(records.read()),
         residents=list(read_residents(records.FOLDER)),
-        profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
         every_case=False,
     )
