@@ -45,10 +45,6 @@ def short_name(kernel: str) -> str:
 
     What an elementwise kernel computes is said by its templates alone: the last of these is kept.
     """
-    computed = re.findall(r"\w+(?:_cuda|[Ff]unctor|KernelImpl)\b", kernel)
-    plain = kernel.removeprefix("void ")
-    while (inner := re.sub(r"<[^<>]*>|\([^()]*\)", "", plain)) != plain:
-        plain = inner
-    name = plain.strip() or kernel
-    told = f", {computed[-1]}" if computed and computed[-1] not in name else ""
-    return f"{name[:60]}{told[:60]}"
+    plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
+    computed = re.findall(r"\w*(?:_cuda|[Ff]unctor(?:_\w+)?|KernelImpl)\b", plain)
+    return ", ".join([re.split("[<(]", plain, maxsplit=1)[0][:60], *computed[-1:]])
