@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WARM_REQUESTS, STEP = 100_000, 100_000
 MOST_MIB = 1.0
-CLIENTS, BURST = 32, 8
+CLIENTS = 32
 MIB = 2**20
 WORDS = ("the", "row", "text", "long", "words", "query", "a", "passage")
 STATUSES = {200, 400, 404, 415, 422}
@@ -82,7 +82,7 @@ def request(draw: random.Random) -> bytes:
 
 
 class Clients:
-    """Clients that send bursts of requests, and what they received."""
+    """Clients that send one request after the other, and what they received."""
 
     def __init__(self, url: str, seed: int) -> None:
         self._parts, self._draw = urlsplit(url), random.Random(seed)
@@ -97,19 +97,17 @@ class Clients:
     async def _work(self) -> None:
         while self._left > 0:
             reader, writer = await asyncio.open_connection(self._parts.hostname, self._parts.port)
-            for _ in range(self._draw.randint(1, 200)):
-                burst = min(BURST, self._left)
-                if burst <= 0:
+            for _ in range(self._draw.randint(1, 1600)):
+                if self._left <= 0:
                     break
-                self._left -= burst
-                self.num_sent += burst
-                writer.write(b"".join(request(self._draw) for _ in range(burst)))
-                if self._draw.random() < 0.05:
-                    # These are given up.
+                self._left -= 1
+                self.num_sent += 1
+                writer.write(request(self._draw))
+                if self._draw.random() < 0.01:
+                    # This one is given up.
                     await asyncio.sleep(0)
                     break
-                for _ in range(burst):
-                    await self._read(reader)
+                await self._read(reader)
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
