@@ -91,7 +91,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained, and the ways in which transformers trains it."""
+    """A model and the batch of a step, and the ways in which transformers takes that step."""
 
     size: Size
     ways: Mapping[str, Way]

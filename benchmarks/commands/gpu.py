@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from benchmarks.gpu.processes import Ended
     from benchmarks.records.results import Result
 
-# A step's limit, and how long a run may take unless it is told.
+# The limit of a step, and the default of --seconds.
 LIMIT_SECONDS, ALL_SECONDS = 60, 540
 LOG = "gpu-log.txt"
 

@@ -1,1 +1,1 @@
-"""What is done on a GPU: the plan, and the processes of its steps."""
+"""The run on a GPU: its plan, and the processes of its steps."""

@@ -41,7 +41,7 @@ _saved: weakref.WeakKeyDictionary[TrainingModel, str] = weakref.WeakKeyDictionar
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How transformers' model is run.
+    """Settings with which transformers' model is trained.
 
     - ``auto``: the name of the class that loads it.
     - ``masked_rows``: project the masked rows alone to the vocabulary, by hand. Without it the
