@@ -15,15 +15,12 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str,
-    modules: Mapping[str, str],
-    otherwise: Callable[[str], Any] | None = None,
+    package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__`` and ``__dir__`` that know names before they are imported.
 
     ``modules`` maps a name to the module that defines it, by its name within the package or by its
-    full name; ``""``: the name is a module itself. ``otherwise`` is called for any other name, as
-    of :func:`former_names`::
+    full name; ``""``: the name is a module itself::
 
         __getattr__, __dir__ = lazy_names(__name__, {"Embedder": "embedder"})
 
@@ -32,8 +29,6 @@ def lazy_names(
 
     def getattr_of_package(name: str) -> Any:
         if name not in modules:
-            if otherwise is not None:
-                return otherwise(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not modules[name]:
             return importlib.import_module(f"{package}.{name}")

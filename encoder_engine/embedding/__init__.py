@@ -6,7 +6,6 @@ Each name is imported at its first use: an embedder does not wait for jobs over 
 from typing import TYPE_CHECKING
 
 from encoder_engine.lazy import lazy_names
-from encoder_engine.renamed import former_names
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.causal_ranker import CausalRanker, PairTemplate
@@ -87,5 +86,4 @@ __getattr__, __dir__ = lazy_names(
         "read_recipe": "directory.opening",
         "search_vectors": "encoder_engine.vectors.search",
     },
-    former_names(__name__, {"Recipe": "PoolingRecipe"}),
 )

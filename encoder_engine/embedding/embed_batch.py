@@ -101,7 +101,4 @@ class EmbedBatch:
         return {**vars(self), "_embedder": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = {**state, "_lock": threading.Lock()}
-        if "_options" in state:  # pickled by a former version
-            state["_call"] = EncodeCall(**state.pop("_options"))
-        self.__dict__ = state
+        self.__dict__ = {**state, "_lock": threading.Lock()}

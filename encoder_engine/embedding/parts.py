@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.families.checkpoints.files import HubKeywords
-from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
@@ -149,11 +148,6 @@ class EmbedderParts:
                 batch_size=call.batch_size,
             )
         )
-
-    def resolve_options(self, **options: Any) -> EncodeOptions:
-        """Resolve options given by name: the former way of :meth:`resolve`."""
-        warn_of_former_name("resolve_options(...)", "resolve(EncodeCall(...))")
-        return self.resolve(EncodeCall(**options))
 
     def _count_prompt_tokens(self, prompt: str) -> int:
         """Count the leading tokens that pooling leaves out: the prompt's and the opening [CLS]."""

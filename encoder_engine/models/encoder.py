@@ -9,7 +9,6 @@ from encoder_engine.models.checkpoints.loading import load_encoder
 from encoder_engine.models.checkpoints.saving import save_encoder
 from encoder_engine.models.compiling import compile_network
 from encoder_engine.models.network import EncoderOutput, Network
-from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
@@ -29,9 +28,6 @@ class Encoder(Network):
     ``Encoder(spec)`` is randomly initialized; :meth:`from_pretrained` loads weights. ``config``:
     the Hugging Face configuration of the checkpoint, kept for :meth:`save_pretrained`.
     """
-
-    # The parameters that pack() has frozen; None: it was not called.
-    _trainable: set[str] | None = None
 
     @classmethod
     def from_pretrained(
@@ -89,33 +85,6 @@ class Encoder(Network):
         """
         return compile_network(self, dtype, quantization)
 
-    def pack(self) -> Self:
-        """Switch to evaluation mode and freeze all parameters; nothing is packed any more.
-
-        :meth:`compile_for_inference` returns an encoder that infers fast on a CPU.
-        """
-        _warn_of_packing("pack", "only switches to evaluation mode and freezes the parameters now")
-        if self._trainable is None:
-            self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
-        return self.eval().requires_grad_(False)
-
-    def unpack(self) -> Self:
-        """Unfreeze the parameters that :meth:`pack` has frozen."""
-        _warn_of_packing("unpack", "only unfreezes what pack() has frozen now")
-        for name, parameter in self.named_parameters():
-            if name in (self._trainable or ()):
-                parameter.requires_grad_()
-        self._trainable = None
-        return self
-
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers."""
         save_encoder(self, directory)
-
-
-def _warn_of_packing(name: str, effect: str) -> None:
-    message = (
-        f"Encoder.{name}() {effect} and will go in the next release; "
-        "compile_for_inference() returns an encoder that infers fast on a CPU"
-    )
-    warn_caller(DeprecationWarning(message))

@@ -51,8 +51,6 @@ OWN_FILES = (
     MERGES,
     *MODEL_FILES,
 )
-# What Tokenizer.save_compiled of a former version wrote.
-FORMER_COMPILED = ".eetok"
 # The class of RoFormer, which finds Chinese words by a dictionary before it looks for pieces.
 JIEBA_CLASS = "RoFormerTokenizer"
 PARTS = ("unk", "cls", "sep", "pad", "mask")
@@ -69,12 +67,6 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         spec = _load_directory(place, lowercase)
     elif not place.is_file():
         raise TokenizerFileError(f"{place} does not exist")
-    elif place.suffix == FORMER_COMPILED:
-        raise TokenizerFileError(
-            f"{place}: expected a tokenizer.json, a vocab.txt or a .model, found a compiled "
-            "tokenizer of a former version; load the file that it was made from, or write one with "
-            "Tokenizer.save of that version"
-        )
     elif place.suffix == ".json":
         _refuse_lowercase(lowercase, place)
         spec = read_tokenizer_json(place)

@@ -4,7 +4,6 @@ from encoder_engine.dependencies import require_torch
 
 require_torch("encoder_engine.training")
 
-from encoder_engine.renamed import former_names
 from encoder_engine.training.pretraining.trainer import Trainer
 from encoder_engine.training.recipe import (
     BatchRecipe,
@@ -28,5 +27,3 @@ __all__ = [
     "Trainer",
     "TrainingRecipe",
 ]
-
-__getattr__ = former_names(__name__, {"Recipe": "TrainingRecipe"})

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
-from encoder_engine.renamed import former_field, former_names
 
 __all__ = [
     "BatchRecipe",
@@ -21,8 +20,6 @@ __all__ = [
     "ScheduleRecipe",
     "TrainingRecipe",
 ]
-
-__getattr__ = former_names(__name__, {"Recipe": "TrainingRecipe"})
 
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
@@ -95,7 +92,6 @@ class DataRecipe:
         _share("data.alpha", self.alpha)
 
 
-@former_field("rate", "mask_probability")
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesRecipe:
     """The training objectives: masked language modelling, and what is added to it.

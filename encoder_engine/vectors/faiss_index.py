@@ -236,9 +236,9 @@ def search_index(
 ) -> list[list[Hit]]:
     """Return each query's rows of the largest dot products that the index finds.
 
-    The index is compared with its recorded SHA-256 and with the store. An index of a former version
-    or of FAISS itself has no record: all its vectors are compared, with a warning that its recall
-    is unknown. Raises :class:`ReadError` for a file that is not an index of dot products or holds
+    The index is compared with its recorded SHA-256 and with the store. An index of FAISS
+    itself has no record: all its vectors are compared, with a warning that its recall is unknown.
+    Raises :class:`ReadError` for a file that is not an index of dot products or holds
     other vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()

@@ -30,12 +30,6 @@ Reader = Callable[[JsonValue], Any]
 MANIFEST_NAME = "_manifest.json"
 JOURNAL_NAME = "_journal.jsonl"
 SKIPPED_NAME = "_skipped.jsonl"
-# As versions before wrote them; they are read, and written no more.
-FORMER_NAMES = {
-    MANIFEST_NAME: "manifest.json",
-    JOURNAL_NAME: "journal.jsonl",
-    SKIPPED_NAME: "skipped.jsonl",
-}
 DIGEST_KEY = "sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -77,14 +71,6 @@ def rows_name(number: int) -> str:
     return f"_part-{number:05d}.rows.npy"
 
 
-def record_path(folder: Path, name: str) -> Path:
-    """Return a record's path: its name, or the former name in a folder of a former version."""
-    if (folder / MANIFEST_NAME).exists() or (folder / JOURNAL_NAME).exists():
-        return folder / name
-    former = folder / FORMER_NAMES[name]
-    return former if former.exists() else folder / name
-
-
 def digest(value: Mapping[str, Any], before: str = "") -> str:
     """Return the SHA-256 of the digest ``before`` and a JSON object without its own digest.
 
@@ -106,14 +92,13 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
 
     Raises ``error`` for a manifest that was changed after it was written.
     """
-    path = record_path(folder, MANIFEST_NAME)
+    path = folder / MANIFEST_NAME
     if not path.exists():
         return None
     try:
         value = read_json(path, UnexpectedValueError)
         _check(record_value(value), _MANIFEST)
-        signed = path.name == MANIFEST_NAME or DIGEST_KEY in value
-        if signed and value.get(DIGEST_KEY) != digest(value):
+        if value.get(DIGEST_KEY) != digest(value):
             raise UnexpectedValueError("its content does not match the SHA-256 that it records")
         check_plan(value["plan"])
         records = read_records(value["shards"], value["plan"]["options"])
@@ -149,9 +134,8 @@ def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[Shar
         record = ShardRecord(**shard)
         if record.shard != number:
             raise UnexpectedValueError(f"{name} is of shard {record.shard}")
-        expected = shard_names(number, options)
-        # Former versions wrote no digests of rows.
-        if record.files.keys() - {rows_name(number)} != set(expected):
+        expected = [*shard_names(number, options), rows_name(number)]
+        if record.files.keys() != set(expected):
             found = ", ".join(sorted(record.files))
             raise UnexpectedValueError(f"{name} names {found:.200}, not {', '.join(expected)}")
         records.append(record)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import EncoderEngineError, InputError, ReadError, ShapeError
+from encoder_engine.errors import EncoderEngineError, ReadError, ShapeError
 from encoder_engine.files import file_sha256
 from encoder_engine.inputs.columnar import import_lance, import_pyarrow
 from encoder_engine.vectors.columns import (
@@ -64,16 +64,10 @@ def shards_of(folder: Path, manifest: dict[str, Any]) -> list[Part]:
 def row_digests(folder: Path, manifest: dict[str, Any] | None) -> Iterator[bytes]:
     """Yield the digest of each row of a folder; see :class:`RowKeys`.
 
-    Raises :class:`ReadError` where a file of them is missing or was changed, and
-    :class:`InputError` for a store without.
+    Raises :class:`ReadError` where a file of them is missing or was changed.
     """
     for shard in [] if manifest is None else manifest["shards"]:
         path = folder / rows_name(shard["shard"])
-        if path.name not in shard["files"]:
-            raise InputError(
-                f"{folder} was made by a version that kept no digests of its rows; embed it again, "
-                "with overwrite=True (--overwrite)"
-            )
         with damage(path):
             if file_sha256(path) != shard["files"][path.name]:
                 raise ReadError(f"{path} is not as it was written; copy it again")

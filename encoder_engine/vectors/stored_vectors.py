@@ -34,7 +34,6 @@ from encoder_engine.vectors.manifest import (
     MANIFEST_NAME,
     SKIPPED_NAME,
     read_manifest,
-    record_path,
 )
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.store import ENDINGS, ids_path
@@ -480,7 +479,7 @@ class StoredVectors:
         named = [] if self.manifest is None else self.manifest["inputs"]
         if self.manifest is not None:
             records = (MANIFEST_NAME, SKIPPED_NAME, JOURNAL_NAME)
-            own += [record_path(self.path, name) for name in records]
+            own += [self.path / name for name in records]
         check_apart([target], [*own, *map(Path, [*named, *inputs])])
         check_target(target, overwrite=overwrite)
 

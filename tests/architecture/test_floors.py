@@ -19,7 +19,6 @@ FLOORS: list[set[str]] = [
         "lazy",
         "positions",
         "records",
-        "renamed",
         "strings",
         "warn",
     },
@@ -48,7 +47,6 @@ SAME_FLOOR = {
     ("positions", "errors"),
     ("records", "errors"),
     ("records", "files"),
-    ("renamed", "warn"),
 }
 ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "ops", "text"}}
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

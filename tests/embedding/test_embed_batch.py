@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import encoder_engine as ee
-from encoder_engine.embedding import Embedder, batch
-from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, TextError
 
 if TYPE_CHECKING:
@@ -62,19 +59,3 @@ def test_bad_batches_are_refused(tiny_directory: Path) -> None:
         embed({"text": TEXTS, "embedding": TEXTS})
     with pytest.raises(TextError, match="text 1"):
         embed({"text": ["a", None]})
-
-
-def test_a_step_that_a_former_version_pickled_goes_on(tiny_directory: Path) -> None:
-    now = ee.EmbedBatch(tiny_directory, prompt="query: ", truncate_dim=3)
-    state = now.__getstate__()
-    call = state.pop("_call")
-    former = object.__new__(batch.EmbedBatch)
-    former.__setstate__({**state, "_options": asdict(call)})
-    expected = now({"text": ["a"]})["embedding"]
-    np.testing.assert_array_equal(former({"text": ["a"]})["embedding"], expected)
-
-
-def test_options_by_name_are_resolved_with_a_warning(tiny: Embedder) -> None:
-    with pytest.warns(DeprecationWarning, match=r"resolve\(EncodeCall"):
-        former = tiny.resolve_options(prompt="query: ", on_truncation="warn")
-    assert former == tiny.resolve(EncodeCall(prompt="query: ", on_truncation="warn"))

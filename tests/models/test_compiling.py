@@ -272,17 +272,6 @@ def test_arrays_and_tensors_are_one_memory() -> None:
         assert again.dtype == dtype
 
 
-@pytest.mark.parametrize("name", ["pack", "unpack"])
-def test_the_former_way_warns_and_computes_the_same_bits(name: str, module: ee.Encoder) -> None:
-    with torch.inference_mode():
-        expected = module(draw_batch()).last_hidden_state
-        with pytest.warns(DeprecationWarning, match=r"compile_for_inference\(\)") as caught:
-            assert getattr(module, name)() is module
-        assert caught[0].filename == __file__
-        assert torch.equal(module(draw_batch()).last_hidden_state, expected)
-    assert {p.requires_grad for p in module.parameters()} == {name == "unpack"}
-
-
 IN_BFLOAT16 = """
 import sys, numpy as np, torch
 import encoder_engine as ee
@@ -331,18 +320,3 @@ def test_a_module_is_not_loaded_from_a_compiled_encoder(
 def test_weights_beside_a_compiled_encoder_are_loaded(module: ee.Encoder, tmp_path: Path) -> None:
     module.compile_for_inference().save_compiled(tmp_path)
     assert ee.Encoder.from_pretrained(tmp_path).spec == module.spec
-
-
-def test_the_former_packing_freezes_and_unfreezes(module: ee.Encoder) -> None:
-    module.train()
-    module.embedding.tokens.weight.requires_grad_(False)
-    with pytest.warns(DeprecationWarning, match=r"pack\(\) only switches to evaluation mode"):
-        assert module.pack() is module
-    with pytest.warns(DeprecationWarning, match=r"pack\(\)"):
-        module.pack()
-    assert not module.training
-    assert not any(p.requires_grad for p in module.parameters())
-    with pytest.warns(DeprecationWarning, match=r"unpack\(\) only unfreezes"):
-        assert module.unpack() is module
-    frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
-    assert frozen == ["embedding.tokens.weight"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 from pathlib import Path
@@ -73,19 +72,6 @@ def test_blocks_may_be_recomputed_from_some_step_on(corpus: Path, tmp_path: Path
     run(corpus, tmp_path / "broken", "run.recompute=true")
     found, expected = (read_log(tmp_path / name) for name in ("broken", "whole"))
     assert found == expected
-
-
-def test_a_run_of_a_recipe_with_former_keys_resumes(corpus: Path, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "whole")
-    run(corpus, tmp_path / "former", stop_at=5)
-    path = tmp_path / "former" / "recipe.json"
-    values = json.loads(path.read_text("utf-8"))
-    values["objectives"]["rate"] = values["objectives"].pop("mask_probability")
-    path.write_text(json.dumps(values), "utf-8")
-    with pytest.raises(ResumeError, match=r"objectives\.mask_probability was 0\.15, is 0\.3"):
-        run(corpus, tmp_path / "former", "objectives.mask_probability=0.3")
-    run(corpus, tmp_path / "former")
-    assert read_log(tmp_path / "former") == read_log(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", ["recipe.json", "corpus.sha256"])

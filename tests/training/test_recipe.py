@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from encoder_engine import Encoder, training
+from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.training.flops import flops_per_token
@@ -21,7 +20,6 @@ from encoder_engine.training.pretraining.recipe_reader import (
 from encoder_engine.training.pretraining.recipes import RECIPES
 from encoder_engine.training.recipe import (
     BatchRecipe,
-    ObjectivesRecipe,
     ScheduleRecipe,
     TrainingRecipe,
 )
@@ -180,42 +178,3 @@ def test_a_recipe_needs_a_model() -> None:
     with pytest.raises(ConfigError, match=r"recipe\.model must be an object, but is missing"):
         recipe_from_values({})
     assert TrainingRecipe.__doc__
-
-
-def test_the_former_name_of_the_recipe_works_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"training\.Recipe is now called .*TrainingRecipe"):
-        former = training.Recipe
-    assert former is TrainingRecipe
-    with pytest.raises(AttributeError, match="has no attribute 'Recipes'"):
-        _ = training.Recipes
-
-
-def test_the_former_name_of_the_mask_probability_works_with_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "former.yaml"
-    path.write_text("model: {checkpoint: here}\nobjectives: {rate: 0.3}\n")
-    match = r"objectives\.rate is now called objectives\.mask_probability"
-    of_field = r"ObjectivesRecipe\.rate is now called ObjectivesRecipe\.mask_probability"
-    with pytest.warns(DeprecationWarning, match=match):
-        read = read_recipe(path)
-    with pytest.warns(DeprecationWarning, match=of_field):
-        made = ObjectivesRecipe(rate=0.3)  # type: ignore[call-arg]
-    with pytest.warns(DeprecationWarning, match=of_field):
-        assert made.rate == 0.3  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="which are one setting; leave out rate"):
-        ObjectivesRecipe(rate=0.3, mask_probability=0.3)  # type: ignore[call-arg]
-    for setting in ("objectives.rate=0.4", "objectives.mask_probability=0.4"):
-        with pytest.warns(DeprecationWarning, match=match):
-            both = find_recipe(str(path), [setting])
-        assert both.objectives.mask_probability == 0.4
-    with pytest.warns(DeprecationWarning, match=match):
-        found = find_recipe("tiny", ["objectives.rate=0.3"])
-    assert read.objectives == made == found.objectives
-    assert made.mask_probability == 0.3
-    assert "rate" not in recipe_to_values(read)["objectives"]
-    assert replace(made, unit="word").mask_probability == 0.3
-    path.write_text("model: {checkpoint: here}\nobjectives: {rate: 0.3, mask_probability: 0.3}\n")
-    with (
-        pytest.warns(DeprecationWarning, match="mask_probability"),
-        pytest.raises(ConfigError, match="which are one setting; leave out rate"),
-    ):
-        read_recipe(path)

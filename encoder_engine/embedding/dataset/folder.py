@@ -37,11 +37,11 @@ from encoder_engine.inputs.identifiers import IdentifierType
 from encoder_engine.records import locked_folder, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
+    JOURNAL_NAME,
     MANIFEST_NAME,
     SKIPPED_NAME,
     ShardRecord,
     manifest_content,
-    record_path,
     rows_name,
     shard_name,
     shard_names,
@@ -171,11 +171,6 @@ class ShardFolder:
                 f"{self._folder} was appended to, so its rows are not in the order of the inputs; "
                 "go on with append=True (--append)"
             )
-        if self._job.options.shard_rows is None:
-            options = self._plan["options"]
-            # Earlier versions recorded the default, and cut shards by it.
-            if state.plan["options"]["shard_rows"] == DEFAULT_SHARD_ROWS:
-                options["shard_rows"] = DEFAULT_SHARD_ROWS
         refuse_changes(self._folder, self._changes(state), AGAIN)
         if state.records != verified:
             self._missing.clear()
@@ -200,7 +195,7 @@ class ShardFolder:
 
     def _restart_advice(self) -> str:
         """Return how to go on, and let the next overwriting run start again."""
-        if self._finished and rows_name(0) in self._records[0].files:
+        if self._finished:
             return (
                 "; embed what is new and what has changed with append=True (--append), or start "
                 "again with overwrite=True (--overwrite)"
@@ -228,12 +223,11 @@ class ShardFolder:
         """Remove an earlier run's files; the journal lists them until the last one is removed."""
         state = self._state
         assert state.plan is not None
-        skipped, manifest = record_path(self._folder, SKIPPED_NAME), self._manifest_path
-        state.journal.begin(state.plan, state.records, skipped=skipped.name in state.own)
+        state.journal.begin(state.plan, state.records, skipped=SKIPPED_NAME in state.own)
         # The manifest first: a folder with a manifest is complete.
         if state.manifest is not None:
-            manifest.unlink(missing_ok=True)
-        for name in state.own.difference([manifest.name, state.journal.path.name]):
+            (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
+        for name in state.own.difference([MANIFEST_NAME, JOURNAL_NAME]):
             (self._folder / name).unlink(missing_ok=True)
         state.journal.begin(self._plan, overwriting=True)
         sync_directory(self._folder)
@@ -252,10 +246,6 @@ class ShardFolder:
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return the rows to embed: all."""
         return rows
-
-    @property
-    def _manifest_path(self) -> Path:
-        return record_path(self._folder, MANIFEST_NAME)
 
     @property
     def _finished(self) -> bool:
@@ -358,9 +348,7 @@ class ShardFolder:
         self._open = None
 
     def _record(self, shard: _OpenShard, rows_sha256: str, before: ShardRecord | None) -> None:
-        names = shard_names(shard.number, self._plan["options"])
-        if before is None or rows_name(shard.number) in before.files:
-            names.append(rows_name(shard.number))
+        names = [*shard_names(shard.number, self._plan["options"]), rows_name(shard.number)]
         record = ShardRecord(
             shard=shard.number,
             rows=shard.rows,
@@ -421,23 +409,18 @@ class ShardFolder:
 
     def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
         """Write the list of skipped rows and the manifest, and remove an earlier run's."""
-        journal, former = self._state.journal, self._manifest_path
-        old_list = record_path(self._folder, SKIPPED_NAME)
+        journal = self._state.journal
         if journal.plan is None:
             # A finished folder whose manifest changes although its rows do not.
             journal.begin(self._plan, self._records)
         if skipped.num_rows:
-            if old_list.name not in self._state.own:
+            if SKIPPED_NAME not in self._state.own:
                 self._refuse_list()
             journal.note_skipped()
             skipped.publish()
-        if old_list.name in self._state.own and (
-            not skipped.num_rows or old_list.name != SKIPPED_NAME
-        ):
-            old_list.unlink(missing_ok=True)
+        elif SKIPPED_NAME in self._state.own:
+            (self._folder / SKIPPED_NAME).unlink(missing_ok=True)
         write_atomically(self._folder / MANIFEST_NAME, manifest_content(manifest))
-        if former.name != MANIFEST_NAME and self._finished:
-            former.unlink(missing_ok=True)
         journal.remove()
 
     def _refuse_list(self) -> None:

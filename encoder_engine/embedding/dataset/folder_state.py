@@ -15,7 +15,6 @@ from encoder_engine.vectors.manifest import (
     SKIPPED_NAME,
     ShardRecord,
     read_manifest,
-    record_path,
     rows_name,
     shard_names,
 )
@@ -23,12 +22,12 @@ from encoder_engine.vectors.manifest import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RECORDS = "|".join(name.partition(".")[0] for name in (MANIFEST_NAME, JOURNAL_NAME, SKIPPED_NAME))
+_RECORDS = "_(manifest|journal|skipped)[.]jsonl?"
 _WRITTEN_NAME = re.compile(
-    rf"_?part-\d{{5,}}\.(rows\.npy|npy|ids\.txt|parquet|arrow|lance)|({_RECORDS})\.jsonl?"
+    rf"_?part-\d{{5,}}[.](rows[.]npy|npy|ids[.]txt|parquet|arrow|lance)|{_RECORDS}"
 )
 _PARTIAL_NAME = re.compile(
-    r"_{0,2}(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
+    rf"_{{0,2}}(part-\d{{5,}}[.].+|{_RECORDS})[.][0-9a-f]{{8}}([.]scratch)?[.]partial"
 )
 
 
@@ -70,14 +69,14 @@ def read_folder(folder: Path) -> FolderState:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     own = {name for record in records for name in record.files}
     if journal.plan is not None:
-        own.add(journal.path.name)
+        own.add(JOURNAL_NAME)
         # Killed between the shard and its line in the journal, a run leaves the next shard.
         own.update(shard_names(len(journal.records), journal.plan["options"]))
         own.add(rows_name(len(journal.records)))
     if manifest is not None:
-        own.add(record_path(folder, MANIFEST_NAME).name)
+        own.add(MANIFEST_NAME)
     if journal.skipped or (manifest is not None and manifest["skipped_rows"]):
-        own.add(record_path(folder, SKIPPED_NAME).name)
+        own.add(SKIPPED_NAME)
     partial = {name for name in names if _PARTIAL_NAME.fullmatch(name)}
     _refuse_others(folder, names - own - partial - {LOCK_NAME}, begun=plan is not None)
     return FolderState(

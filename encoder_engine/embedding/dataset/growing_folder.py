@@ -44,9 +44,7 @@ from encoder_engine.vectors.manifest import (
     MANIFEST_NAME,
     SKIPPED_NAME,
     ShardRecord,
-    digest,
     manifest_content,
-    record_path,
     rows_name,
     shard_name,
     shard_names,
@@ -84,7 +82,7 @@ class _Piece:
 
 def is_finished(folder: Path) -> bool:
     """Return whether a folder holds a whole store."""
-    return record_path(folder, MANIFEST_NAME).exists()
+    return (folder / MANIFEST_NAME).exists()
 
 
 class GrowingFolder(ShardFolder):
@@ -122,7 +120,7 @@ class GrowingFolder(ShardFolder):
         # A store that grows for years sees many versions, whose vectors differ in the last bits.
         before = {**former, "versions": self._plan["versions"]}
         refuse_changes(self._target, plan_changes(before, self._plan), AGAIN)
-        self._plan["base"] = self._former.get(DIGEST_KEY) or digest(self._former)
+        self._plan["base"] = self._former[DIGEST_KEY]
         self._keys = RowKeys(by_id=store.has_ids, generation=store.generation + 1)
         self._known = KnownRows(store, self._keys)
         if self._id_type is not None and store.has_ids:

@@ -11,14 +11,12 @@ from encoder_engine.errors import OutputError
 from encoder_engine.files import sync_directory, write_atomically
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
-    FORMER_NAMES,
     JOURNAL_NAME,
     ShardRecord,
     UnexpectedValueError,
     check_plan,
     digest,
     read_records,
-    record_path,
     record_value,
 )
 
@@ -31,8 +29,8 @@ class Journal:
     """The plan of a run and its finished shards, in an append-only file.
 
     Each line holds the SHA-256 of itself and of the line before, so a changed, lost or moved line
-    is detected; lines of former versions hold none. A last line cut short by a kill or a full disk
-    is dropped, and its shard is made again. Reading changes nothing.
+    is detected. A last line cut short by a kill or a full disk is dropped, and its shard is made
+    again. Reading changes nothing.
 
     skipped: a list of skipped rows in the folder belongs to this run.
     overwriting: an overwriting run began this journal; such a run resumes it instead of starting
@@ -41,14 +39,13 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = folder / JOURNAL_NAME
+        self.path = folder / JOURNAL_NAME
         self.plan: dict[str, Any] | None = None
         self.records: list[ShardRecord] = []
         self.skipped = False
         self.overwriting = False
         self._last = ""
         self._torn = False
-        self.path = record_path(folder, JOURNAL_NAME)
         if self.path.exists():
             self._read()
 
@@ -57,11 +54,10 @@ class Journal:
             raise OutputError(f"{self.path} is not a plain file; name another folder")
         whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
         self._torn = bool(torn)
-        former = self.path.name == FORMER_NAMES[JOURNAL_NAME]
         try:
             values = [json.loads(line) for line in (whole + newline).splitlines()]
             for value in values:
-                self._check(value, former=former)
+                self._check(value)
             if not values:
                 raise UnexpectedValueError("it has no first line")
             check_plan(values[0].get("plan"))
@@ -78,11 +74,9 @@ class Journal:
                 "embed into a new folder"
             ) from error
 
-    def _check(self, value: Any, *, former: bool) -> None:
-        """Compare a line with its digest; a journal of a former version has no digests."""
+    def _check(self, value: Any) -> None:
+        """Compare a line with its digest."""
         record_value(value, "a line").object()
-        if former and DIGEST_KEY not in value:
-            return
         if value.get(DIGEST_KEY) != digest(value, self._last):
             raise UnexpectedValueError("a line does not match the SHA-256 that it records")
         self._last = value[DIGEST_KEY]
@@ -101,15 +95,12 @@ class Journal:
         first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}
         values: list[dict[str, Any]] = [first, *map(asdict, self.records)]
         values += [{"skipped": True}] if skipped else []
-        write_atomically(self._path, b"".join(map(self._line, values)))
+        write_atomically(self.path, b"".join(map(self._line, values)))
         self._torn = False
-        if self.path != self._path:
-            self.path.unlink(missing_ok=True)
-            self.path = self._path
 
     def go_on(self) -> None:
-        """Prepare the file for :meth:`add`: current name and layout, without a truncated line."""
-        if self._torn or self.path != self._path or (self.records and not self._last):
+        """Prepare the file for :meth:`add`: without a truncated line."""
+        if self._torn:
             self._rewrite(overwriting=self.overwriting)
 
     def forget_overwriting(self) -> None:
@@ -135,7 +126,7 @@ class Journal:
     def _append(self, value: dict[str, Any]) -> None:
         line = self._line(value)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, 0o644)
+        descriptor = os.open(self.path, flags, 0o644)
         try:
             if os.write(descriptor, line) != len(line):
                 raise OSError(28, "No space left on device")
@@ -150,6 +141,5 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the file, once the manifest holds the same records."""
-        for path in {self._path, self.path}:
-            path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         sync_directory(self._folder)

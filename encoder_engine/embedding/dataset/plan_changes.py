@@ -41,29 +41,9 @@ _FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokeniz
 _SHOWN_DIGITS = 12
 
 
-# A version without engines packed the dense layers of these dtypes on a CPU.
-_PACKED_DTYPES = ("float32", "bfloat16")
-
-
 def plan_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Describe what differs between a folder's plan and a run's; empty: the run may resume."""
-    return describe_changes(_with_engine(before), now, _describe_change)
-
-
-def _with_engine(plan: dict[str, Any]) -> dict[str, Any]:
-    """Add the engine that computes the vectors of a plan that names none.
-
-    Plans of a version without engines always name PyTorch, even if its version had no effect.
-    """
-    model = plan.get("model", {})
-    if "engine" in model:
-        return plan
-    # The packed layers' float32 vectors of MiniLM equal the compiled engine's bit for bit, and
-    # differ from PyTorch's modules' by 1e-7.
-    if model.get("device") != "cpu" or model.get("dtype") not in _PACKED_DTYPES:
-        return {**plan, "model": {**model, "engine": "torch"}}
-    versions = {name: value for name, value in plan["versions"].items() if name != "torch"}
-    return {**plan, "model": {**model, "engine": "compiled"}, "versions": versions}
+    return describe_changes(before, now, _describe_change)
 
 
 def _describe_change(found: Difference) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.json_values import JsonSource, nearest
-from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.training.pretraining.recipes import RECIPES
 from encoder_engine.training.recipe import TrainingRecipe
 from encoder_engine.training.recipe_values import (
@@ -23,16 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "current_keys",
     "find_recipe",
     "read_recipe",
     "recipe_from_values",
     "recipe_to_values",
     "with_settings",
 ]
-
-# Keys of recipe files that were renamed, by section: {section: {former key: current key}}.
-FORMER_KEYS = {"objectives": {"rate": "mask_probability"}}
 
 
 def find_recipe(
@@ -61,7 +56,6 @@ def find_recipe(
             f"there is no recipe {name!r}{nearest(name, RECIPES)}; recipes are "
             f"{', '.join(RECIPES)}, a .yaml file, and file.py:function"
         )
-    values = _with_current_keys(values)
     data = values.get("data") or {}
     # A value that is not a mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
@@ -83,65 +77,15 @@ def recipe_to_values(recipe: TrainingRecipe) -> dict[str, Any]:
 
 
 def recipe_from_values(values: Any) -> TrainingRecipe:
-    """Make a recipe from nested mappings; missing keys get their defaults.
-
-    A former key is read with a DeprecationWarning that names the current one.
-    """
+    """Make a recipe from nested mappings; missing keys get their defaults."""
     source = JsonSource(name="", error=ConfigError, mend="")
-    made: TrainingRecipe = RecipeValue(_with_current_keys(values), source, "recipe").read_as(
-        TrainingRecipe
-    )
+    made: TrainingRecipe = RecipeValue(values, source, "recipe").read_as(TrainingRecipe)
     return made
-
-
-def _with_current_keys(values: Any) -> Any:
-    """Replace former keys as :func:`current_keys` does, with a warning for each."""
-    for section, key, current in _former_keys_in(values):
-        warn_of_former_name(f"{section}.{key}", f"{section}.{current}")
-    return current_keys(values)
-
-
-def current_keys(values: Any) -> Any:
-    """Return nested mappings with former keys replaced by current ones, without a warning.
-
-    Raises :class:`ConfigError` where both the former and the current key are given.
-    """
-    for section, key, current in _former_keys_in(values):
-        inner = dict(values[section])
-        if current in inner:
-            raise ConfigError(
-                f"{section} has {key} and {current}, which are one setting; leave out {key}"
-            )
-        inner[current] = inner.pop(key)
-        values = {**values, section: inner}
-    return values
-
-
-def _former_keys_in(values: Any) -> list[tuple[str, str, str]]:
-    """List the former keys in nested mappings: section, former key, current key."""
-    return [
-        (section, key, current)
-        for section, keys in FORMER_KEYS.items()
-        for key, current in keys.items()
-        if isinstance(values, Mapping)
-        and isinstance(values.get(section), Mapping)
-        and key in values[section]
-    ]
 
 
 def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
-    return set_values(values, [_with_current_key(setting) for setting in settings])
-
-
-def _with_current_key(setting: str) -> str:
-    where, equals, text = setting.partition("=")
-    section, _, last = where.rpartition(".")
-    current = FORMER_KEYS.get(section, {}).get(last)
-    if current is None:
-        return setting
-    warn_of_former_name(where, f"{section}.{current}")
-    return f"{section}.{current}{equals}{text}"
+    return set_values(values, settings)
 
 
 def _call(path: Path, name: str) -> TrainingRecipe:

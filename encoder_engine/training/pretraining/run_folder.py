@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
 from encoder_engine.files import file_sha256, read_text, write_atomically
 from encoder_engine.json_values import read_value
 from encoder_engine.records import describe_changes, refuse_changes
-from encoder_engine.training.pretraining.recipe_reader import current_keys, recipe_to_values
+from encoder_engine.training.pretraining.recipe_reader import recipe_to_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
                 f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
                 "corpus are unknown; an earlier version may have begun it: name another folder"
             )
-    recorded = _with_defaults(current_keys(read_value(directory / RECIPE, ResumeError).object()))
+    recorded = read_value(directory / RECIPE, ResumeError).object()
     changes = describe_changes(
         recorded, values, lambda change: None if change.name in FREE else str(change)
     )
@@ -64,14 +64,6 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
         changes.append(f"{corpus.directory} holds another corpus")
     advice = "name another folder, or resume with its own recipe and corpus"
     refuse_changes(directory, changes, advice + _further(directory, changes))
-
-
-def _with_defaults(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return recorded settings, with defaults for settings that the earlier version lacked."""
-    schedule = {"from_zero": False, **recorded.get("schedule", {})}
-    decoder = {"decoder_mask_probability": None, "decoder_weight": 1.0}
-    objectives = {**decoder, **recorded.get("objectives", {})}
-    return {**recorded, "schedule": schedule, "objectives": objectives}
 
 
 def _further(directory: Path, changes: list[str]) -> str:

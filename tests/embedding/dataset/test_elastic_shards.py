@@ -140,38 +140,6 @@ def test_a_full_disk_keeps_no_half_shard(
     assert not list((tmp_path / "out").glob("part*"))
 
 
-def test_a_store_begun_by_a_former_version_goes_on(
-    tiny: Embedder, source: Path, tmp_path: Path
-) -> None:
-    """Its records have other names and no digests, and its plan says 100,000 rows a shard."""
-    out, truth = tmp_path / "out", tmp_path / "truth"
-    tiny.encode_dataset(source, truth, id_column="id", shard_rows=100_000)
-    manifest = json.loads((truth / "_manifest.json").read_text("utf-8"))
-    del manifest["sha256"]
-    out.mkdir()
-    (out / ".lock").write_text("4711\n")  # left by a kill
-    begun = json.dumps({"plan": manifest["plan"]}) + "\n"
-    (out / "journal.jsonl").write_text(begun, encoding="utf-8")
-    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == 0
-    (out / ".lock").unlink()
-    assert contents(out) == contents(truth)
-    # Finished by a former version, it is read, and left as it is.
-    (out / "_manifest.json").unlink()
-    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    before = contents(out)
-    assert ee.load_vectors(out).rows == NUM_ROWS
-    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == NUM_ROWS
-    assert contents(out) == before
-    (out / "part-00000.npy").unlink()
-    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == 0
-    assert contents(out) == before
-    with pytest.raises(ResumeError, match="--shard-rows"):
-        tiny.encode_dataset(source, out, id_column="id", shard_rows=50)
-    tiny.encode_dataset(source, out, id_column="id", overwrite=True)
-    parts = ["_part-00000.rows.npy", "part-00000.ids.txt", "part-00000.npy"]
-    assert sorted(contents(out)) == ["_manifest.json", *parts]
-
-
 def let_bits_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Compute as GPUs do, and in bfloat16; say that each window took so long."""
 

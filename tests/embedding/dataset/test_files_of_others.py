@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder
 
 OTHERS = {
-    "manifest.json": b'{"theirs": 1}',
     "_manifest.json": b'{"theirs": 1}',
-    "journal.jsonl": b'{"theirs": 1}\n',
     "_journal.jsonl": b"",
-    "skipped.jsonl": b"theirs",
     "_skipped.jsonl": b"theirs",
     "part-00000.parquet": b"theirs",
     "part-00000.npy": b"theirs",

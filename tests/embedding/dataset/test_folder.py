@@ -231,60 +231,6 @@ def without_engine(folder: Path) -> None:
     path.write_text(json.dumps(manifest), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "quantization", "engine", "other"),
-    [
-        ("float32", None, "compiled", "torch"),
-        ("bfloat16", None, "compiled", "torch"),
-        ("float32", "int8", "compiled", "torch"),
-        ("float16", None, "torch", None),
-        ("float64", None, "torch", None),
-    ],
-)
-def test_a_folder_of_a_version_without_engines_resumes_to_the_same_bits(
-    tiny_directory: Path,
-    source: Path,
-    tmp_path: Path,
-    dtype: str,
-    quantization: str | None,
-    engine: str,
-    other: str | None,
-) -> None:
-    def load(engine: str) -> Embedder:
-        return Embedder.from_pretrained(
-            tiny_directory,
-            device="cpu",
-            dtype=dtype,
-            quantization=quantization,
-            engine=engine,  # type: ignore[arg-type]
-        )
-
-    folder = tmp_path / "out"
-    run(load(engine), source, folder)
-    truth = contents(folder)
-    without_engine(folder)
-    truncate_to(folder, 2)
-    if other is not None:
-        with pytest.raises(ResumeError, match=f"engine .--engine. was '{engine}', is '{other}'"):
-            run(load(other), source, folder)
-    assert run(load("auto"), source, folder).resumed_rows == 10
-    assert contents(folder) == truth
-
-
-def test_only_a_cpu_computed_as_the_compiled_engine_before_there_were_engines() -> None:
-    def plan(device: str, **engine: str) -> dict[str, Any]:
-        model = {"device": device, "dtype": "float32", **engine}
-        return {"model": model, "versions": {"numpy": "2", "torch": "2.9"}}
-
-    assert plan_changes(plan("cuda"), plan("cuda", engine="torch")) == []
-    assert plan_changes(plan("cpu"), plan("cpu", engine="torch"))
-    compiled = plan("cpu", engine="compiled")
-    del compiled["versions"]["torch"]
-    assert plan_changes(plan("cpu"), compiled) == []
-    compiled["versions"]["numpy"] = "3"
-    assert plan_changes(plan("cpu"), compiled) == ["versions.numpy was '2', is '3'"]
-
-
 def test_other_rows_are_refused_where_they_were_used_already(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:

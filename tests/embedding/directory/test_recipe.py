@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine import embedding
-from encoder_engine.embedding import Embedder, PoolingRecipe, encoder_directory, read_recipe
+from encoder_engine.embedding import Embedder, encoder_directory, read_recipe
 from encoder_engine.errors import ConfigError, EncoderEngineError, UnsupportedFeatureError
 from tests.embedding.tiny_model import WIDTH, write_json, write_sentence_directory
 from tests.vectors.drawn import assert_vectors_agree, load_sentence_transformer
@@ -449,10 +448,3 @@ def test_the_encoders_folder_lies_in_the_directory(tmp_path: Path, content: Any)
 def test_a_pooling_argument_that_makes_no_sense_is_refused(tmp_path: Path, pooling: Any) -> None:
     with pytest.raises(ConfigError, match="pooling"):
         read_recipe(tmp_path, pooling)
-
-
-def test_the_former_name_of_the_recipe_works_with_a_warning() -> None:
-    match = r"embedding\.Recipe is now called .*PoolingRecipe"
-    with pytest.warns(DeprecationWarning, match=match):
-        former = embedding.Recipe
-    assert former is PoolingRecipe

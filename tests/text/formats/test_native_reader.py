@@ -184,13 +184,6 @@ def test_published_vocabularies_are_read_natively(shared_data: Path, tmp_path: P
         assert check_alike(path.read_bytes(), path)
 
 
-def test_a_former_compiled_file_says_what_to_load(tmp_path: Path) -> None:
-    path = tmp_path / "bert.eetok"
-    path.write_bytes(b"EETOK\r\n\x1a")
-    with pytest.raises(TokenizerFileError, match=r"expected a tokenizer\.json, .*found a compiled"):
-        Tokenizer.from_pretrained(path)
-
-
 @pytest.mark.parametrize(
     "lines",
     [
