@@ -153,9 +153,8 @@ class CausalRanker(Ranker):
         activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
-        :class:`UnsupportedFeatureError` for a chat template that does more than put query and
-        document between words, and :class:`MissingDependencyError` where there is a chat template
-        and no Jinja (extra ``chat``). Other options and exceptions: see
+        and :class:`MissingDependencyError` where there is a chat template and no Jinja (extra
+        ``chat``). Other options and exceptions: see
         :meth:`Embedder.from_pretrained`, and :meth:`Scorer.from_pretrained` for a model that is not
         causal.
         """

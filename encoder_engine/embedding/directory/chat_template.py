@@ -1,12 +1,4 @@
-"""Reads the chat template of a reranker, and cuts it into words around a query and a document.
-
-How it works: a template is a program in Jinja over messages. It is rendered once with a mark in
-place of each text, and the result is cut at the marks. A mark refuses every operation that measures
-a text or changes it, such as ``length`` or ``trim``. It answers a comparison with a literal, such
-as ``startswith('<tool_response>')``, with False, and notes the literal. The template is
-then rendered with texts made of these literals, and of characters that templates escape or strip.
-Where each result is the same words around the texts, batches are formatted without Jinja. Any other
-template is refused.
+"""Reads the chat template of a reranker, a program in Jinja over messages, and renders pairs by it.
 
 Templates come with models, from anywhere: they run in Jinja's sandbox, as those of transformers do.
 """
@@ -16,9 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-from contextlib import nullcontext, suppress
 from datetime import datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from encoder_engine.dataclass import dataclass
@@ -49,12 +39,6 @@ _SPECIAL_TOKENS += ("mask_token",)
 _STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
 # Of model types whose templates these signs misjudge.
 _FLAT_TYPES = ("apertus", "deepseek_v3", "gpt_oss", "seed_oss")
-# Private-use characters, in no template.
-_MARKS = {"query": "\ue000query\ue001", "document": "\ue000document\ue001"}
-# The last shows a template that cuts long texts.
-_PROBES = ("", "7", "\t \u00c9a <b>&\"'\\ {{q}} {% d %} {d}\r\n", " \n\n", "7 " * 100_000)
-# Pairs of literals are tried too, one at each end of a text.
-_MOST_LITERALS = 8
 _ADVICE = "; pass template=PairTemplate(...) with the words around a pair"
 
 
@@ -124,11 +108,10 @@ def read_limit(config: JsonValue) -> int | None:
 
 
 class ChatTemplate:
-    """The words that a directory's chat template puts around a query and a document.
+    """A directory's chat template, which puts words around a query and a document.
 
-    Raises :class:`ConfigError` where there is no template or it cannot be rendered,
-    :class:`UnsupportedFeatureError` for a template that does more than put both texts between
-    words, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
+    Raises :class:`ConfigError` where there is no template, it cannot be rendered, or a text does
+    not reach its result, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
     """
 
     def __init__(self, folder: Path, settings: ChatSettings, model_type: str) -> None:
@@ -142,43 +125,19 @@ class ChatTemplate:
         except Exception as error:
             raise ConfigError(f"{self.where} is not a template: {error}{_ADVICE}") from error
         self.variables = _special_tokens(folder, names) | self.variables
-        self.body = lru_cache(64)(self._body)
-        self.body("")
+        whole = self.render("", "q", "d")
+        for name, query, document in (("query", "other", "d"), ("document", "q", "other")):
+            if self.render("", query, document) == whole:
+                raise ConfigError(
+                    f"{self.where} does not put the {name} anywhere: it is not the template of a "
+                    f"reranker{_ADVICE}"
+                )
 
-    def _body(self, prompt: str) -> str:
-        """Return a format string with ``{query}`` and ``{document}``.
+    def render(self, prompt: str, query: str, document: str) -> str:
+        """Return a pair as one text.
 
         prompt: the text of a system message before the pair; empty: there is no such message.
         """
-        literals: set[str] = set()
-        # The other answer shows the literals that are compared after it.
-        for answer in (True, False):
-            marks = [_Mark.noting(mark, literals, answer) for mark in _MARKS.values()]
-            with suppress(ConfigError) if answer else nullcontext():
-                rendered = self._render(prompt, *marks)
-        names = {mark: f"{{{name}}}" for name, mark in _MARKS.items()}
-        parts = re.split("(" + "|".join(names) + ")", rendered)
-        for mark, name in names.items():
-            if mark not in parts:
-                raise ConfigError(
-                    f"{self.where} does not put the {name[1:-1]} anywhere: it is not the template "
-                    f"of a reranker{_ADVICE}"
-                )
-        body = "".join(
-            names.get(part) or part.replace("{", "{{").replace("}", "}}") for part in parts
-        )
-        if len(literals) > _MOST_LITERALS:
-            self._refuse(f"compares them with {len(literals)} texts")
-        ends = [first + last for first in literals for last in literals]
-        probes = [*_PROBES, *literals, *ends, *(f"a{literal}b" for literal in literals)]
-        for probe in probes:
-            for query, document in ((probe, probe), (probe, "d"), ("q", probe)):
-                expected = body.format(query=query, document=document)
-                if expected != self._render(prompt, query, document):
-                    self._refuse("changes them or the words around them")
-        return body
-
-    def _render(self, prompt: str, query: str, document: str) -> str:
         contents: list[tuple[str, Any]] = [("system", prompt)] if prompt else []
         contents += [("query", query), ("document", document)]
         if self._structured:
@@ -188,92 +147,9 @@ class ChatTemplate:
             rendered: str = self._template.render(
                 messages=messages, tools=None, documents=None, **self.variables
             )
-            return rendered
-        except _LookedAtError as error:
-            self._refuse(f"looks at them or changes them ({error})")
         except Exception as error:
             raise ConfigError(f"{self.where} cannot be rendered: {error}{_ADVICE}") from error
-
-    def _refuse(self, reason: str) -> NoReturn:
-        raise UnsupportedFeatureError(
-            f"{self.where} does more than put a query and a document between words, it {reason}"
-            f"{_ADVICE}"
-        ) from None
-
-
-class _LookedAtError(Exception):
-    """A template used a text for anything else than its output; the message is the operation."""
-
-
-class _Mark(str):
-    """A text that may be put into other text, and compared with literals, which it notes."""
-
-    literals: set[str]
-    answer: bool
-
-    @classmethod
-    def noting(cls, text: str, literals: set[str], answer: bool) -> _Mark:
-        """Make a mark that adds to ``literals`` what it is compared with, and answers so."""
-        mark = cls(text)
-        mark.literals, mark.answer = literals, answer
-        return mark
-
-    def __str__(self) -> str:
-        return self
-
-    def __bool__(self) -> bool:
-        self.literals.add("")
-        return True
-
-    def __add__(self, other: str) -> _Mark:
-        return _Mark.noting(str.__add__(self, other), self.literals, self.answer)
-
-    def __radd__(self, other: str) -> _Mark:
-        return _Mark.noting(str.__add__(other, self), self.literals, self.answer)
-
-    def __eq__(self, other: object) -> bool:
-        return self._note(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self._note(other)
-
-    def __contains__(self, part: object) -> bool:
-        return self._note(part)
-
-    def startswith(self, *parts: Any) -> bool:
-        return self._note(*parts)
-
-    def endswith(self, *parts: Any) -> bool:
-        return self._note(*parts)
-
-    def _note(self, *others: object) -> bool:
-        """Note the literal of a comparison, and answer it."""
-        if len(others) != 1 or isinstance(others[0], _Mark) or not isinstance(others[0], str):
-            raise _LookedAtError("a comparison")
-        self.literals.add(others[0])
-        return self.answer
-
-    def __hash__(self) -> int:
-        raise _LookedAtError("a look-up")
-
-
-def _refused(name: str) -> Any:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise _LookedAtError(name.strip("_"))
-
-    return refuse
-
-
-# Python's own machinery, and what shows neither the characters nor their number. Probes judge a
-# template that takes a text apart by iteration.
-_ALLOWED = {
-    *("__class__", "__delattr__", "__dir__", "__doc__", "__format__", "__getattribute__"),
-    *("__getnewargs__", "__getstate__", "__init__", "__init_subclass__", "__iter__"),
-    *("__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__sizeof__"),
-    "__subclasshook__",
-}
-for _name in set(dir(str)) - _ALLOWED - vars(_Mark).keys():
-    setattr(_Mark, _name, _refused(_name))
+        return rendered
 
 
 def _choose_template(

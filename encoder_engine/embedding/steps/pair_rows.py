@@ -191,7 +191,7 @@ class ChatFormat:
 
     def least_length(self, prompt: str) -> int:
         """Count the tokens of a pair of empty texts."""
-        return len(self._row(self.template.body(prompt), ""))
+        return len(self._row(prompt, ""))
 
     def rows(
         self,
@@ -202,14 +202,13 @@ class ChatFormat:
         num_threads: int,
     ) -> PairRows:
         """Return rows that are cut at their end, over which the words after the pair are put."""
-        body = self.template.body(prompt)
         encoding = self._tokenizer.encode_batch(
-            [body.format(query=query, document=document) for query, document in pairs],
+            [self.template.render(prompt, query, document) for query, document in pairs],
             add_special_tokens=False,
             max_length=max_length,
             num_threads=num_threads,
         )
-        ids, suffix = encoding.ids, self._suffix(body)
+        ids, suffix = encoding.ids, self._suffix(prompt)
         if max_length is not None and len(suffix):
             # Of a row that just fits, too: where its document's last letters share a token with the
             # words after it, sentence-transformers replaces that token.
@@ -225,13 +224,13 @@ class ChatFormat:
         """Return the template's source, and its variables."""
         return {"chat_template": self.template.source, "variables": self.template.variables}
 
-    def _row(self, body: str, text: str) -> IdArray:
-        filled = body.format(query=text, document=text)
-        return self._tokenizer.encode_batch([filled], add_special_tokens=False).ids
+    def _row(self, prompt: str, text: str) -> IdArray:
+        rendered = self.template.render(prompt, text, text)
+        return self._tokenizer.encode_batch([rendered], add_special_tokens=False).ids
 
-    def _suffix(self, body: str) -> IdArray:
+    def _suffix(self, prompt: str) -> IdArray:
         """Return the last tokens of all pairs: those that two different ones have in common."""
-        first, second = self._row(body, "0"), self._row(body, "1 2 3 4")
+        first, second = self._row(prompt, "0"), self._row(prompt, "1 2 3 4")
         shorter = min(len(first), len(second))
         differ = first[len(first) - shorter :] != second[len(second) - shorter :]
         # None differ: no text would reach the tokens.

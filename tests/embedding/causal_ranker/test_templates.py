@@ -37,38 +37,24 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    "template",
     [
-        (put("document | trim"), r"changes them \(strip\)"),
-        (put("document[:9]"), r"changes them \(getitem\)"),
-        (put("document | e"), "it changes them or the words around them"),
-        (put("document | tojson"), "it changes them or the words around them"),
-        (put("('' ~ document) | trim"), "it changes them or the words around them"),
-        (put("('' ~ document)[:3000]"), "it changes them or the words around them"),
-        (SPECIAL + "{% if query == document %}!{% endif %}", "a comparison"),
-        (SPECIAL + "{{ {'a': 1}.get(query) }}", "a look-up"),
-        (SPECIAL + "{{ query | int }}", "it changes them or the words around them"),
-        (SPECIAL + "{{ query | length }}", r"looks at them or changes them \(len\)"),
-        *(
-            (SPECIAL + f"{{% if {condition} %}}!{{% endif %}}", "or the words around them")
-            for condition in (
-                "query",
-                "document != 'yes'",
-                "'the' in query",
-                "document.startswith('<a>') and document.endswith('</a>')",
-            )
-        ),
-        (SPECIAL + "{% for letter in query %}.{% endfor %}", "the words around them"),
+        put("document | trim"),
+        put("document[:9]"),
+        put("document | e"),
+        put("document | tojson"),
+        put("('' ~ document) | trim"),
+        SPECIAL + "{% if query == document %}!{% endif %}",
+        SPECIAL + "{{ {'a': 1}.get(query) }}",
+        SPECIAL + "{{ query | length }}",
+        SPECIAL + "{% if document.startswith('the') %}!{% endif %}",
+        SPECIAL + "{% for letter in query %}.{% endfor %}",
     ],
 )
-def test_a_template_that_does_more_than_put_texts_is_refused(
-    template: str, message: str, tmp_path: Path
-) -> None:
+def test_a_template_may_look_at_texts_and_change_them(template: str, tmp_path: Path) -> None:
     folder = save(tmp_path, template)
-    with pytest.raises(UnsupportedFeatureError, match=message) as found:
-        CausalRanker.from_pretrained(folder, device="cpu")
-    assert "pass template=PairTemplate(" in str(found.value)
-    CausalRanker.from_pretrained(folder, device="cpu", template=TEMPLATE)
+    found = CausalRanker.from_pretrained(folder, device="cpu").score(PAIRS)
+    assert_as_theirs(found, load(folder), PAIRS)
 
 
 @pytest.mark.parametrize(
