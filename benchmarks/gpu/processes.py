@@ -69,7 +69,9 @@ class Runner:
     """
 
     def __init__(self, logs: Path, device: str) -> None:
-        self._logs, self._running, self._lock = logs, set[int](), threading.Lock()
+        # Closing comes from a signal handler, perhaps within a thread's own section.
+        self._logs, self._running, self._lock = logs, set[int](), threading.RLock()
+        self._closed = False
         logs.mkdir(parents=True, exist_ok=True)
         # Whether there is a GPU is asked without the driver, which does not survive a fork.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -94,8 +96,10 @@ class Runner:
         began = time.monotonic()
         # Starting a process looks for the ends of all others, which only one thread may.
         with self._lock:
+            if self._closed:
+                return Ended(step=step, code=None, seconds=0.0)
             process.start()
-        self._running.add(process.pid)
+            self._running.add(process.pid)
         connection.wait([process.sentinel], seconds)
         with self._lock:
             code = process.exitcode
@@ -109,14 +113,17 @@ class Runner:
 
     def _end(self, pid: int) -> None:
         """End a process, where it still runs, and all that it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        for kill in (os.killpg, os.kill):  # it may not lead its group yet
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
         self._running.discard(pid)
 
     def close(self) -> None:
-        """End all steps that run."""
-        for pid in list(self._running):
-            self._end(pid)
+        """End all steps that run, and start no more."""
+        with self._lock:
+            self._closed = True
+            for pid in list(self._running):
+                self._end(pid)
 
 
 def _touch(device: str) -> None:

@@ -116,11 +116,12 @@ class Admission:
             unit = "s of computing"
             sizes = [self._dispatcher.seconds(model, cost) for cost in costs]
         limit = QUEUE_SECONDS if most is None else most
-        total = sum(sizes)
-        if total > limit and len(sizes) > 1:
-            fit = max(1, bisect_right(list(accumulate(sizes)), limit))
+        # Not sum(), which rounds otherwise from Python 3.12 on: what is said to fit must fit.
+        totals = list(accumulate(sizes))
+        if len(sizes) > 1 and totals[-1] > limit:
+            fit = max(1, bisect_right(totals, limit))
             raise RequestSizeError(
-                f"the request needs about {total:.4g} {unit}; the limit is {limit:g}: send at most "
+                f"the request needs about {totals[-1]:.4g} {unit}; the limit is {limit:g}: send at most "
                 f"{fit} of its {len(sizes)} texts at a time"
             )
 

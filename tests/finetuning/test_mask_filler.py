@@ -229,9 +229,9 @@ def test_the_line_of_a_text_that_is_too_long_is_named(
     assert "texts.jsonl, line 4: the text has 66 tokens" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [None, OutOfDeviceMemoryError("a batch exceeds the memory")])
+@pytest.mark.parametrize("error", [None, OutOfDeviceMemoryError])
 def test_the_line_of_a_text_that_cannot_be_scored_is_named(
-    error: Exception | None,
+    error: type[Exception] | None,
     directory: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -243,7 +243,7 @@ def test_the_line_of_a_text_that_cannot_be_scored_is_named(
     def damaged(engine: Any, rows: Any, chosen: Any = None) -> Any:
         found, is_long = compute(engine, rows, chosen), rows.lengths > 8
         if error is not None and is_long.any():
-            raise error
+            raise error("a batch exceeds the memory")
         found[is_long] = np.nan
         return found
 
