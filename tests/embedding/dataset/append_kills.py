@@ -32,8 +32,8 @@ def state(folder: Path) -> dict[str, bytes]:
 class Appends:
     """One store before and after an append that adds, replaces and drops rows."""
 
-    def __init__(self, home: Path, shard_format: str, num_rows: int) -> None:
-        self.home, self._format = home, shard_format
+    def __init__(self, home: Path, shard_format: str, num_rows: int, workers: int) -> None:
+        self.home, self._format, self._workers = home, shard_format, workers
         self._embedder = Embedder.from_pretrained(
             write_sentence_directory(home / "model"), device="cpu", num_threads=1
         )
@@ -73,6 +73,7 @@ class Appends:
                     shard_format=self._format,  # type: ignore[arg-type]
                     append=True,
                     delete_missing=True,
+                    workers=self._workers,
                 )
                 code = 0
             finally:
@@ -111,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="kill at each n-th change of the disk")
     parser.add_argument("--format", nargs="+", default=["npy", "parquet"])
@@ -118,7 +120,7 @@ def main() -> None:
     for shard_format in arguments.format:
         chance, kills, changes = random.Random(arguments.seed), 0, 0
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as home:
-            runs = Appends(Path(home), shard_format, arguments.rows)
+            runs = Appends(Path(home), shard_format, arguments.rows, arguments.workers)
             while kills < arguments.kills:
                 runs.restore()
                 kills += runs.kill(after=chance.random() * runs.seconds)

@@ -298,6 +298,7 @@ def test_the_command_line_appends_and_says_what_it_did(
     [
         pytest.param("--kills 5 --every 7 --format npy", marks=pytest.mark.slow),
         pytest.param("--kills 200", marks=pytest.mark.exhaustive),
+        pytest.param("--kills 200 --every 7 --workers 2", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_kill_leaves_the_store_before_or_after(options: str) -> None:
