@@ -53,11 +53,12 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 gpu:                             ## GPU tests and cases that have not passed yet, into $$OUT; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks gpu
 
-docs: $(VENV)/.installed-dev     ## write docs/api.md, docs/families.md and docs/models.md
+docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/benchmark-report.md; renew docs/families.md and docs/models.md
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python -m tests.census.verdicts
 	$(BIN)/python docs/make_models.py
+	$(BIN)/python -m benchmarks report --readme --markdown docs/benchmark-report.md
 
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -121,8 +121,8 @@ class Admission:
         if len(sizes) > 1 and totals[-1] > limit:
             fit = max(1, bisect_right(totals, limit))
             raise RequestSizeError(
-                f"the request needs about {totals[-1]:.4g} {unit}; the limit is {limit:g}: send at most "
-                f"{fit} of its {len(sizes)} texts at a time"
+                f"the request needs about {totals[-1]:.4g} {unit}; the limit is {limit:g}: send "
+                f"at most {fit} of its {len(sizes)} texts at a time"
             )
 
     def check_wait(
