@@ -165,12 +165,9 @@ cli.add_command(gpu)
 @cli.command()
 @click.option("--html", type=_FILE, help="Write one file that needs no other, pictures included.")
 @click.option("--markdown", type=_FILE, help="Write the main part, and a folder of pictures.")
-@click.option("--readme", is_flag=True, help="Write the short table of README.md.")
+@click.option("--readme", is_flag=True, help="Renew README.md's table, and drop older runs.")
 def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
-    """Write the newest results of each case and device; by default as Markdown, without pictures.
-
-    Withdrawn results are left out.
-    """
+    """Write the newest results of each case; by default as Markdown, without pictures."""
     from benchmarks.records.resident import read_residents
     from benchmarks.report.build import make_page
     from benchmarks.report.html import write_html
@@ -181,6 +178,8 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
         _require_pictures()
     for path in filter(None, (html, markdown)):
         path.parent.mkdir(parents=True, exist_ok=True)
+    if readme:
+        records.drop_superseded()
     everything = list(records.read())
     if readme:
         text = README.read_text("utf-8")

@@ -1,1 +1,1 @@
-"""Recorded results: reading, comparing, withdrawing them."""
+"""Recorded results: reading and comparing them."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from benchmarks.records.withdrawn import WITHDRAWN
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -70,10 +68,10 @@ class Comparison:
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
     """Compare the results of two commits on the same device, threads and inputs.
 
-    A clean tree is named by its commit, a changed one by the hash of its source. Withdrawn runs are
-    left out. Raises ``ValueError`` where one of the two has no measured result.
+    A clean tree is named by its commit, a changed one by the hash of its source. Raises
+    ``ValueError`` where one of the two has no measured result.
     """
-    measured = [r for r in results if r.status == "measured" and r.run not in WITHDRAWN]
+    measured = [r for r in results if r.status == "measured"]
     for name in (base, head):
         if not any(_is_of(result, name) for result in measured):
             names = (r.commit if r.dirty is False else r.source for r in measured)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring.machine import find_commit, find_versions
 from benchmarks.measuring.measure import Measurement, best_peer
-from benchmarks.records.withdrawn import WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -202,18 +201,43 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
             yield Result(**values)
 
 
-def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group results by run, oldest first, without withdrawn runs."""
+def all_runs(results: Sequence[Result]) -> list[list[Result]]:
+    """Group results by run, oldest first."""
     runs: dict[str, list[Result]] = {}
     for result in results:
-        if result.run not in WITHDRAWN:
-            runs.setdefault(result.run, []).append(result)
+        runs.setdefault(result.run, []).append(result)
     return sorted(runs.values(), key=lambda lines: lines[0].time_utc)
 
 
 def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
     """Return the newest run by device, restriction of instruction sets, and case."""
-    newest: dict[tuple[str, str, str, int], list[Result]] = {}
-    for run in standing_runs(results):
-        newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run
+    newest = {work_of(run): run for run in all_runs(results)}
     return [newest[key] for key in sorted(newest)]
+
+
+def work_of(run: Sequence[Result]) -> tuple[str, str, str, int]:
+    """Return device, restriction of instruction sets, case and threads of a run."""
+    return run[0].device, run[0].isa or "", run[0].case, run[0].threads
+
+
+def fuller_run(run: Sequence[Result], runs: Sequence[Sequence[Result]]) -> Sequence[Result] | None:
+    """Return the newest earlier run of the same work with peers that this run skipped."""
+    skipped = {r.candidate for r in run if r.role == "peer" and r.status == "skipped"}
+    for old in sorted(runs, key=lambda run: run[0].time_utc, reverse=True):
+        measured = {r.candidate for r in old if r.role == "peer" and r.status == "measured"}
+        earlier = old[0].time_utc < run[0].time_utc
+        if earlier and work_of(old) == work_of(run) and measured & skipped:
+            return old
+    return None
+
+
+def drop_superseded(folder: Path = FOLDER) -> None:
+    """Keep the newest run of each work, and an earlier one with peers that it skipped."""
+    results = list(read(folder))
+    runs = all_runs(results)
+    kept = latest_runs(results)
+    fuller = filter(None, (fuller_run(run, runs) for run in kept))
+    names = {run[0].run for run in (*kept, *fuller)}
+    for path in folder.glob("*.jsonl"):
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        path.write_text("".join(x for x in lines if json.loads(x)["run"] in names), "utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from benchmarks.records.results import fuller_run
 from benchmarks.records.runs import broken, disturbed, measured
 from benchmarks.records.words import count, day, listed
 from benchmarks.report.page import Fold, Section, Table
@@ -53,7 +54,7 @@ def hold(
     residents: Sequence[Resident] = (),
     front_doors: Sequence[FrontDoor] = (),
 ) -> list[Held]:
-    """Compare a target with the newest run of each device. ``runs``: all that are not withdrawn.
+    """Compare a target with the newest run of each device. ``runs``: all that are recorded.
 
     If there is no run, returns a single entry that says so.
     """
@@ -89,8 +90,10 @@ def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
         why = "whom it is compared with has no figure in the newest run"
         return Held(target=target, state="not measured", why=why, where=where)
     state, why = _judge(target, reached)
-    before, absent = _absent(run, runs)
-    if absent:
+    before = fuller_run(run, runs)
+    if before is not None:
+        skipped = {r.candidate for r in run if r.status == "skipped"}
+        absent = sorted({r.candidate for r in measured(before, "peer")} & skipped)
         best = target.answer(before)
         unknown = best is not None and best.peer in absent
         if unknown and state == "met":
@@ -102,19 +105,6 @@ def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
     if disturbed(run, BUSY):
         why = "; ".join(filter(None, (why, "measured on a busy machine")))
     return Held(target=target, state=state, why=why, reached=reached, where=where)
-
-
-def _absent(run: Run, runs: Sequence[Run]) -> tuple[Run, list[str]]:
-    """Find the newest earlier run of the same work with peers that this run skipped; name them."""
-    skipped = {r.candidate for r in run if r.role == "peer" and r.status == "skipped"}
-    first = run[0]
-    work = (first.device, first.case, first.threads, first.isa)
-    for old in sorted(runs, key=lambda run: run[0].time_utc, reverse=True):
-        its = (old[0].device, old[0].case, old[0].threads, old[0].isa)
-        names = sorted({r.candidate for r in measured(old, "peer")} & skipped)
-        if its == work and old[0].time_utc < first.time_utc and names:
-            return old, names
-    return run, []
 
 
 def _hold_reached(target: Target, reached: Reached, where: Where) -> Held:
@@ -133,7 +123,7 @@ def target_section(
     residents: Sequence[Resident] = (),
     front_doors: Sequence[FrontDoor] = (),
 ) -> Section:
-    """Show missed and met targets; fold unknown ones. ``runs``: all that are not withdrawn."""
+    """Show missed and met targets; fold unknown ones. ``runs``: all that are recorded."""
     by_target = [hold(target, runs, residents, front_doors) for target in all_targets()]
     states = [next(s for s in MARKS if any(one.state == s for one in held)) for held in by_target]
     reading = (

@@ -37,7 +37,7 @@ def make_page(
     runs = records.latest_runs(results)
     if not runs:
         reading = "Nothing has been measured yet: `python -m benchmarks run`."
-        return Page(title=TITLE, reading=reading, sections=[details.method_section(runs)])
+        return Page(title=TITLE, reading=reading, sections=[details.method_section()])
     machines = by_device(runs)
     days = sorted(day(run[0]) for run in runs)
     cases = count(len({run[0].case for run in runs}), "case")
@@ -51,11 +51,7 @@ def make_page(
         reading = f"A first answer, on a part of the texts: no target is held to it. {reading}"
     sections = [
         summary_section(runs),
-        *(
-            []
-            if quick
-            else [target_section(records.standing_runs(results), residents, front_doors)]
-        ),
+        *([] if quick else [target_section(records.all_runs(results), residents, front_doors)]),
         speed.embedding_section(runs),
         speed.limit_section(runs),
         growth_section(runs),
@@ -64,9 +60,9 @@ def make_page(
         speed.training_section(runs),
         details.tokenizer_section(runs),
         details.operation_section(runs),
-        details.missing_section(runs, results),
+        details.missing_section(runs),
         details.machine_section(runs),
-        details.method_section(runs),
+        details.method_section(),
         *([details.case_section(runs)] if every_case else []),
     ]
     return Page(title=TITLE, reading=reading, sections=sections)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.records.runs import by_device, disturbed, facing, group_of, is_operation, measured
-from benchmarks.records.withdrawn import STOPPED_SINCE, WITHDRAWN
+from benchmarks.records.runs import by_device, disturbed, facing, is_operation, measured
 from benchmarks.records.words import case_words, count, day, listed, number, times
 from benchmarks.report.page import Fold, Items, Section, Table, Text
 from benchmarks.report.tables import BUSY, case_blocks
 from benchmarks.report.tokenizers import HEADER, is_tokenizer_run, tokenizer_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from benchmarks.records.results import Result
     from benchmarks.records.runs import Run
     from benchmarks.report.page import Block, Mark
 
@@ -80,8 +78,8 @@ def operation_section(runs: Sequence[Run]) -> Section:
     )
 
 
-def missing_section(runs: Sequence[Run], everything: Iterable[Result]) -> Section:
-    """Who has no figure, and why; which figures were taken on a busy machine or withdrawn."""
+def missing_section(runs: Sequence[Run]) -> Section:
+    """Who has no figure, and why; which figures were taken on a busy machine."""
     cases: dict[tuple[str, str, str], list[str]] = {}
     for result in (r for run in runs for r in run if r.status != "measured"):
         key = (result.candidate, result.status, result.reason or "")
@@ -104,11 +102,6 @@ def missing_section(runs: Sequence[Run], everything: Iterable[Result]) -> Sectio
                 f"their figures scatter more: {listed(sorted(set(busy)))}."
             )
         )
-    taken_back = {r.run: r.case for r in everything if r.run in WITHDRAWN}
-    blocks += [
-        Text(words=f"Withdrawn, and nowhere on this page: `{case}`, since {WITHDRAWN[run]}.")
-        for run, case in taken_back.items()
-    ]
     wrong = sum(status == "gate failed" for _, status, _ in cases)
     reading = (
         "A tool without a figure was not installed, cannot do the work, gave wrong results or was "
@@ -175,26 +168,10 @@ METHOD = (
 )
 
 
-def method_section(runs: Sequence[Run]) -> Section:
+def method_section() -> Section:
     """Describe the method in short, and list results older than a part of it."""
-    told = _before_stops(runs)
-    items = [*METHOD, told] if told else METHOD
     reading = "Everything can be measured again with one command, on any machine."
-    return Section(title="How it was measured", reading=reading, blocks=[Items(items=items)])
-
-
-def _before_stops(runs: Sequence[Run]) -> str:
-    """Name groups or cases measured before waiting processes were suspended."""
-    runs = [run for run in runs if group_of(run) in OWN_PROCESSES]
-    old = [run for run in runs if run[0].time_utc < STOPPED_SINCE]
-    newer = {group_of(run) for run in runs if run not in old}
-    names = {f"all of {group_of(r)}" if group_of(r) not in newer else r[0].case for r in old}
-    if not names:
-        return ""
-    return (
-        f"Measured before {STOPPED_SINCE.replace('T', ' ')} UTC, when processes that waited for "
-        f"their turn could still take a core from the one that was timed: {listed(sorted(names))}."
-    )
+    return Section(title="How it was measured", reading=reading, blocks=[Items(items=METHOD)])
 
 
 def case_section(runs: Sequence[Run]) -> Section:

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.records.compare import bootstrap_ratio, compare
 from benchmarks.records.results import Result
-from benchmarks.records.withdrawn import WITHDRAWN
 from benchmarks.report.tables import comparison_row
 
 TEMPLATE = Result(
@@ -76,12 +75,6 @@ def test_of_too_few_runs_nothing_is_named() -> None:
     cells = comparison_row(comparison)
     assert cells[3:5] == ["5, 2", "nobody"]
     assert cells[-1] == "too few runs"
-
-
-def test_what_was_withdrawn_is_not_compared() -> None:
-    results = [*several("base", 100), *several("slow", 150, 3)]
-    gone = result("slow", [1.0] * 9, run=next(iter(WITHDRAWN)))
-    assert compare([*results, gone], "base", "slow") == compare(results, "base", "slow")
 
 
 def test_the_interval_knows_that_runs_differ_more_than_rounds() -> None:

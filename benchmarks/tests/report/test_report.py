@@ -14,9 +14,7 @@ from benchmarks.records import results as records
 from benchmarks.records.front_doors import read_front_doors
 from benchmarks.records.resident import read_residents
 from benchmarks.records.runs import default, facing
-from benchmarks.records.withdrawn import WITHDRAWN
 from benchmarks.report.build import make_page
-from benchmarks.report.details import method_section, missing_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.html import DARK, write_html
 from benchmarks.report.markdown import write_markdown
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.records.results import Result
     from benchmarks.report.page import Block, Page
 
 
@@ -231,16 +228,6 @@ def test_nothing_of_ours_measured_is_no_hindrance() -> None:
     assert "| encoder-engine | failed | out of memory |" in text
 
 
-def test_a_withdrawn_run_counts_nowhere_and_is_named() -> None:
-    (run, reason), *_ = WITHDRAWN.items()
-    results = [
-        dataclasses.replace(r, run=run) for r in lines("dataset/minilm-int8-sentences", 1.0, 9.0)
-    ]
-    assert records.latest_runs(results) == []
-    section = missing_section([], results)
-    assert any(reason in getattr(block, "words", "") for block in section.blocks)
-
-
 def test_growth_is_drawn_with_its_exponents_and_failures(page: Page) -> None:
     section = next(s for s in page.sections if s.title == "How cost grows")
     picture, failures = section.blocks
@@ -280,21 +267,6 @@ def test_a_part_of_the_texts_is_held_to_no_target() -> None:
     assert page.reading.startswith("A first answer, on a part of the texts")
     assert "Targets" not in [section.title for section in page.sections]
     assert "Targets" in [s.title for s in make_page(some_results()).sections]
-
-
-def test_what_is_older_than_the_stops_is_named() -> None:
-    def method(*runs: list[Result]) -> str:
-        (items,) = method_section(runs).blocks
-        assert isinstance(items, Items)
-        return items.items[-1]
-
-    old = lines("embedding/minilm-float32-short", 1.0, 2.0)
-    new = lines("embedding/minilm-int8-short", 1.0, 2.0, time_utc="2026-11-22T04:36:01+00:00")
-    words = lines("tokenizer/xlmr-load", 1.0, 2.0)
-    named = method(old, new, words, lines("layer_norm/forward", 1.0, 2.0))
-    assert named.startswith("Measured before 2026-11-22 04:36 UTC")
-    assert named.endswith(": all of tokenizer and embedding/minilm-float32-short.")
-    assert not method(new).startswith("Measured before")
 
 
 def test_the_command_writes_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
