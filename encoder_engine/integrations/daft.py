@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.integrations.ray import check_cluster
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.embed_batch import EmbedBatch
@@ -24,7 +25,8 @@ def embed_column(
 
     ``num_workers``: processes, each with its own copy of the model.
     ``batch_rows``: the most rows of a batch.
-    The vectors are those of a single process.
+    The vectors are those of a single process. Raises :class:`InputError` where workers on Ray need
+    more than the cluster has, for which they would wait without end.
     """
     try:
         import daft
@@ -34,6 +36,10 @@ def embed_column(
         raise InputError(
             f"num_workers and batch_rows must be at least 1, got {num_workers} and {batch_rows}"
         )
+    if daft.get_or_infer_runner_type() == "ray":
+        import ray
+
+        check_cluster(ray, num_workers, gpus_per_worker=gpus_per_worker)
     dtype = daft.DataType.fixed_size_list(daft.DataType.float32(), embed.dimension)
 
     @daft.cls(max_concurrency=num_workers, use_process=True, gpus=gpus_per_worker)

@@ -9,7 +9,7 @@ from encoder_engine.errors import InputError, MissingDependencyError
 if TYPE_CHECKING:
     from encoder_engine.embedding.embed_batch import EmbedBatch
 
-__all__ = ["embed_dataset"]
+__all__ = ["check_cluster", "embed_dataset"]
 
 
 def embed_dataset(
@@ -26,7 +26,8 @@ def embed_dataset(
     ``num_workers``: actors, each with its own copy of the model.
     ``batch_rows``: rows of a batch.
     ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
-    The vectors are those of a single process.
+    The vectors are those of a single process. Raises :class:`InputError` where the actors and a
+    core for reading need more than the cluster has, for which Ray would wait without end.
     """
     try:
         import ray.data
@@ -36,6 +37,9 @@ def embed_dataset(
         raise InputError(
             f"num_workers and batch_rows must be at least 1, got {num_workers} and {batch_rows}"
         )
+    check_cluster(
+        ray, num_workers, cpus_per_worker=cpus_per_worker, gpus_per_worker=gpus_per_worker
+    )
     return dataset.map_batches(
         _Actor,
         fn_constructor_args=(embed,),
@@ -45,6 +49,32 @@ def embed_dataset(
         num_cpus=cpus_per_worker,
         num_gpus=gpus_per_worker,
     )
+
+
+def check_cluster(
+    ray: Any, num_workers: int, *, cpus_per_worker: float | None = None, gpus_per_worker: float
+) -> None:
+    """Raise :class:`InputError` where workers need more than the cluster has, or may grow to.
+
+    ``cpus_per_worker``: with a core for reading; None: a core each, and none for reading.
+    """
+    if not ray.is_initialized():
+        ray.init()
+    most: Any = ray._private.state.state.get_max_resources_from_cluster_config()
+    there = ray.cluster_resources() if most is None else most
+    cpus, reading = (1.0, 0) if cpus_per_worker is None else (cpus_per_worker, 1)
+    for name, each, other in (("CPU", cpus, reading), ("GPU", gpus_per_worker, 0)):
+        needed, found = num_workers * each + other, there.get(name, 0)
+        if needed > found:
+            left = max(found - other, 0)
+            mends = [f"num_workers={int(left // each)}"] if left >= each else []
+            if name == "GPU" or cpus_per_worker is not None:
+                mends.append(f"{name.lower()}s_per_worker={left / num_workers:g}")
+            raise InputError(
+                f"{num_workers} workers of {each:g} {name}s{' and 1 for reading' * other} need "
+                f"{needed:g}, the cluster has {found:g}, and Ray would wait for the others without "
+                f"end: pass {', or '.join(mends)}"
+            )
 
 
 class _Actor:

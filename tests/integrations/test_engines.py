@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -155,3 +156,64 @@ def test_no_workers_are_refused(name: str) -> None:
     call: Any = integration.embed_dataset if name == "ray" else integration.embed_column
     with pytest.raises(InputError, match="num_workers"):
         call(None, ee.EmbedBatch("none"), num_workers=0)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    ("options", "numbers", "mend"),
+    [
+        ({"num_workers": 4}, "need 5, the cluster has 4", {"num_workers": 3}),
+        ({"num_workers": 4}, "need 5, the cluster has 4", {"cpus_per_worker": 0.75}),
+        ({"num_workers": 1, "cpus_per_worker": 4}, "need 5", {"cpus_per_worker": 3}),
+        ({"num_workers": 2, "gpus_per_worker": 1}, "2 workers of 1 GPUs", {"gpus_per_worker": 0}),
+    ],
+)
+def test_more_workers_than_ray_has_cores_are_refused(
+    ray_cluster: None, model: Path, options: dict[str, Any], numbers: str, mend: dict[str, Any]
+) -> None:
+    """Ray waited without end, and without a word."""
+    import ray
+
+    from encoder_engine.integrations.ray import embed_dataset
+
+    rows, embed = ray.data.from_items([{"text": "a row"}]), ee.EmbedBatch(model)
+    ((name, value),) = mend.items()
+    with pytest.raises(InputError, match=rf"{numbers}.*{name}={value}"):
+        embed_dataset(rows, embed, **options)
+    found = embed_dataset(rows, embed, **(options | mend)).take_all()
+    np.testing.assert_array_equal(found[0]["embedding"], embed.embedder.encode("a row"))
+
+
+DAFT_ON_RAY = """
+import daft, ray, sys
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+daft.set_runner_ray()
+import encoder_engine as ee
+from encoder_engine.errors import InputError
+from encoder_engine.integrations.daft import embed_column
+rows, embed = daft.from_pydict({"text": ["a row"]}), ee.EmbedBatch(sys.argv[1])
+for options in ({"num_workers": 3}, {"num_workers": 2, "gpus_per_worker": 1}, {"num_workers": 2}):
+    try:
+        found = rows.with_column("v", embed_column(rows["text"], embed, **options)).to_pydict()
+        print(len(found["v"][0]) == embed.dimension)
+    except InputError as error:
+        print(error)
+"""
+
+
+@pytest.mark.engines
+def test_more_workers_than_daft_on_ray_has_cores_are_refused(
+    reviews: list[str], model: Path
+) -> None:
+    """A process chooses Daft's runner once."""
+    for name in ("ray", "daft"):
+        pytest.importorskip(name, reason=f"{name} is not installed; it comes with the extra {name}")
+    ran = subprocess.run(
+        [sys.executable, "-c", DAFT_ON_RAY, str(model)], capture_output=True, text=True, check=True
+    )
+    cores, gpus, made = ran.stdout.splitlines()[-3:]
+    assert "need 3, the cluster has 2" in cores
+    assert cores.endswith("pass num_workers=2")
+    assert "need 2, the cluster has 0" in gpus
+    assert gpus.endswith("pass gpus_per_worker=0")
+    assert made == "True"
