@@ -1,8 +1,15 @@
-"""Finds and describes lone surrogates, which UTF-8 cannot encode."""
+"""Finds and describes lone surrogates, which UTF-8 cannot encode; reads texts of Arrow."""
 
 from __future__ import annotations
 
-__all__ = ["describe_surrogate", "find_surrogate"]
+from typing import Any
+
+__all__ = ["describe_surrogate", "find_surrogate", "from_arrow"]
+
+
+def from_arrow(values: Any) -> Any:
+    """Return an array of pyarrow, whose rows are no ``str``, as a list; else what was given."""
+    return values.to_pylist() if hasattr(values, "to_pylist") else values
 
 
 def find_surrogate(text: str) -> int | None:

@@ -193,12 +193,12 @@ class CausalRanker(Ranker):
     @naming("pairs")
     def score(
         self,
-        pairs: Iterable[tuple[str, str]],
+        pairs: Iterable[tuple[str, str]] | tuple[str, str],
         *,
         instruction: str | None = None,
         **options: Unpack[ScoreKeywords],
     ) -> Scores:
-        """Score pairs of a query and a document: float32 [N].
+        """Score pairs of a query and a document: float32 [N]; a single pair has a score.
 
         instruction: the task in words; None: the directory's default prompt, or the template's.
         prompt, prompt_name: the same, as a text or by the name of one of the directory's.

@@ -92,9 +92,7 @@ class EmbedBatch:
             raise InputError(
                 f"the batch has a column {self.vector_column!r} already; name another vector_column"
             )
-        texts = batch[self.text_column]
-        texts = texts.to_pylist() if hasattr(texts, "to_pylist") else texts
-        vectors = self.embedder.encode(texts, **asdict(self._call))
+        vectors = self.embedder.encode(batch[self.text_column], **asdict(self._call))
         return {**batch, self.vector_column: vectors}
 
     def __getstate__(self) -> dict[str, Any]:

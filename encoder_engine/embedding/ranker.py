@@ -41,6 +41,7 @@ from encoder_engine.embedding.steps.calls import ScoreCall, ScoreKeywords, Score
 from encoder_engine.embedding.steps.pairs import (
     Ranked,
     check_top_k,
+    is_pair,
     order_documents,
     unzip_pairs,
 )
@@ -168,8 +169,12 @@ class Ranker:
         return self._scoring.num_labels
 
     @naming("pairs")
-    def score(self, pairs: Iterable[tuple[str, str]], **options: Unpack[ScoreKeywords]) -> Scores:
+    def score(
+        self, pairs: Iterable[tuple[str, str]] | tuple[str, str], **options: Unpack[ScoreKeywords]
+    ) -> Scores:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
+
+        A single pair has a score, or [C].
 
         prompt, prompt_name: a text, or the name of the directory's, put before each first text.
         activation: replaces the model's.
@@ -183,14 +188,15 @@ class Ranker:
         """
         check_names("score", options, ScoreKeywords)
         scores = self._score(pairs, options)
-        return scores[:, 0] if self.num_labels == 1 else scores
+        scores = scores[:, 0] if self.num_labels == 1 else scores
+        return scores[0] if is_pair(pairs) else scores
 
-    def _score(self, pairs: Iterable[tuple[str, str]], keywords: ScoreKeywords) -> Scores:
-        """Score pairs, [N, C]."""
+    def _score(self, pairs: Iterable[Any], keywords: ScoreKeywords) -> Scores:
+        """Score pairs, [N, C]; a single one, [1, C]."""
         given: dict[str, Any] = {"on_truncation": "warn", **keywords}
         shown = bool(given.pop("show_progress_bar", False))
         call = ScoreCall(**given)
-        firsts, seconds = unzip_pairs(pairs)
+        firsts, seconds = unzip_pairs([pairs] if is_pair(pairs) else pairs)
         options = self.resolve(call)
         notice = TruncationNotice(call.on_truncation, limit=self.max_seq_length, row_name="pair")
         tokenized = self._tokenize(firsts, seconds, 0, options, notice)
@@ -232,10 +238,7 @@ class Ranker:
             if keywords.get("activation") is not None:
                 raise InputError("give activation or activation_fn, not both")
             keywords["activation"] = "identity"
-        single = isinstance(pairs, (tuple, list)) and len(pairs) == 2
-        single = single and all(isinstance(one, str) for one in pairs)
-        rows: Any = [pairs] if single else pairs
-        scores = self._score(rows, keywords)
+        scores = self._score(pairs, keywords)
         if activation_fn is not None:
             scores = apply_function(activation_fn, scores)
         if self.num_labels == 1 and scores.shape[1:] == (1,):
@@ -245,7 +248,7 @@ class Ranker:
         found: Any = scores
         if output == "torch":
             found = torch_engine("convert_to_tensor=True").as_tensor(np.ascontiguousarray(scores))
-        return found[0] if single else found
+        return found[0] if is_pair(pairs) else found
 
     def score_dataset(
         self,

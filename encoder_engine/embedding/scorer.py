@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Scorer"]
 
-Scores = np.ndarray[Any, np.dtype[np.float64]]
 TokenScores = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -96,8 +95,8 @@ class Scorer:
         context: str | None = None,
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
-    ) -> Scores:
-        """Return the log-probability of each text, float64 [N]; of one ``str``, [1].
+    ) -> Any:
+        """Return the log-probability of each text, float64 [N]; of a single ``str``, a number.
 
         context: a text before each, whose tokens are not counted. A token that holds characters of
             both is counted. Batches compute it once.
@@ -111,6 +110,8 @@ class Scorer:
         parts = self.score_tokens(
             texts, context=context, batch_tokens=batch_tokens, on_truncation=on_truncation
         )
+        if isinstance(texts, str):
+            return parts.sum(dtype=np.float64)
         return np.array([part.sum(dtype=np.float64) for part in parts], dtype=np.float64)
 
     def score_tokens(
@@ -120,16 +121,17 @@ class Scorer:
         context: str | None = None,
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
-    ) -> list[TokenScores]:
-        """Return the log-probability of each counted token of each text, float32 [n] each.
+    ) -> Any:
+        """Return the log-probability of each counted token, a list of float32 [n] of each text.
 
-        Options and exceptions: see :meth:`score`.
+        A single ``str`` gives [n]. Options and exceptions: see :meth:`score`.
         """
         check_on_truncation(on_truncation)
         if context is not None and not isinstance(context, str):
             raise InputError(f"context must be a str, got {type(context).__name__}")
         before = context or ""
-        whole = [before + text for text in open_texts(texts).rows]
+        opened = open_texts(texts)
+        whole = [before + text for text in opened.rows]
         encoding = self.tokenizer.encode_batch(
             whole,
             max_length=self.max_seq_length,
@@ -153,7 +155,8 @@ class Scorer:
         _check_finite(found, rows)
         counted = _counted(encoding, rows, len(before))
         parts = np.split(np.arange(len(found)), rows.cu_seqlens[1:-1])
-        return [found[part[counted[part]]] for part in parts[: len(rows)]]
+        scored = [found[part[counted[part]]] for part in parts[: len(rows)]]
+        return scored[0] if opened.single else scored
 
 
 def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.records import Record
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["Chooser"]
 
@@ -21,17 +22,23 @@ class Chooser(Predictor):
     tasks = ("multiple-choice",)
 
     def predict(
-        self, questions: Sequence[tuple[str, Sequence[str]]], *, batch_tokens: int = BATCH_TOKENS
-    ) -> list[Any]:
+        self,
+        questions: tuple[str, Sequence[str]] | Iterable[tuple[str, Sequence[str]]],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
         """Choose an ending for each pair of a context and its endings, which include the stem.
 
-        A :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the index of the
-        chosen ending and the probabilities of all endings. Raises :class:`InputError` for a row of
-        another form.
+        Returns a list, or the prediction of a single pair. A
+        :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the index of the chosen
+        ending and the probabilities of all endings. Raises :class:`InputError` for a row of another
+        form.
         """
         assert isinstance(self.task, MultipleChoiceTask)
         examples = []
-        for row, question in enumerate(questions):
+        single = isinstance(questions, (tuple, list)) and isinstance(next(iter(questions), 0), str)
+        rows: Iterable[Any] = [questions] if single else from_arrow(questions)
+        for row, question in enumerate(rows):
             paired = isinstance(question, (tuple, list)) and len(question) == 2
             listed = paired and not isinstance(question[1], str) and hasattr(question[1], "__len__")
             if not listed or len(question[1]) < 2:
@@ -44,4 +51,5 @@ class Chooser(Predictor):
             examples.append(
                 ChoiceExample(record.text("context"), tuple(record.names_of("endings")))
             )
-        return self.predict_examples(examples, batch_tokens=batch_tokens)
+        found = self.predict_examples(examples, batch_tokens=batch_tokens)
+        return found[0] if single else found

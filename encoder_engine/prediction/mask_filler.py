@@ -19,6 +19,7 @@ from encoder_engine.embedding.engines.choosing import (
     vocabulary_engine,
 )
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.window import located_error
 from encoder_engine.errors import (
     DeviceMemoryError,
@@ -139,15 +140,15 @@ class MaskFiller:
         directory = resolve_directory(path_or_hub_id)
         return cls(load_masked_lm(directory, request), Tokenizer.from_pretrained(directory))
 
-    def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[MaskCandidate]]]:
+    def fill(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
 
-        Masks are filled independently. Raises :class:`InputError` for a text without a mask, and
-        for ``top_k`` below 1.
+        A list for each text, or that of a single ``str``. Masks are filled independently. Raises
+        :class:`InputError` for a text without a mask, and for ``top_k`` below 1.
         """
-        _check_list(texts, "texts")
         check_integer(top_k, "top_k", least=1)
-        rows = [self._masked(text, row) for row, text in enumerate(texts)]
+        opened = open_texts(texts)
+        rows = [self._masked(text, row) for row, text in enumerate(opened.rows)]
         copies = [
             _Copy(ids, place, row) for row, ids in enumerate(rows) for place in self._masks(ids)
         ]
@@ -160,17 +161,20 @@ class MaskFiller:
             count = len(self._masks(ids))
             found.append(best[taken : taken + count])
             taken += count
-        return found
+        return found[0] if opened.single else found
 
-    def fill_jointly(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[Filling]]:
+    def fill_jointly(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` joint fillings of all masks of each text, most probable first.
 
-        Masks are filled from left to right by beam search with ``top_k`` beams; each mask is
-        predicted with the earlier ones filled in. Raises :class:`InputError` as :meth:`fill`.
+        A list for each text, or that of a single ``str``. Masks are filled from left to right by
+        beam search with ``top_k`` beams; each mask is predicted with the earlier ones filled in.
+        Raises :class:`InputError` as :meth:`fill`.
         """
-        _check_list(texts, "texts")
         check_integer(top_k, "top_k", least=1)
-        return [self._beam(self._masked(text, row), top_k, row) for row, text in enumerate(texts)]
+        opened = open_texts(texts)
+        rows = [self._masked(text, row) for row, text in enumerate(opened.rows)]
+        found = [self._beam(ids, top_k, row) for row, ids in enumerate(rows)]
+        return found[0] if opened.single else found
 
     def _beam(self, ids: Ids, top_k: int, number: int) -> list[Filling]:
         beams = [(ids, 0.0)]
@@ -189,14 +193,14 @@ class MaskFiller:
             for row, log in beams
         ]
 
-    def rank(self, text: str, targets: Sequence[str]) -> list[TargetScore]:
+    def rank(self, text: str, targets: Iterable[str]) -> list[TargetScore]:
         """Rank target words for a text's only mask, most probable first.
 
         A target of n pieces takes n masks, and its pieces are predicted from left to right. Targets
         of different lengths are compared by the probability of all pieces. Raises
         :class:`InputError` for a text with another number of masks, and for no target.
         """
-        _check_list(targets, "targets")
+        targets = list(open_texts(targets).rows)
         if not targets:
             raise InputError("targets is empty; give the words to rank")
         ids = self._masked(text, 0)
@@ -223,22 +227,22 @@ class MaskFiller:
         ]
         return sorted(found, key=lambda one: -one.log_probability)
 
-    def score(self, texts: Sequence[str], *, within_words: bool = True) -> list[TextScore]:
-        """Return the pseudo-log-likelihood of each text.
+    def score(self, texts: str | Iterable[str], *, within_words: bool = True) -> Any:
+        """Return the pseudo-log-likelihood of each text, or of a single ``str``.
 
         within_words: mask a token together with the later pieces of its word (Kauf & Ivanova 2023).
             False: mask the token alone (Salazar et al. 2020), which makes rare words of many pieces
             too likely.
         Raises :class:`RowError` for a text of more tokens than the model takes.
         """
-        _check_list(texts, "texts")
-        encoding = self.tokenizer.encode_batch(list(texts), return_offsets=True)
+        opened = open_texts(texts)
+        encoding = self.tokenizer.encode_batch(list(opened.rows), return_offsets=True)
         offsets = encoding.cu_seqlens.tolist()
         words = np.asarray(encoding.word_ids)
         rows: list[tuple[Ids, list[int]]] = []
         wanted: Ids = []
         counts: list[int] = []
-        for row in range(len(texts)):
+        for row in range(len(encoding)):
             start, stop = offsets[row], offsets[row + 1]
             self._check_length(stop - start, f"text {row}", row)
             ids, owners = encoding.ids[start:stop].tolist(), words[start:stop].tolist()
@@ -248,12 +252,13 @@ class MaskFiller:
             wanted += tokens
         logs = self._log_probabilities(self._masked_copies(rows, within_words), wanted)
         ends = np.cumsum([0, *counts])
-        return [
+        scores = [
             TextScore(
                 tuple(self._token(token) for token in wanted[first:last]), logs[first:last].copy()
             )
             for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         ]
+        return scores[0] if opened.single else scores
 
     def _masked_copies(
         self, rows: Sequence[tuple[Ids, list[int]]], within_words: bool
@@ -373,9 +378,3 @@ def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
         tokens += len(copy.ids)
     if part:
         yield part
-
-
-def _check_list(texts: Sequence[str], name: str) -> None:
-    """Refuse one text, whose characters would be read as texts."""
-    if isinstance(texts, str):
-        raise InputError(f"{name} is one text; give a list of texts")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.steps.pairs import is_pair
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.records import Record
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
 __all__ = ["Reader"]
 
@@ -21,9 +23,12 @@ class Reader(Predictor):
     tasks = ("question-answering",)
 
     def predict(
-        self, questions: Sequence[tuple[str, str]], *, batch_tokens: int = BATCH_TOKENS
-    ) -> list[Any]:
-        """Return the answer to each pair of a question and its context.
+        self,
+        questions: tuple[str, str] | Iterable[tuple[str, str]],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
+        """Return the answer to each pair of a question and its context, or to a single pair.
 
         An :class:`~encoder_engine.tasks.question_answering.AnswerPrediction` has the text, its
         characters in the context, its probability and the next best answers. Raises
@@ -32,7 +37,8 @@ class Reader(Predictor):
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)
         records = []
-        for row, pair in enumerate(questions):
+        single = is_pair(questions)
+        for row, pair in enumerate([questions] if single else from_arrow(questions)):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise InputError(
                     f"row {row} is {pair!r:.60}; give a pair of a question and its context", row=row
@@ -40,4 +46,5 @@ class Reader(Predictor):
             records.append(
                 Record({task.question: pair[0], task.context: pair[1], task.id: str(row)}, row=row)
             )
-        return self.predict_records(records, batch_tokens=batch_tokens)
+        found = self.predict_records(records, batch_tokens=batch_tokens)
+        return found[0] if single else found

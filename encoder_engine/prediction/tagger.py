@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.records import Record
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["SpanTagger", "Tagger"]
 
@@ -19,9 +20,12 @@ class _WordPredictor(Predictor):
     """Predicts sentences that are split into words."""
 
     def predict(
-        self, sentences: Sequence[Sequence[str]], *, batch_tokens: int = BATCH_TOKENS
-    ) -> list[Any]:
-        """Predict each sentence, given as a list of words.
+        self,
+        sentences: Sequence[str] | Iterable[Sequence[str]],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
+        """Predict each sentence, given as a list of words, or a single one.
 
         Raises :class:`InputError` for a sentence that is one string, which the caller splits into
         words, or no list.
@@ -29,7 +33,11 @@ class _WordPredictor(Predictor):
         task = self.task
         assert isinstance(task, WordTask)
         records = []
-        for row, words in enumerate(sentences):
+        unsplit = isinstance(sentences, str)
+        rows = [sentences] if unsplit else list(from_arrow(sentences))
+        # A str with white space is a sentence that was not split.
+        single = not unsplit and all(isinstance(w, str) and [w] == w.split() for w in rows)
+        for row, words in enumerate([rows] if single and rows else rows):
             if isinstance(words, str) or not hasattr(words, "__iter__"):
                 found = "one text" if isinstance(words, str) else f"{words!r:.60}"
                 raise InputError(
@@ -37,7 +45,8 @@ class _WordPredictor(Predictor):
                     row=row,
                 )
             records.append(Record({task.words: list(words)}, row=row))
-        return self.predict_records(records, batch_tokens=batch_tokens)
+        predictions = self.predict_records(records, batch_tokens=batch_tokens)
+        return predictions[0] if single and rows else predictions
 
 
 class Tagger(_WordPredictor):

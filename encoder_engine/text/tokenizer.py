@@ -25,6 +25,7 @@ from encoder_engine.errors import (
     TextError,
     TokenizerFileError,
 )
+from encoder_engine.strings import from_arrow
 from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding.decoder import Decoder
@@ -369,7 +370,7 @@ def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
         raise InputError(f"{name} is {type(texts).__name__}, whose order is not fixed; pass a list")
     if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
         raise TextError(f"{name} is {type(texts).__name__}, expected an iterable of str")
-    return list(texts)
+    return list(from_arrow(texts))
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:

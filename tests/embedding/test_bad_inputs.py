@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 
@@ -54,6 +55,9 @@ BAD_TEXTS: dict[str, tuple[Any, type[EncoderEngineError], int | None, str]] = {
         1,
         "None",
     ),
+    "numbers of Arrow": (pyarrow.array([1]), TextError, 0, "int"),
+    "a missing text of Arrow": (pyarrow.array(["a", None]), TextError, 1, "drop the row"),
+    "a table of Arrow": (pyarrow.table({"text": ["a"]}), TextError, 0, "dict"),
     "a tensor": (torch.zeros(3), TextError, 0, "Tensor"),
     "a lone surrogate": (["a", "b\ud83d"], TextError, 1, "U+D83D at character 1"),
     "a lone surrogate, late": (

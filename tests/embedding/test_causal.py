@@ -105,6 +105,9 @@ def test_log_probabilities_are_within_budget(
     sums = scorer.score(TEXTS)
     assert sums.dtype == np.float64
     np.testing.assert_array_equal(sums, [one.sum(dtype=np.float64) for one in found])
+    # It was an array of one score, and a list of one array.
+    assert scorer.score(TEXTS[0]) == scorer.score(TEXTS[:1])[0]
+    np.testing.assert_array_equal(scorer.score_tokens(TEXTS[0]), scorer.score_tokens(TEXTS[:1])[0])
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
@@ -179,7 +182,7 @@ def test_texts_of_one_token_or_none_have_no_probability_to_add(tmp_path: Path) -
     scorer = Scorer.from_pretrained(tmp_path)
     np.testing.assert_array_equal(scorer.score(["a", ""]), [0.0, 0.0])
     assert scorer.score([]).shape == (0,)
-    assert scorer.score("a text").shape == (1,)
+    assert scorer.score("a text").shape == ()
 
 
 def test_long_texts_are_scored_up_to_the_limit(tmp_path: Path) -> None:

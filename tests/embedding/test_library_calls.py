@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 
@@ -298,3 +299,37 @@ def test_modules_compute_the_last_block_of_pooled_rows_alone(
     found = module.encode(TEXTS)
     assert lengths[-1] == len(TEXTS) < lengths[0]
     np.testing.assert_allclose(found, compiled.encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_column_of_arrow_is_read_as_its_list(
+    directory: Path, tmp_path: Path, engine: Any
+) -> None:
+    """Its rows are StringScalars, which were refused."""
+    columns = [
+        pyarrow.array(TEXTS),
+        pyarrow.array(TEXTS, pyarrow.large_string()),
+        pyarrow.array(TEXTS).dictionary_encode(),
+        pyarrow.chunked_array([TEXTS[:1], TEXTS[1:]]),
+    ]
+    embedder = Embedder.from_pretrained(directory, device="cpu", engine=engine)
+    write_head_directory(tmp_path / "rank", SequenceClassification, num_labels=1)
+    ranker = Ranker.from_pretrained(tmp_path / "rank", device="cpu", engine=engine)
+    pairs = [[TEXTS[0], text] for text in TEXTS]
+    for texts in columns:
+        np.testing.assert_array_equal(embedder.encode(texts), embedder.encode(TEXTS))
+        found = embedder.tokenizer.encode_batch(texts, texts)
+        np.testing.assert_array_equal(found.ids, embedder.tokenizer.encode_batch(TEXTS, TEXTS).ids)
+        assert ranker.rank("a row", texts) == ranker.rank("a row", TEXTS)
+    listed: Any = pyarrow.array(pairs)
+    np.testing.assert_array_equal(ranker.score(listed), ranker.score(pairs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_labels", [1, 3])
+def test_a_single_pair_has_a_score(tmp_path: Path, num_labels: int) -> None:
+    write_head_directory(tmp_path / "rank", SequenceClassification, num_labels=num_labels)
+    ranker = Ranker.from_pretrained(tmp_path / "rank", device="cpu")
+    pair = TEXTS[0], TEXTS[1]
+    for call in (ranker.score, ranker.predict):
+        np.testing.assert_array_equal(call(pair), call([pair])[0])
+        np.testing.assert_array_equal(call(list(pair)), call([pair])[0])  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding.engines.compiled import CompiledEngine
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-from encoder_engine.errors import InputError, NonFiniteVectorError
+from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.prediction import mask_filler
@@ -96,13 +96,22 @@ def test_arguments_that_ask_for_nothing_are_refused(directory: Path) -> None:
             filler.fill([text], top_k=wrong)
         with pytest.raises(InputError, match=f"top_k is {wrong}, expected at least 1"):
             filler.fill_jointly([text], top_k=wrong)
-    # One text was read as a list of its characters.
-    with pytest.raises(InputError, match="texts is one text"):
-        filler.fill(text)
-    with pytest.raises(InputError, match="targets is one text"):
-        filler.rank(text, "good")
     with pytest.raises(InputError, match="targets is empty"):
         filler.rank(text, [])
+
+
+def test_one_text_gives_one_result_and_arrow_is_taken(directory: Path) -> None:
+    """It was refused, though ``encode`` takes one text."""
+    filler = ee.MaskFiller.from_pretrained(directory, "cpu")
+    text = "a [MASK] film"
+    assert filler.fill(text) == filler.fill([text])[0] == filler.fill(pyarrow.array([text]))[0]
+    assert filler.fill_jointly(text) == filler.fill_jointly(pyarrow.array([text]))[0]
+    assert filler.rank(text, "good") == filler.rank(text, pyarrow.array(["good"]))
+    one, listed = filler.score("a good film"), filler.score(pyarrow.array(["a good film"]))[0]
+    assert one.tokens == listed.tokens
+    np.testing.assert_array_equal(one.log_probabilities, listed.log_probabilities)
+    with pytest.raises(TextError, match="text 1 must be a str, got int"):
+        filler.score(["a", 5])  # type: ignore[list-item]
 
 
 @pytest.mark.slow

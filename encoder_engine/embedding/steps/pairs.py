@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
 from encoder_engine.embedding.options import check_positive
 from encoder_engine.errors import InputError, TextError
+from encoder_engine.strings import from_arrow
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.steps.scores import Scores
 
-__all__ = ["Ranked", "check_top_k", "order_documents", "unzip_pairs"]
+__all__ = ["Ranked", "check_top_k", "is_pair", "order_documents", "unzip_pairs"]
 
 
 class Ranked(TypedDict):
@@ -42,6 +43,12 @@ def order_documents(
     return ranked
 
 
+def is_pair(value: Any) -> bool:
+    """Return whether a value is one pair of texts, rather than pairs."""
+    paired = isinstance(value, (tuple, list)) and len(value) == 2
+    return paired and isinstance(value[0], str) and isinstance(value[1], str)
+
+
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     """Return the first and the second texts of pairs.
 
@@ -50,7 +57,7 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
     firsts, seconds = [], []
-    for row, pair in enumerate(pairs):
+    for row, pair in enumerate(from_arrow(pairs)):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
         firsts.append(pair[0])

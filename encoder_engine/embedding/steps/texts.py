@@ -8,6 +8,7 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, TextError
+from encoder_engine.strings import from_arrow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +25,12 @@ class Texts:
 
 
 def open_texts(texts: object) -> Texts:
-    """Open a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
+    """Open a text, or any ordered iterable of texts: list, generator, NumPy or Arrow array of str.
 
     Raises :class:`TextError` for a value that is not a text (with its row, while drawing) and
     :class:`InputError` for a set, a mapping or a data frame.
     """
-    if isinstance(texts, np.ndarray):
-        texts = _array_texts(texts)
+    texts = _array_texts(texts) if isinstance(texts, np.ndarray) else from_arrow(texts)
     if isinstance(texts, str):
         return Texts(rows=_checked([texts]), count=1, single=True)
     if isinstance(texts, Mapping):
