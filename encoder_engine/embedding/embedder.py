@@ -17,7 +17,7 @@ from encoder_engine.embedding.jobs.dense import DenseJob
 from encoder_engine.embedding.library_keywords import naming, resolve_output
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.queries import QueryMethods
+from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.saving.sentence_directory import save_embedder
 from encoder_engine.embedding.steps.long_texts import embed_long
 from encoder_engine.embedding.steps.progress import progress_bar
@@ -53,7 +53,7 @@ __all__ = ["Embedder"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Embedder(DenseJob, QueryMethods):
+class Embedder(DenseJob, DenseMethods):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
     An embedder is safe to call from several threads: a call changes no state, except that the

@@ -26,7 +26,7 @@ from encoder_engine.embedding.library_keywords import (
     refuse_forms,
 )
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
+from encoder_engine.embedding.queries import QueryMethods
 from encoder_engine.embedding.saving.sentence_directory import save_embedder
 from encoder_engine.embedding.sparse import SparseVectors
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
+    from encoder_engine.embedding.engines.engine import EngineChoice, VectorEngine, Vectors
     from encoder_engine.embedding.options import EncodeOptions, OnTruncation
     from encoder_engine.embedding.steps.window import TokenizedWindow
     from encoder_engine.families.checkpoints.files import HubKeywords
@@ -73,7 +73,7 @@ class HybridVectors:
     tokens: TokenVectors | None
 
 
-class HybridEmbedder:
+class HybridEmbedder(QueryMethods):
     """Turns texts into dense, sparse and token vectors in one pass.
 
     embedder: encodes and pools.
@@ -136,6 +136,21 @@ class HybridEmbedder:
         )
         return cls(embedder, *heads)
 
+    @property
+    def engine(self) -> VectorEngine:
+        """The engine of the encoder."""
+        return self.embedder.engine
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.embedder.prompts
+
+    @property
+    def dimension(self) -> int:
+        """Features of a dense vector."""
+        return self.embedder.dimension
+
     @naming("texts")
     def encode(
         self,
@@ -187,16 +202,6 @@ class HybridEmbedder:
                 advance(len(window.encoding))
         notice.warn()
         return collected.finish(outputs)
-
-    @naming("texts")
-    def encode_query(self, texts: str | Iterable[str], **options: Any) -> HybridVectors:
-        """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
-        return self.encode(texts, **with_prompt(options, query_prompt(self.embedder.prompts)))
-
-    @naming("texts")
-    def encode_document(self, texts: str | Iterable[str], **options: Any) -> HybridVectors:
-        """Embed documents: :meth:`encode` with the prompt of documents unless one is given."""
-        return self.encode(texts, **with_prompt(options, document_prompt(self.embedder.prompts)))
 
     def similarity(
         self,

@@ -35,6 +35,8 @@ SparseOutput = Literal["vectors", "sparse", "dense"]
 Method = TypeVar("Method", bound="Callable[..., Any]")
 # The first argument of a call in other libraries.
 _FIRST = ("sentences", "inputs")
+# The methods that are called so there.
+_THEIRS = ("encode", "encode_query", "encode_document", "predict")
 
 
 class CommonKeywords(TypedDict, total=False):
@@ -121,11 +123,13 @@ class HybridKeywords(CommonKeywords, total=False):
 def naming(first: str) -> Callable[[Method], Method]:
     """Make a method refuse the arguments of other libraries that it would misunderstand.
 
-    They are ``sentences=`` and ``inputs=``, whose message names ``first``, and the name of a prompt
-    in second place, where the method has the prompt itself.
+    They are ``sentences=`` and ``inputs=``, whose message names ``first``, arguments in another
+    order, and the name of a prompt in second place, where the method has the prompt itself.
     """
 
     def decorate(method: Method) -> Method:
+        most = method.__code__.co_argcount
+
         @wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
             for name in _FIRST:
@@ -134,6 +138,8 @@ def naming(first: str) -> Callable[[Method], Method]:
                         f"{method.__name__}({name}=...) is of another library: pass the values "
                         f"first, or as {first}="
                     )
+            if method.__name__ in _THEIRS:
+                _refuse_order(f"{method.__name__}({first}", arguments[2:], most - 2)
             second = arguments[2] if len(arguments) > 2 else None
             if isinstance(second, str) and second in getattr(arguments[0], "prompts", ()):
                 raise InputError(
@@ -146,6 +152,22 @@ def naming(first: str) -> Callable[[Method], Method]:
         return cast("Method", call)
 
     return decorate
+
+
+def _refuse_order(call: str, values: tuple[Any, ...], most: int) -> None:
+    """Refuse positional arguments in the order of sentence-transformers, by their names there."""
+    is_former = bool(values) and isinstance(values[0], int)
+    is_current = len(values) > 2 and type(values[2]) is int
+    if is_former or is_current or len(values) > most:
+        names = ("prompt_name", "prompt", "batch_size", "show_progress_bar")[2 * is_former :]
+        given = zip(names, values, strict=False)
+        named = [f"{name}={value!r}" for name, value in given if value is not None]
+        if len(values) > len(names):
+            named.append("the others by their names")
+        raise InputError(
+            f"{call}, {', '.join(map(repr, values))}) has the order of another library: pass "
+            f"{', '.join(named) or 'all but the first by name'}"
+        )
 
 
 def check_names(method: str, keywords: Mapping[str, Any], known: Any) -> None:

@@ -28,7 +28,7 @@ from encoder_engine.embedding.library_keywords import (
 )
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import Loading, smallest
-from encoder_engine.embedding.queries import with_prompt
+from encoder_engine.embedding.queries import TaskMethods
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
 from encoder_engine.embedding.steps.calls import TokenCallKeywords
@@ -52,7 +52,7 @@ from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     import torch
@@ -79,7 +79,7 @@ class TokenEncodeKeywords(TokenCallKeywords, TokenKeywords, total=False):
     """The keywords of :meth:`MultiVectorEmbedder.encode`: its own, and those of the library."""
 
 
-class MultiVectorEmbedder:
+class MultiVectorEmbedder(TaskMethods):
     """Embeds queries and documents token by token, as a ``MultiVectorEncoder`` would.
 
     projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
@@ -89,8 +89,8 @@ class MultiVectorEmbedder:
     query_length, document_length: the most tokens; None: the embedder's limit.
     expansion: pads queries; None: they are not padded.
 
-    Queries begin with the embedder's prompt ``query``, documents with ``document``. Compare the
-    vectors by :func:`max_similarity`.
+    Queries begin with the embedder's prompt ``query``, and are padded where the model expands them;
+    documents begin with ``document``. Compare the vectors by :func:`max_similarity`.
     """
 
     def __init__(
@@ -188,6 +188,16 @@ class MultiVectorEmbedder:
         return embedder
 
     @property
+    def engine(self) -> VectorEngine:
+        """The engine of the encoder."""
+        return self.embedder.engine
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.embedder.prompts
+
+    @property
     def dimension(self) -> int:
         """Features of a token's vector."""
         return self.modules.width(self.embedder.engine.spec.width)
@@ -241,40 +251,6 @@ class MultiVectorEmbedder:
             shown=bool(given.get("show_progress_bar")),
         )
         return self.scored(found, kind)
-
-    @naming("texts")
-    def encode_queries(
-        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
-    ) -> TokenVectors:
-        """Embed queries, padded where the model expands them, with the prompt ``query``.
-
-        Options: see :meth:`encode`.
-        """
-        return self.encode(texts, task="query", **with_prompt(dict(options), "query"))
-
-    @naming("texts")
-    def encode_documents(
-        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
-    ) -> TokenVectors:
-        """Embed documents without the skipped tokens, with the prompt ``document``.
-
-        Options: see :meth:`encode`.
-        """
-        return self.encode(texts, task="document", **with_prompt(dict(options), "document"))
-
-    @naming("texts")
-    def encode_query(
-        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
-    ) -> TokenVectors:
-        """Embed queries: :meth:`encode_queries`, under its name in other libraries."""
-        return self.encode_queries(texts, **options)
-
-    @naming("texts")
-    def encode_document(
-        self, texts: str | Iterable[str], **options: Unpack[TokenEncodeKeywords]
-    ) -> TokenVectors:
-        """Embed documents: :meth:`encode_documents`, under its name in other libraries."""
-        return self.encode_documents(texts, **options)
 
     def similarity(self, queries: TokenVectors, documents: TokenVectors) -> Vectors:
         """Score documents for queries by :func:`max_similarity`: float32 [Q, N].

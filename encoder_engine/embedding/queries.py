@@ -1,8 +1,8 @@
-"""Queries, documents and their similarity, with the prompts that a model has for them."""
+"""Queries, documents and their similarity, and the names that other libraries have for them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.vectors.similarity import Similarity
 
-__all__ = ["QueryMethods", "document_prompt", "query_prompt", "with_prompt"]
+__all__ = ["DenseMethods", "QueryMethods", "TaskMethods", "document_prompt", "query_prompt"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # The names under which directories keep the prompt of documents, the first one first.
@@ -40,8 +40,21 @@ def document_prompt(prompts: Mapping[str, str]) -> str | None:
     return next((name for name in _DOCUMENT_NAMES if name in prompts), None)
 
 
-class QueryMethods(ABC):
-    """The methods of an embedder that depend on its prompts and on its similarity."""
+class _EmbedderType(ABCMeta):
+    """The type of embedders, whose text says what they are called like.
+
+    KeyBERT and BERTopic choose by the text of a type. They load their default model without a word
+    for one that they do not know, and raise where sentence_transformers is named.
+    """
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__module__}.{cls.__qualname__}', called as sentence_transformers>"
+
+
+class QueryMethods(metaclass=_EmbedderType):
+    """The methods of an embedder that depend on its prompts, and its names in other libraries."""
+
+    engine: Any
 
     @property
     @abstractmethod
@@ -50,22 +63,26 @@ class QueryMethods(ABC):
 
     @property
     @abstractmethod
-    def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
+    def dimension(self) -> int:
+        """Features of a vector."""
+
+    @property
+    def device(self) -> str:
+        """The device that computes, as PyTorch writes it."""
+        return str(self.engine.device)
 
     @abstractmethod
     def encode(self, texts: str | Iterable[str], *arguments: Any, **options: Any) -> Any:
         """Embed texts."""
 
-    @property
-    def similarity_fn_name(self) -> Similarity:
-        """The similarity of :meth:`similarity`: the directory's, or cosine."""
-        return check_similarity(self.stated_similarity)
+    def __call__(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed texts: :meth:`encode`."""
+        return self.encode(texts, **options)
 
     @naming("texts")
     def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
-        return self.encode(texts, **with_prompt(options, query_prompt(self.prompts)))
+        return self.encode(texts, **_with_prompt(options, query_prompt(self.prompts)))
 
     @naming("texts")
     def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
@@ -73,7 +90,63 @@ class QueryMethods(ABC):
 
         It is the first of ``document``, ``passage`` and ``corpus`` that the prompts have.
         """
-        return self.encode(texts, **with_prompt(options, document_prompt(self.prompts)))
+        return self.encode(texts, **_with_prompt(options, document_prompt(self.prompts)))
+
+    def get_embedding_dimension(self) -> int:
+        """Return :attr:`dimension`, under its name in sentence-transformers."""
+        return self.dimension
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return :attr:`dimension`, under its former name in sentence-transformers."""
+        return self.dimension
+
+
+class TaskMethods(QueryMethods):
+    """The methods of an embedder whose ``encode`` treats queries and documents in two ways."""
+
+    @naming("texts")
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed queries: :meth:`encode` as queries, with their prompt unless one is given."""
+        return super().encode_query(texts, **({"task": "query"} | options))
+
+    @naming("texts")
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed documents: :meth:`encode` as documents, with their prompt unless one is given."""
+        return super().encode_document(texts, **({"task": "document"} | options))
+
+    @naming("texts")
+    def encode_queries(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed queries: :meth:`encode_query`, under another name."""
+        return self.encode_query(texts, **options)
+
+    @naming("texts")
+    def encode_documents(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed documents: :meth:`encode_document`, under another name."""
+        return self.encode_document(texts, **options)
+
+
+class DenseMethods(QueryMethods):
+    """The methods of an embedder of one vector for each text."""
+
+    @property
+    @abstractmethod
+    def stated_similarity(self) -> str | None:
+        """The name of the similarity that the directory states; None: it states none."""
+
+    @property
+    def similarity_fn_name(self) -> Similarity:
+        """The similarity of :meth:`similarity`: the directory's, or cosine."""
+        return check_similarity(self.stated_similarity)
+
+    def embed_documents(self, texts: Iterable[str]) -> list[list[float]]:
+        """Return the vectors of :meth:`encode_document` as lists, for LangChain."""
+        vectors: list[list[float]] = self.encode_document(list(texts)).tolist()
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of :meth:`encode_query` as a list, for LangChain."""
+        vector: list[float] = self.encode_query(text).tolist()
+        return vector
 
     def similarity(self, first: object, second: object) -> Array:
         """Compare all vectors of ``first`` with all of ``second``: float32 [N, M].
@@ -87,7 +160,7 @@ class QueryMethods(ABC):
         return pairwise_similarities(first, second, self.similarity_fn_name)
 
 
-def with_prompt(options: dict[str, Any], name: str | None) -> dict[str, Any]:
+def _with_prompt(options: dict[str, Any], name: str | None) -> dict[str, Any]:
     """Return options with this prompt name, unless they already have a prompt."""
     if options.get("prompt") is None and options.get("prompt_name") is None:
         return {**options, "prompt_name": name}

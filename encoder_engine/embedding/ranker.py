@@ -57,7 +57,7 @@ from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     import torch
@@ -162,6 +162,16 @@ class Ranker:
             **hub_of_base(),
         )
         return ranker
+
+    @property
+    def device(self) -> str:
+        """The device that computes, as PyTorch writes it."""
+        return self.engine.device
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.settings.prompts
 
     @property
     def num_labels(self) -> int:

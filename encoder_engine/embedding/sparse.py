@@ -37,7 +37,7 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import token_limit
-from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
+from encoder_engine.embedding.queries import TaskMethods
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -73,14 +73,14 @@ from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse, sp
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     import torch
     from torch import Tensor
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.embedding.engines.engine import EngineChoice, VocabularyEngine
     from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.embedding.steps.calls import Route
     from encoder_engine.families.checkpoints.files import HubKeywords
@@ -95,7 +95,7 @@ class SparseEncodeKeywords(SparseCallKeywords, SparseKeywords, total=False):
     """The keywords of :meth:`SparseEmbedder.encode`: its own, and those of the library."""
 
 
-class SparseEmbedder:
+class SparseEmbedder(TaskMethods):
     """Turns texts into sparse vectors as a ``SparseEncoder`` would with the same directory.
 
     A token's weight is ``log(1 + relu(logit))`` of the masked-language model, pooled over the
@@ -108,6 +108,8 @@ class SparseEmbedder:
     default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
     documents.
     """
+
+    engine: VocabularyEngine
 
     def __init__(
         self,
@@ -280,30 +282,6 @@ class SparseEmbedder:
         notice.warn()
         return join_sparse(parts, self.dimension)
 
-    @naming("texts")
-    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
-        given = with_prompt(options, query_prompt(self.settings.prompts))
-        return self.encode(texts, **({"task": "query"} | given))
-
-    @naming("texts")
-    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed documents: :meth:`encode` with the prompt of documents unless one is given."""
-        given = with_prompt(options, document_prompt(self.settings.prompts))
-        return self.encode(texts, **({"task": "document"} | given))
-
-    @naming("texts")
-    def encode_queries(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
-        """Embed queries: :meth:`encode_query`, under the name that other embedders use."""
-        found: SparseVectors = self.encode_query(texts, **options)
-        return found
-
-    @naming("texts")
-    def encode_documents(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
-        """Embed documents: :meth:`encode_document`, under the name that other embedders use."""
-        found: SparseVectors = self.encode_document(texts, **options)
-        return found
-
     def similarity(
         self, first: SparseVectors, second: SparseVectors
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -359,6 +337,11 @@ class SparseEmbedder:
             default_route=self.default_route,
             base_model=self._path,
         )
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.settings.prompts
 
     @property
     def dimension(self) -> int:

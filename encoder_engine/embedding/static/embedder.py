@@ -28,7 +28,7 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
-from encoder_engine.embedding.queries import QueryMethods
+from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
 from encoder_engine.embedding.static.model import median_token_length, unknown_id
 from encoder_engine.embedding.static.parts import Coverage, StaticEngine, TokenizedTexts
@@ -64,11 +64,13 @@ __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class StaticEmbedder(QueryMethods):
+class StaticEmbedder(DenseMethods):
     """Turns texts into vectors as model2vec or sentence-transformers would with the same directory.
 
     It is safe to call from several threads. A text without a known token has the vector 0.
     """
+
+    engine: StaticEngine
 
     def __init__(self, model: StaticModel, *, num_threads: int | None = None) -> None:
         self.model = model
