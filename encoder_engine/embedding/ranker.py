@@ -34,6 +34,7 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import token_limit
+from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import write_ranker_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -82,7 +83,7 @@ class RankKeywords(ScoreKeywords, CommonKeywords, total=False):
     """The keywords of :meth:`Ranker.rank`: those of :meth:`Ranker.score`, and the library's."""
 
 
-class Ranker:
+class Ranker(PickledModel):
     """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
 
     ``activation`` turns logits into scores: ``"sigmoid"``, ``"softmax"``, ``"identity"``, ...
@@ -90,6 +91,7 @@ class Ranker:
     """
 
     engine: Engine
+    call_type = ScoreCall
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import token_limit
+from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.queries import TaskMethods
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
@@ -95,7 +96,7 @@ class SparseEncodeKeywords(SparseCallKeywords, SparseKeywords, total=False):
     """The keywords of :meth:`SparseEmbedder.encode`: its own, and those of the library."""
 
 
-class SparseEmbedder(TaskMethods):
+class SparseEmbedder(PickledModel, TaskMethods):
     """Turns texts into sparse vectors as a ``SparseEncoder`` would with the same directory.
 
     A token's weight is ``log(1 + relu(logit))`` of the masked-language model, pooled over the
@@ -110,6 +111,7 @@ class SparseEmbedder(TaskMethods):
     """
 
     engine: VocabularyEngine
+    call_type = SparseCall
 
     def __init__(
         self,

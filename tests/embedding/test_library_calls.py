@@ -10,8 +10,13 @@ import pyarrow
 import pytest
 import torch
 
-from encoder_engine import Embedder
-from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine import Embedder, StaticEmbedder
+from encoder_engine.embedding import (
+    HybridEmbedder,
+    MultiVectorEmbedder,
+    Ranker,
+    SparseEmbedder,
+)
 from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
@@ -25,6 +30,9 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints import files
 from encoder_engine.models import MaskedLM, SequenceClassification
 from encoder_engine.vectors.similarity import SIMILARITIES, pairwise_similarities, similarities
+from tests.embedding.directory.test_late_interaction import native
+from tests.embedding.hybrid_model import write_hybrid_directory
+from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 
 if TYPE_CHECKING:
@@ -333,3 +341,83 @@ def test_a_single_pair_has_a_score(tmp_path: Path, num_labels: int) -> None:
     for call in (ranker.score, ranker.predict):
         np.testing.assert_array_equal(call(pair), call([pair])[0])
         np.testing.assert_array_equal(call(list(pair)), call([pair])[0])  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Load a model of every other kind."""
+    folder = tmp_path_factory.mktemp("others")
+    write_head_directory(folder / "rank", SequenceClassification, num_labels=1)
+    write_head_directory(folder / "splade", MaskedLM)
+    return {
+        "static": StaticEmbedder.from_pretrained(write_model2vec(folder / "static")),
+        "ranker": Ranker.from_pretrained(folder / "rank", device="cpu"),
+        "sparse": SparseEmbedder.from_pretrained(folder / "splade", device="cpu"),
+        "tokens": MultiVectorEmbedder.from_pretrained(native(folder / "late"), device="cpu"),
+        "hybrid": HybridEmbedder.from_pretrained(
+            write_hybrid_directory(folder / "hybrid"), device="cpu"
+        ),
+    }
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_names_of_the_library_have_its_values(directory: Path, library: Any, engine: Any) -> None:
+    model = Embedder.from_pretrained(directory, device="cpu", engine=engine)
+    assert model.device == str(library.device) == "cpu"
+    assert model.get_embedding_dimension() == library.get_embedding_dimension()
+    assert model.get_sentence_embedding_dimension() == library.get_embedding_dimension()
+    assert dict(model.prompts) == library.prompts
+    np.testing.assert_array_equal(model(TEXTS, truncate_dim=4), model.encode(TEXTS, truncate_dim=4))
+    np.testing.assert_array_equal(model("a row"), model.encode("a row"))
+
+
+def test_every_kind_of_model_has_them(others: dict[str, Any]) -> None:
+    for name, model in others.items():
+        assert model.device == "cpu"
+        assert isinstance(dict(model.prompts), dict)
+        if name != "ranker":
+            assert model.get_embedding_dimension() == model.dimension
+            assert type(model(TEXTS)) is type(model.encode(TEXTS))
+            # KeyBERT and BERTopic choose by this text.
+            assert "sentence_transformers" in str(type(model))
+
+
+def test_langchain_gets_lists_with_the_prompts_of_queries_and_documents(
+    embedder: Embedder, others: dict[str, Any]
+) -> None:
+    documents, query = embedder.embed_documents(TEXTS), embedder.embed_query(TEXTS[0])
+    assert documents == embedder.encode(TEXTS, prompt="passage: ").tolist()
+    assert query == embedder.encode(TEXTS[0], prompt="query: ").tolist()
+    assert type(documents[0][0]) is type(query[0]) is float
+    assert others["static"].embed_documents(iter(TEXTS)) == others["static"].encode(TEXTS).tolist()
+
+
+ORDERS: list[tuple[tuple[Any, ...], str]] = [
+    ((32, False), "pass batch_size=32, show_progress_bar=False"),
+    ((32,), "pass batch_size=32"),
+    ((None, None, 32, False), "pass batch_size=32, show_progress_bar=False"),
+    (("query", None, 32), "pass prompt_name='query', batch_size=32"),
+    ((8, None, "sentence_embedding"), "pass batch_size=8, the others by their names"),
+]
+
+
+@pytest.mark.parametrize(("values", "mend"), ORDERS)
+@pytest.mark.parametrize("kind", ["dense", "static", "sparse", "tokens", "hybrid", "ranker"])
+def test_arguments_in_the_order_of_the_library_are_named(
+    embedder: Embedder, others: dict[str, Any], kind: str, values: Any, mend: str
+) -> None:
+    """They were taken for a prompt and its name."""
+    model = {"dense": embedder, **others}[kind]
+    texts: Any = [("a row", text) for text in TEXTS] if kind == "ranker" else TEXTS
+    calls = ["predict"] if kind == "ranker" else ["encode", "encode_query", "encode_document"]
+    for call in calls:
+        with pytest.raises(InputError, match=f"the order of another library: {mend}") as caught:
+            getattr(model, call)(texts, *values)
+        assert call in str(caught.value)
+    if "others" not in mend and "query" not in mend:
+        options = dict(pair.split("=") for pair in mend.removeprefix("pass ").split(", "))
+        given = {name: {"False": False}.get(value, 32) for name, value in options.items()}
+        if kind != "dense":
+            getattr(model, calls[0])(texts, **given)
+        else:
+            np.testing.assert_array_equal(model.encode(texts, **given), model.encode(texts))

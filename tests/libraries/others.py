@@ -1,4 +1,4 @@
-"""Runs fastembed, FlagEmbedding, PyLate and model2vec's distilling, in an own environment.
+"""Runs calls of the libraries of others.txt, in an environment of their own.
 
 They ask for other versions of transformers and sentence-transformers than those tested here.
 ``python -m tests.libraries.others`` makes the environment with the versions of ``others.txt``, or

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.parts import EmbedderParts
+from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.steps.window import encode_window, tokenize_window
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DenseJob"]
 
 
-class DenseJob(EmbedderParts):
+class DenseJob(PickledModel, EmbedderParts):
     """A :class:`JobModel` over the parts of an embedder."""
 
     @property
@@ -58,8 +59,9 @@ class DenseJob(EmbedderParts):
         """Return a function that loads the same parts in another process; None without files."""
         if self.loading is None:
             return None
-        return partial(_load_again, replace(self.loading, max_seq_length=self.max_seq_length))
+        loading = replace(self.loading, max_seq_length=self.max_seq_length)
+        return partial(_load_again, type(self), loading)
 
 
-def _load_again(loading: Loading, device: str, num_threads: int) -> DenseJob:
-    return load_again(loading, device, DenseJob, num_threads=num_threads)
+def _load_again(kind: type[DenseJob], loading: Loading, device: str, num_threads: int) -> DenseJob:
+    return load_again(loading, device, kind, num_threads=num_threads)

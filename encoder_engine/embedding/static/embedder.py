@@ -28,6 +28,7 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
+from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
 from encoder_engine.embedding.static.model import median_token_length, unknown_id
@@ -64,7 +65,7 @@ __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class StaticEmbedder(DenseMethods):
+class StaticEmbedder(PickledModel, DenseMethods):
     """Turns texts into vectors as model2vec or sentence-transformers would with the same directory.
 
     It is safe to call from several threads. A text without a known token has the vector 0.

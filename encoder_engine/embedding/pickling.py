@@ -1,0 +1,59 @@
+"""Pickles of models: with their weights, or by the path of their files and a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from encoder_engine.embedding.dataset.plan import describe_embedding
+from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.errors import ChecksumError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PickledModel"]
+
+
+class PickledModel:
+    """A model whose pickle holds its weights, or names its files after ``pickle_by = "path"``.
+
+    The latter has the path, the options of loading and a digest of what decides results. Who reads
+    it loads the files, and gets a :class:`ChecksumError` where they are another model by then.
+    """
+
+    pickle_by: Literal["weights", "path"] = "weights"
+    # The options of a call, whose defaults the digest covers.
+    call_type: ClassVar[Callable[[], Any]] = EncodeCall
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.pickle_by == "weights":
+            return super().__reduce_ex__(protocol)
+        model: Any = self
+        reload, engine = model.reload(), model.engine
+        if reload is None:
+            raise UnsupportedFeatureError(
+                "this model was made in memory, so that a pickle has no path to name: save and "
+                "load it, or set pickle_by = 'weights'"
+            )
+        return _load, (reload, engine.device, engine.num_threads, _digest(model))
+
+
+def _digest(model: Any) -> str:
+    """Return a digest of weights, tokenizer, settings and prompts."""
+    facts = describe_embedding(model, model.resolve(model.call_type()))
+    del facts["versions"]
+    text = json.dumps([facts, dict(model.prompts)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _load(reload: Callable[[str, int], Any], device: str, num_threads: int, digest: str) -> Any:
+    model = reload(device, num_threads)
+    if _digest(model) != digest:
+        raise ChecksumError(
+            f"{model.name} has changed since its model was pickled by path: put the former files "
+            "back, or load the new ones by from_pretrained"
+        )
+    model.pickle_by = "path"
+    return model
