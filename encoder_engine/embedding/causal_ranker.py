@@ -29,10 +29,11 @@ from encoder_engine.embedding.directory.modules import (
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
+from encoder_engine.embedding.jobs.pickling import load_again
 from encoder_engine.embedding.library_keywords import naming
 from encoder_engine.embedding.limits import MemoryLimit
-from encoder_engine.embedding.parts import token_limit
-from encoder_engine.embedding.ranker import Ranker, load_again
+from encoder_engine.embedding.parts import Loading, token_limit
+from encoder_engine.embedding.ranker import Ranker
 from encoder_engine.embedding.steps.calls import ScoreCall
 from encoder_engine.embedding.steps.pair_rows import (
     ChatFormat,
@@ -176,13 +177,8 @@ class CausalRanker(Ranker):
             else replace(opened.settings, default_prompt_name=None),
         )
         ranker._path = str(opened.directory)
-        ranker._reload = partial(
-            load_again,
-            *(cls, ranker._path, request),
-            template=template,
-            engine=ranker.engine.name,
-            **hub_of_base(),
-        )
+        options = {**request.options(ranker.engine.name), "template": template, **hub_of_base()}
+        ranker._reload = partial(load_again, cls, Loading(path=ranker._path, options=options))
         return ranker
 
     @property

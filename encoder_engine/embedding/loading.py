@@ -1,4 +1,4 @@
-"""Loads an embedder's parts from a model directory, here or in another process."""
+"""Loads an embedder's parts from a model directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_engine.embedding.engines.choosing import EngineRequest, is_compiled
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import ConfigError, DefaultPoolingWarning, MissingPoolerWarning
-from encoder_engine.families.checkpoints.files import fetched_by, hub_of_base
+from encoder_engine.families.checkpoints.files import hub_of_base
 from encoder_engine.families.checkpoints.opening import verified
 from encoder_engine.warn import warn_caller
 
@@ -23,32 +23,9 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.embedding.steps.layers import Layers
 
-__all__ = ["load_again", "load_parts"]
+__all__ = ["load_parts"]
 
 Parts = TypeVar("Parts", bound=EmbedderParts)
-
-
-def load_again(
-    loading: Loading, device: str, parts_type: type[Parts], *, num_threads: int | None = None
-) -> Parts:
-    """Load the parts again with the arguments of the first loading."""
-    request = EngineRequest(
-        engine=loading.engine,
-        device=device,
-        dtype=loading.dtype,
-        quantization=loading.quantization,
-        num_threads=num_threads,
-        adapter=loading.task,
-    )
-    with fetched_by(loading.hub):
-        return load_parts(
-            parts_type,
-            loading.path,
-            request,
-            pooling=loading.pooling,
-            max_seq_length=loading.max_seq_length,
-            layers=None if loading.layers is None else dict(loading.layers),
-        )
 
 
 def load_parts(
@@ -93,14 +70,14 @@ def load_parts(
         )
     parts.loading = Loading(
         path=str(opened.directory),
-        dtype=request.dtype,
-        quantization=request.quantization,
-        pooling=modes,
-        max_seq_length=max_seq_length,
-        layers=recipe.layers,
-        engine=parts.engine.name,
-        task=request.adapter,
-        hub=hub_of_base(),
+        options={
+            **request.options(parts.engine.name),
+            "pooling": modes,
+            "max_seq_length": max_seq_length,
+            "layers": None if recipe.layers is None else dict(recipe.layers),
+            "task": request.adapter,
+            **hub_of_base(),
+        },
     )
     return parts
 

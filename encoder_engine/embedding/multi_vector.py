@@ -20,6 +20,7 @@ from encoder_engine.embedding.directory.recipe import PoolingRecipe, Settings
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.jobs.pickling import load_again
 from encoder_engine.embedding.library_keywords import (
     TokenKeywords,
     check_keywords,
@@ -176,15 +177,8 @@ class MultiVectorEmbedder(TaskMethods):
             document_length=found.document_length,
             expansion=found.expansion,
         )
-        embedder.loading = Loading(
-            path=str(directory),
-            dtype=request.dtype,
-            quantization=request.quantization,
-            pooling=None,
-            max_seq_length=None,
-            engine=embedder.embedder.engine.name,
-            hub=hub_of_base(),
-        )
+        options = {**request.options(embedder.engine.name), **hub_of_base()}
+        embedder.loading = Loading(path=str(directory), options=options)
         return embedder
 
     @property
@@ -441,13 +435,7 @@ def _load_again(
     device: str,
     num_threads: int,
 ) -> TokensJob:
-    model = model_type.from_pretrained(
-        *(loading.path, device, loading.dtype, loading.quantization),
-        num_threads=num_threads,
-        engine=loading.engine,  # type: ignore[arg-type]
-        **loading.hub,
-    )
-    return TokensJob(model, kind)
+    return TokensJob(load_again(model_type, loading, device, num_threads), kind)
 
 
 def _as_array(projection_ND: Vectors | Tensor) -> Vectors:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.errors import ConfigError, InputError
-from encoder_engine.families.checkpoints.files import HubKeywords
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
@@ -37,20 +35,13 @@ __all__ = ["EmbedderParts", "Loading", "smallest", "token_limit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """The arguments of an embedder's loading, with which another process loads the same.
+    """The arguments of a model's loading, with which another process loads the same.
 
-    hub: how an adapter's base model is fetched.
+    options: those of ``from_pretrained`` but the device and the threads.
     """
 
     path: str
-    dtype: str
-    quantization: str | None
-    pooling: tuple[str, ...] | None
-    max_seq_length: int | None
-    layers: tuple[tuple[int, float], ...] | None = None
-    engine: str = "auto"
-    task: str | None = None
-    hub: HubKeywords = field(default_factory=HubKeywords)
+    options: Mapping[str, Any]
 
 
 class EmbedderParts:

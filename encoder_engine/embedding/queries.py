@@ -1,13 +1,24 @@
-"""Queries, documents and their similarity, and the names that other libraries have for them."""
+"""The methods that embedders share: of queries and documents, of files, and of other libraries."""
 
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 import numpy as np
 
-from encoder_engine.embedding.library_keywords import naming
+from encoder_engine.embedding.engines.choosing import torch_engine
+from encoder_engine.embedding.jobs.keywords import DatasetKeywords, JobKeywords, run_over_files
+from encoder_engine.embedding.library_keywords import (
+    LibraryKeywords,
+    check_names,
+    naming,
+    resolve_output,
+)
+from encoder_engine.embedding.options import EncodeCall, EncodeKeywords
+from encoder_engine.embedding.steps.progress import progress_bar
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.vectors.precision import quantize_vectors
 from encoder_engine.vectors.similarity import (
     check_similarity,
     pairwise_similarities,
@@ -15,8 +26,18 @@ from encoder_engine.vectors.similarity import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
+    from torch import Tensor
+
+    from encoder_engine.embedding.dataset.model import JobModel
+    from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
+    from encoder_engine.embedding.steps.truncation import TruncationNotice
+    from encoder_engine.embedding.steps.window import EmbeddedWindow
+    from encoder_engine.vectors.precision import Precision
     from encoder_engine.vectors.similarity import Similarity
 
 __all__ = ["DenseMethods", "QueryMethods", "TaskMethods", "document_prompt", "query_prompt"]
@@ -96,9 +117,8 @@ class QueryMethods(metaclass=_EmbedderType):
         """Return :attr:`dimension`, under its name in sentence-transformers."""
         return self.dimension
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return :attr:`dimension`, under its former name in sentence-transformers."""
-        return self.dimension
+    # The former name there.
+    get_sentence_embedding_dimension = get_embedding_dimension
 
 
 class TaskMethods(QueryMethods):
@@ -114,24 +134,216 @@ class TaskMethods(QueryMethods):
         """Embed documents: :meth:`encode` as documents, with their prompt unless one is given."""
         return super().encode_document(texts, **({"task": "document"} | options))
 
-    @naming("texts")
-    def encode_queries(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed queries: :meth:`encode_query`, under another name."""
-        return self.encode_query(texts, **options)
+    # Under the names that are usual for late interaction.
+    encode_queries = encode_query
+    encode_documents = encode_document
 
-    @naming("texts")
-    def encode_documents(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed documents: :meth:`encode_document`, under another name."""
-        return self.encode_document(texts, **options)
+
+class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
+    """The keywords of :meth:`Embedder.encode` beside those that ask for a tensor."""
+
+    show_progress_bar: bool
+    on_truncation: OnTruncation | None
 
 
 class DenseMethods(QueryMethods):
     """The methods of an embedder of one vector for each text."""
 
+    default_truncation: ClassVar[OnTruncation] = "warn"
+
+    @abstractmethod
+    def resolve(self, call: EncodeCall) -> EncodeOptions:
+        """Check the options of a call and fill in the directory's settings for those not given."""
+
     @property
     @abstractmethod
     def stated_similarity(self) -> str | None:
         """The name of the similarity that the directory states; None: it states none."""
+
+    @abstractmethod
+    def _windows(
+        self, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
+    ) -> Iterator[EmbeddedWindow]:
+        """Embed a stream of texts, one window in memory at a time."""
+
+    @abstractmethod
+    def _notice(self, on_truncation: OnTruncation) -> TruncationNotice:
+        """Make the notice of a call."""
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        normalize_embeddings: bool | None = ...,
+        truncate_dim: int | None = ...,
+        precision: Precision = ...,
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool = ...,
+        output: Literal["numpy"] = ...,
+        *,
+        on_truncation: OnTruncation | None = ...,
+        batch_size: int | None = ...,
+        convert_to_tensor: Literal[False] = ...,
+        **library: Unpack[LibraryKeywords],
+    ) -> Array: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        output: Literal["torch"],
+        **options: Unpack[TensorKeywords],
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        convert_to_tensor: Literal[True],
+        **options: Unpack[TensorKeywords],
+    ) -> Tensor: ...
+
+    @naming("texts")
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        show_progress_bar: bool = False,
+        output: Literal["numpy", "torch"] = "numpy",
+        *,
+        on_truncation: OnTruncation | None = None,
+        batch_size: int | None = None,
+        convert_to_tensor: bool = False,
+        **library: Unpack[LibraryKeywords],
+    ) -> Array | Tensor:
+        """Embed texts: one vector each, in the order given, [N, D]; [D] for a single ``str``.
+
+        A text's vector does not depend on the texts beside it, nor on ``batch_tokens``.
+
+        prompt, prompt_name: a text, or the name of the directory's, put before every text.
+        normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None:
+            the directory's setting.
+        truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+        precision: see :func:`quantize_vectors`.
+        batch_tokens: the most tokens of a batch.
+        output: ``"numpy"``, or ``"torch"`` for a tensor on the CPU.
+        on_truncation: texts longer than ``max_seq_length`` are truncated: ``"warn"`` issues one
+            :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
+            :class:`SequenceLengthError`. None: :attr:`default_truncation`.
+        batch_size: the most texts of a batch.
+        convert_to_tensor: ``output="torch"``, as sentence-transformers calls it.
+        library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value with
+            another meaning than the default raises :class:`InputError` that names the method.
+
+        Raises :class:`TextError` with the row of a value that is not a text, :class:`InputError`
+        for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
+        """
+        output = resolve_output(
+            *("encode", library),
+            output=output,
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+        )
+        if output == "torch":
+            torch_engine("output='torch'")
+        on_truncation = on_truncation or self.default_truncation
+        options = self.resolve(
+            EncodeCall(
+                prompt=prompt,
+                prompt_name=prompt_name,
+                normalize_embeddings=normalize_embeddings,
+                truncate_dim=truncate_dim,
+                precision=precision,
+                batch_tokens=batch_tokens,
+                batch_size=batch_size,
+                on_truncation=on_truncation,
+            )
+        )
+        opened, notice = open_texts(texts), self._notice(on_truncation)
+        none = np.zeros((0, options.dimension), np.float32)
+        parts: list[Array] = [quantize_vectors(none, options.precision)]
+        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
+            for window in self._windows(opened.rows, options, notice):
+                parts.append(window.vectors)
+                advance(len(window.vectors))
+        notice.warn()
+        vectors = parts[1] if len(parts) == 2 else np.concatenate(parts)
+        if opened.single:
+            vectors = vectors[0]
+        if output == "numpy":
+            return vectors
+        tensor: Tensor = torch_engine("output='torch'").as_tensor(vectors)
+        return tensor
+
+    def encode_windows(
+        self,
+        texts: Iterable[str],
+        *,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+        **options: Unpack[EncodeKeywords],
+    ) -> Iterator[EmbeddedWindow]:
+        """Embed a stream of any length in constant memory, 4,096 texts at a time.
+
+        Windows come in the order of the texts, with their counts of tokens and truncated texts and
+        the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
+        """
+        resolved = self.resolve(EncodeCall.of("encode_windows", options, on_truncation))
+        notice = self._notice(on_truncation)
+        return self._windows(open_texts(texts).rows, resolved, notice)
+
+    def encode_dataset(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+        *,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+        **options: Unpack[DatasetKeywords],
+    ) -> DatasetSummary:
+        """Embed files of any size into a file, or a folder of shards, in constant memory.
+
+        ``encoder-engine embed`` calls this method. A second call resumes after the last finished
+        shard of a folder. Its rows are those of one uninterrupted run; with ``shard_rows``, its
+        bytes are too. Raises :class:`ResumeError` for another model, other options or changed
+        inputs. :func:`load_vectors` reads the output.
+
+        inputs: files, directories, globs, or ``"-"`` for standard input; addresses (``s3://``,
+            ``gs://``, ``hf://``, ``https://``) by fsspec.
+        output: a file; a folder if it has no suffix, is a directory, or a shard option is given;
+            or the address of a folder, with ``staging``.
+        staging: the local folder in which a run with an address writes and resumes; it is copied
+            when it is complete, the manifest last.
+        shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
+        shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
+        on_error: ``"skip"`` lists bad rows in a file of their own; ``"fail"`` raises
+            :class:`RowError`.
+        max_characters: a longer text is a bad row.
+        unique_ids: a repeated id makes a bad row.
+        keep: columns of the inputs to write beside the vectors, of a table; :func:`load_vectors`
+            and ``encoder-engine search`` give them.
+        append: embed what is new since the folder was finished. Rows of known ids whose text has
+            changed are replaced; without ids, rows are known by their file and their text.
+        delete_missing: with ``append``, drop the rows that the inputs hold no longer.
+        workers: processes, each with its own GPU where GPUs are used.
+        options: those of :meth:`encode`.
+        """
+        check_names("encode_dataset", options, DatasetKeywords)
+        job: Any = {
+            name: value for name, value in options.items() if name in JobKeywords.__annotations__
+        }
+        encode: Any = {name: value for name, value in options.items() if name not in job}
+        call = EncodeCall.of("encode_dataset", encode, on_truncation)
+        return run_over_files(
+            cast("JobModel", self), inputs, output, task="dense", call=call, job=job
+        )
 
     @property
     def similarity_fn_name(self) -> Similarity:

@@ -19,6 +19,7 @@ from encoder_engine.embedding.engines.choosing import (
     torch_engine,
 )
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.jobs.pickling import PickledModel, load_again
 from encoder_engine.embedding.library_keywords import (
     CommonKeywords,
     PairKeywords,
@@ -33,8 +34,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import token_limit
-from encoder_engine.embedding.pickling import PickledModel
+from encoder_engine.embedding.parts import Loading, token_limit
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import write_ranker_settings
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -157,12 +157,8 @@ class Ranker(PickledModel):
         if stated is None and ranker.num_labels == 1:
             ranker.activation = "sigmoid"
         ranker._path = str(opened.directory)
-        ranker._reload = partial(
-            load_again,
-            *(cls, str(opened.directory), request),
-            engine=ranker.engine.name,
-            **hub_of_base(),
-        )
+        options = {**request.options(ranker.engine.name), **hub_of_base()}
+        ranker._reload = partial(load_again, cls, Loading(path=ranker._path, options=options))
         return ranker
 
     @property
@@ -456,17 +452,3 @@ class Ranker(PickledModel):
                 f"rank orders documents by one score each, activation_fn made {scores.shape[1]}"
             )
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
-
-
-def load_again(
-    kind: type[Ranker],
-    path: str,
-    request: EngineRequest,
-    device: str,
-    num_threads: int,
-    **options: Any,
-) -> Ranker:
-    """Load a ranker in another process; ``options``: others of its ``from_pretrained``."""
-    return kind.from_pretrained(
-        *(path, device, request.dtype, request.quantization), num_threads=num_threads, **options
-    )

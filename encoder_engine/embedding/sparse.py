@@ -24,6 +24,7 @@ from encoder_engine.embedding.engines.choosing import (
 )
 from encoder_engine.embedding.engines.engine import SparseActivation, SparsePooling
 from encoder_engine.embedding.jobs.keywords import run_over_files
+from encoder_engine.embedding.jobs.pickling import PickledModel, load_again
 from encoder_engine.embedding.library_keywords import (
     SparseKeywords,
     naming,
@@ -36,8 +37,7 @@ from encoder_engine.embedding.options import (
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.parts import token_limit
-from encoder_engine.embedding.pickling import PickledModel
+from encoder_engine.embedding.parts import Loading, token_limit
 from encoder_engine.embedding.queries import TaskMethods
 from encoder_engine.embedding.saving.modules import open_target
 from encoder_engine.embedding.saving.other_directories import encoder_folder, write_splade_settings
@@ -193,13 +193,9 @@ class SparseEmbedder(PickledModel, TaskMethods):
             **stated,
         )
         embedder._path = str(opened.directory)
-        embedder._reload = partial(
-            _load_again,
-            *(cls, str(opened.directory), request),
-            pooling=pooling,
-            engine=embedder.engine.name,
-            hub=hub_of_base(),
-        )
+        options = {**request.options(embedder.engine.name), "pooling": pooling, **hub_of_base()}
+        loading = Loading(path=embedder._path, options=options)
+        embedder._reload = partial(load_again, cls, loading)
         return embedder
 
     @overload
@@ -443,31 +439,6 @@ class SparseEmbedder(PickledModel, TaskMethods):
         indices, values = vectors.row(number)
         order = np.argsort(-values, kind="stable")
         return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]
-
-
-def _load_again(
-    kind: type[SparseEmbedder],
-    path: str,
-    request: EngineRequest,
-    device: str,
-    num_threads: int,
-    *,
-    max_seq_length: int | None,
-    pooling: SparsePooling | None,
-    engine: EngineChoice,
-    hub: HubKeywords,
-) -> SparseEmbedder:
-    return kind.from_pretrained(
-        path,
-        device,
-        request.dtype,
-        request.quantization,
-        pooling=pooling,
-        max_seq_length=max_seq_length,
-        num_threads=num_threads,
-        engine=engine,
-        **hub,
-    )
 
 
 def _active(

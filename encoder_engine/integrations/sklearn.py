@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.any_model import load_dense
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import MissingDependencyError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.steps.layers import Layers
-
 __all__ = ["TextEmbedder"]
 
 
@@ -40,7 +38,6 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     model: str | os.PathLike[str]
     pooling: str | Sequence[str] | None = None
-    layers: Layers | None = None
     max_seq_length: int | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -52,7 +49,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def fit(self, texts: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Load the model; the texts are not read."""
-        names = ("pooling", "layers", "max_seq_length", "device", "dtype", "quantization")
+        names = ("pooling", "max_seq_length", "device", "dtype", "quantization")
         self.embedder_ = load_dense(self.model, **{name: vars(self)[name] for name in names})
         self.embedder_.pickle_by = "path"
         self._n_features_out = self.embedder_.resolve(EncodeCall(**self._options())).dimension

@@ -13,6 +13,8 @@ from encoder_engine.tasks.multiple_choice import ChoiceExample, MultipleChoiceTa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    Rows = tuple[str, Sequence[str]] | Iterable[tuple[str, Sequence[str]]]
+
 __all__ = ["Chooser"]
 
 
@@ -21,12 +23,7 @@ class Chooser(Predictor):
 
     tasks = ("multiple-choice",)
 
-    def predict(
-        self,
-        questions: tuple[str, Sequence[str]] | Iterable[tuple[str, Sequence[str]]],
-        *,
-        batch_tokens: int = BATCH_TOKENS,
-    ) -> Any:
+    def predict(self, questions: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Choose an ending for each pair of a context and its endings, which include the stem.
 
         Returns a list, or the prediction of a single pair. A

@@ -14,6 +14,8 @@ from encoder_engine.tasks.sequence_task import SequenceTask
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    Rows = str | tuple[str, str] | Iterable[str] | Iterable[tuple[str, str]]
+
 __all__ = ["Classifier"]
 
 
@@ -22,12 +24,7 @@ class Classifier(Predictor):
 
     tasks = ("sequence-classification", "regression")
 
-    def predict(
-        self,
-        texts: str | tuple[str, str] | Iterable[str] | Iterable[tuple[str, str]],
-        *,
-        batch_tokens: int = BATCH_TOKENS,
-    ) -> Any:
+    def predict(self, texts: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Predict each text, or each pair of texts where the model was trained on pairs.
 
         Returns a list, or the prediction of a single text or pair.

@@ -14,6 +14,8 @@ from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    Rows = tuple[str, str] | Iterable[tuple[str, str]]
+
 __all__ = ["Reader"]
 
 
@@ -22,12 +24,7 @@ class Reader(Predictor):
 
     tasks = ("question-answering",)
 
-    def predict(
-        self,
-        questions: tuple[str, str] | Iterable[tuple[str, str]],
-        *,
-        batch_tokens: int = BATCH_TOKENS,
-    ) -> Any:
+    def predict(self, questions: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Return the answer to each pair of a question and its context, or to a single pair.
 
         An :class:`~encoder_engine.tasks.question_answering.AnswerPrediction` has the text, its

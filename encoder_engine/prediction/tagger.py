@@ -13,18 +13,15 @@ from encoder_engine.tasks.words.word_task import WordTask
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    Rows = Sequence[str] | Iterable[Sequence[str]]
+
 __all__ = ["SpanTagger", "Tagger"]
 
 
 class _WordPredictor(Predictor):
     """Predicts sentences that are split into words."""
 
-    def predict(
-        self,
-        sentences: Sequence[str] | Iterable[Sequence[str]],
-        *,
-        batch_tokens: int = BATCH_TOKENS,
-    ) -> Any:
+    def predict(self, sentences: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Predict each sentence, given as a list of words, or a single one.
 
         Raises :class:`InputError` for a sentence that is one string, which the caller splits into

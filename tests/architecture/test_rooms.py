@@ -34,10 +34,9 @@ GENERATED = {"csrc/text/unicode/forms.cpp"}
 # What is imported at its first use: the extension, which may not be built, what is made of it,
 # PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
 LATE_IMPORTS = {
-    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.job"),
-    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.run"),
     ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.job"),
     ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.run"),
+    ("encoder_engine.embedding.jobs.pickling", "encoder_engine.embedding.dataset.plan"),
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),

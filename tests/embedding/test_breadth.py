@@ -16,7 +16,7 @@ from encoder_engine.embedding import (
     SparseEmbedder,
     max_similarity,
 )
-from encoder_engine.embedding.loading import load_again
+from encoder_engine.embedding.jobs.pickling import load_again
 from encoder_engine.embedding.steps import batching
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
@@ -159,7 +159,7 @@ def test_a_scalar_mix_learns_weights_that_an_embedder_takes(tiny_directory: Path
     assert_within_budget(found, pooled(torch.float32), pooled(torch.float64), terms=TERMS)
     assert mixed.loading is not None
     assert np.array_equal(
-        load_again(mixed.loading, "cpu", Embedder).encode(TEXTS), mixed.encode(TEXTS)
+        load_again(Embedder, mixed.loading, "cpu").encode(TEXTS), mixed.encode(TEXTS)
     )
     with pytest.raises(ShapeError, match="output_hidden_states"):
         mix(encoder_of(embedder, torch.float32)(batch_of(embedder)))

@@ -102,6 +102,10 @@ class EngineRequest:
                     f"{self.device!r}"
                 ) from error
 
+    def options(self, engine: str) -> dict[str, Any]:
+        """Return the keywords of ``from_pretrained`` that load for the engine that was chosen."""
+        return {"dtype": self.dtype, "quantization": self.quantization, "engine": engine}
+
     @classmethod
     def of(
         cls,

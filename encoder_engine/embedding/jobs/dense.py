@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.loading import load_again
+from encoder_engine.embedding.jobs.pickling import PickledModel, load_again
 from encoder_engine.embedding.parts import EmbedderParts
-from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.steps.window import encode_window, tokenize_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.parts import Loading
     from encoder_engine.embedding.steps.window import EmbeddedWindow, TokenizedWindow
 
 __all__ = ["DenseJob"]
@@ -59,9 +56,4 @@ class DenseJob(PickledModel, EmbedderParts):
         """Return a function that loads the same parts in another process; None without files."""
         if self.loading is None:
             return None
-        loading = replace(self.loading, max_seq_length=self.max_seq_length)
-        return partial(_load_again, type(self), loading)
-
-
-def _load_again(kind: type[DenseJob], loading: Loading, device: str, num_threads: int) -> DenseJob:
-    return load_again(loading, device, kind, num_threads=num_threads)
+        return partial(load_again, type(self), self.loading, max_seq_length=self.max_seq_length)

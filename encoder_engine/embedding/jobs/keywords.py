@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from encoder_engine.embedding.options import EncodeKeywords
 from encoder_engine.json_values import nearest
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.columns import Kind
     from encoder_engine.vectors.manifest import ShardFormat
 
-__all__ = ["JobKeywords", "run_over_files"]
+__all__ = ["DatasetKeywords", "JobKeywords", "run_over_files"]
 
 
 class JobKeywords(TypedDict, total=False):
@@ -37,6 +38,10 @@ class JobKeywords(TypedDict, total=False):
     overwrite: bool
     workers: int
     staging: str | os.PathLike[str] | None
+
+
+class DatasetKeywords(EncodeKeywords, JobKeywords, total=False):
+    """The keywords of :meth:`Embedder.encode_dataset`."""
 
 
 def run_over_files(

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from encoder_engine.embedding.engines.choosing import torch_engine
-from encoder_engine.embedding.jobs.keywords import run_over_files
-from encoder_engine.embedding.library_keywords import naming, resolve_output
+from encoder_engine.embedding.jobs.pickling import PickledModel
 from encoder_engine.embedding.options import (
     EncodeCall,
     EncodeOptions,
@@ -28,7 +26,6 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
-from encoder_engine.embedding.pickling import PickledModel
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
 from encoder_engine.embedding.static.model import median_token_length, unknown_id
@@ -37,7 +34,6 @@ from encoder_engine.embedding.static.reading import read_static_model
 from encoder_engine.embedding.static.saving import save_static_model
 from encoder_engine.embedding.static.word_vectors import read_word_vectors
 from encoder_engine.embedding.steps.batching import windows
-from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, located_error
@@ -48,17 +44,13 @@ from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Unpack
 
-    from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.jobs.keywords import JobKeywords
-    from encoder_engine.embedding.library_keywords import LibraryKeywords
-    from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
+    from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.embedding.static.model import Rules, StaticModel
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.text import Tokenizer
-    from encoder_engine.vectors.precision import Precision
 
 __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 
@@ -68,10 +60,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class StaticEmbedder(PickledModel, DenseMethods):
     """Turns texts into vectors as model2vec or sentence-transformers would with the same directory.
 
-    It is safe to call from several threads. A text without a known token has the vector 0.
+    It is safe to call from several threads. A text without a known token has the vector 0. Vectors
+    are float32, also of tables of fewer bits; ``batch_tokens`` and ``batch_size`` change nothing.
     """
 
     engine: StaticEngine
+    default_truncation = "ignore"
 
     def __init__(self, model: StaticModel, *, num_threads: int | None = None) -> None:
         self.model = model
@@ -234,72 +228,8 @@ class StaticEmbedder(PickledModel, DenseMethods):
         """The path that the table was loaded from."""
         return self._name
 
-    @naming("texts")
-    def encode(
-        self,
-        texts: str | Iterable[str],
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        batch_tokens: int | None = None,
-        show_progress_bar: bool = False,
-        output: Literal["numpy", "torch"] = "numpy",
-        *,
-        on_truncation: OnTruncation = "ignore",
-        batch_size: int | None = None,
-        convert_to_tensor: bool = False,
-        **library: Unpack[LibraryKeywords],
-    ) -> Any:
-        """Embed texts: one vector each, in the order given, [N, D]; [D] for a single ``str``.
-
-        Vectors are float32, also of tables of fewer bits. Options and exceptions: see
-        :meth:`Embedder.encode`; ``batch_tokens`` and ``batch_size`` change nothing here.
-        """
-        chosen = resolve_output(
-            *("encode", library),
-            output=output,
-            convert_to_tensor=convert_to_tensor,
-            device=self.engine.device,
-        )
-        engine = torch_engine("output='torch'") if chosen == "torch" else None
-        options = self.resolve(
-            EncodeCall(
-                prompt=prompt,
-                prompt_name=prompt_name,
-                normalize_embeddings=normalize_embeddings,
-                truncate_dim=truncate_dim,
-                precision=precision,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-                on_truncation=on_truncation,
-            )
-        )
-        opened = open_texts(texts)
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
-        parts = []
-        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
-            for window in self._windows(opened.rows, options, notice):
-                parts.append(window.vectors)
-                advance(len(window.vectors))
-        notice.warn()
-        none = quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
-        vectors: Array = parts[0] if len(parts) == 1 else np.concatenate([none, *parts])
-        vectors = vectors[0] if opened.single else vectors
-        return vectors if engine is None else engine.as_tensor(vectors)
-
-    def encode_windows(
-        self,
-        texts: Iterable[str],
-        *,
-        on_truncation: Literal["ignore", "error"] = "ignore",
-        **options: Unpack[EncodeKeywords],
-    ) -> Iterator[EmbeddedWindow]:
-        """Embed a stream in constant memory; see :meth:`Embedder.encode_windows`."""
-        resolved = self.resolve(EncodeCall.of("encode_windows", options, on_truncation))
-        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
-        return self._windows(open_texts(texts).rows, resolved, notice)
+    def _notice(self, on_truncation: OnTruncation) -> TruncationNotice:
+        return TruncationNotice(on_truncation, limit=self.max_seq_length)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
         """Count the tokens of texts that the table has no vector for, and the texts of these alone.
@@ -327,30 +257,6 @@ class StaticEmbedder(PickledModel, DenseMethods):
             :class:`OutputError` where the directory cannot be written.
         """
         save_static_model(self.model, directory, dtype=dtype)
-
-    def encode_dataset(
-        self,
-        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        output: str | os.PathLike[str],
-        *,
-        on_truncation: Literal["ignore", "error"] = "ignore",
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        **job: Unpack[JobKeywords],
-    ) -> DatasetSummary:
-        """Embed files of any size in constant memory; see :meth:`Embedder.encode_dataset`."""
-        call = EncodeCall(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-            on_truncation=on_truncation,
-        )
-        return run_over_files(self, inputs, output, task="dense", call=call, job=job)
 
     def resolve(self, call: EncodeCall) -> EncodeOptions:
         """Check the options of a call and fill in the directory's settings for those not given."""

@@ -12,8 +12,7 @@ import torch
 
 from encoder_engine.embedding import Embedder, StaticEmbedder
 from encoder_engine.embedding.directory.stack import ACTIVATIONS
-from encoder_engine.embedding.loading import load_again
-from encoder_engine.embedding.parts import EmbedderParts
+from encoder_engine.embedding.jobs.pickling import load_again
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -191,7 +190,7 @@ def test_the_modules_count_in_the_fingerprint_and_are_loaded_again(tmp_path: Pat
     }
     first = by_engine["compiled"]
     assert first.loading is not None
-    again = load_again(first.loading, "cpu", EmbedderParts)
+    again = load_again(Embedder, first.loading, "cpu")
     prints = {parts.engine.fingerprint() for parts in (*by_engine.values(), again)}
     assert len(prints) == 1
     model = library.SentenceTransformer(str(folder), device="cpu")

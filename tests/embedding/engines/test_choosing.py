@@ -63,7 +63,7 @@ def test_an_engine_is_chosen_by_device_and_precision(
     assert isinstance(embedder.encoder, CompiledEncoder if engine == "compiled" else Encoder)
     assert f"engine={engine!r}" in repr(embedder)
     assert embedder.loading is not None
-    assert embedder.loading.engine == engine
+    assert embedder.loading.options["engine"] == engine
     assert embedder.encode(TEXTS).shape == (3, 16)
 
 

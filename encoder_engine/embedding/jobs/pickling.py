@@ -1,4 +1,4 @@
-"""Pickles of models: with their weights, or by the path of their files and a digest."""
+"""Models in other processes: loaded again, or pickled with their weights or by their path."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import ChecksumError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PickledModel"]
+    from encoder_engine.embedding.parts import Loading
+
+__all__ = ["PickledModel", "load_again"]
+
+
+def load_again(
+    kind: Any, loading: Loading, device: str, num_threads: int | None = None, **changed: Any
+) -> Any:
+    """Load a model in another process; ``changed``: options that were changed since."""
+    options = {**loading.options, **changed}
+    return kind.from_pretrained(loading.path, device, num_threads=num_threads, **options)
 
 
 class PickledModel:
@@ -42,6 +51,9 @@ class PickledModel:
 
 def _digest(model: Any) -> str:
     """Return a digest of weights, tokenizer, settings and prompts."""
+    # A first vector does not wait for jobs over files.
+    from encoder_engine.embedding.dataset.plan import describe_embedding
+
     facts = describe_embedding(model, model.resolve(model.call_type()))
     del facts["versions"]
     text = json.dumps([facts, dict(model.prompts)], sort_keys=True)

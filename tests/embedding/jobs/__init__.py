@@ -1,0 +1,1 @@
+"""Models in other processes: loaded again, or pickled."""
