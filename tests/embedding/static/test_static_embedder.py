@@ -263,7 +263,7 @@ def test_options_that_mean_nothing_are_refused(embedder: StaticEmbedder, directo
     with pytest.raises(InputError, match="encode_tokens"):
         embedder.encode(["a"], output_value="token_embeddings")
     with pytest.raises(TypeError, match="batch_size"):
-        embedder.encode(["a"], batch_sise=3)  # type: ignore[call-arg]
+        embedder.encode(["a"], batch_sise=3)  # type: ignore[call-overload]
     with pytest.raises(TextError, match="text 1 has a lone surrogate"):
         embedder.encode(["a", "\ud800"])
     with pytest.raises(ConfigError, match="rules"):
