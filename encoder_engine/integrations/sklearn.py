@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.any_model import load_dense
@@ -21,10 +21,6 @@ try:
 except ImportError:
     raise MissingDependencyError(__name__, library="scikit-learn") from None
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
 __all__ = ["TextEmbedder"]
 
 
@@ -36,8 +32,8 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     of a fitted one names the model's path and a digest; see :class:`PickledModel`.
     """
 
-    model: str | os.PathLike[str]
-    pooling: str | Sequence[str] | None = None
+    model: str
+    pooling: str | list[str] | None = None
     max_seq_length: int | None = None
     device: str = "auto"
     dtype: str = "auto"

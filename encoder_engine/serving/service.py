@@ -216,7 +216,7 @@ class Service:
         timeout: float | None = None,
         client: Hashable = None,
     ) -> Answer:
-        """Embed texts: ``results`` are float32 [N, D], as :meth:`Embedder.encode` returns them.
+        """Embed texts: ``results`` are those of :meth:`Embedder.encode`, float32 [N, D] or [D].
 
         options: prompt, normalisation, dimensions.
         priority: 0 (most urgent) to 9; a larger one gets a smaller part of each batch.
@@ -243,7 +243,8 @@ class Service:
         self, query: str, documents: Sequence[str], model: str | None = None, **given: Any
     ) -> Answer:
         """Score documents for a query: float32 [N], in the order given; see :meth:`embed`."""
-        answer = await self._call("rank", [(query, text) for text in documents], model, **given)
+        texts = [documents] if isinstance(documents, str) else documents
+        answer = await self._call("rank", [(query, text) for text in texts], model, **given)
         return answer._replace(results=answer.results[:, 0])
 
     async def classify(
@@ -291,6 +292,9 @@ class Service:
         timeout: float | None = None,
         client: Hashable = None,
     ) -> Answer:
+        if isinstance(texts, str):
+            answer = await self._call(task, [texts], model, options, priority, timeout, client)
+            return answer._replace(results=answer.results[0])
         served = self.find(model, task)
         served.check_task(task)
         self._check(texts, priority, client)
@@ -335,8 +339,6 @@ class Service:
             request.done = ANSWERED
 
     def _check(self, texts: Sequence[Text], priority: int, client: Hashable) -> None:
-        if isinstance(texts, str):
-            raise InputError("texts must be a sequence of texts, got one str; wrap it in a list")
         if not 0 <= priority <= 9:
             raise InputError(f"priority must be 0 to 9, got {priority!r}")
         if not len(texts):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding import Embedder
+from encoder_engine.embedding import Embedder, Ranker
 from encoder_engine.errors import (
     DeadlineError,
     DrainingError,
@@ -19,9 +19,11 @@ from encoder_engine.errors import (
     UnknownNameError,
     UnsupportedFeatureError,
 )
+from encoder_engine.models import SequenceClassification
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.options import ServingOptions
 from encoder_engine.serving.service import Service
+from tests.embedding.tiny_model import write_head_directory
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -52,6 +54,26 @@ def test_texts_have_the_bytes_of_encode_whatever_shares_their_batch(embedder: Em
     assert np.array_equal(whole.results, expected)
     for answer, vector in zip(lone, expected, strict=True):
         assert np.array_equal(answer.results[0], vector)
+
+
+def test_one_text_gives_its_vector(embedder: Embedder) -> None:
+    async def serve() -> Any:
+        async with Service({"minilm": embedder}) as service:
+            return (await service.embed(TEXTS[0])).results
+
+    np.testing.assert_array_equal(run(serve()), embedder.encode(TEXTS[0]))
+
+
+def test_one_document_is_no_list_of_characters(tmp_path: Path) -> None:
+    """Each character got a score, in silence."""
+    write_head_directory(tmp_path, SequenceClassification, num_labels=1)
+    ranker = Ranker.from_pretrained(tmp_path, device="cpu")
+
+    async def serve() -> Any:
+        async with Service({"ranker": ranker}) as service:
+            return (await service.rank("the text", "a row of words")).results
+
+    np.testing.assert_array_equal(run(serve()), ranker.score([("the text", "a row of words")]))
 
 
 def test_options_are_those_of_the_methods(embedder: Embedder) -> None:
