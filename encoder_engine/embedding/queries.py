@@ -134,9 +134,15 @@ class TaskMethods(QueryMethods):
         """Embed documents: :meth:`encode` as documents, with their prompt unless one is given."""
         return super().encode_document(texts, **({"task": "document"} | options))
 
-    # Under the names that are usual for late interaction.
-    encode_queries = encode_query
-    encode_documents = encode_document
+    @naming("texts")
+    def encode_queries(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed queries: :meth:`encode_query`, under its name in late interaction."""
+        return self.encode_query(texts, **options)
+
+    @naming("texts")
+    def encode_documents(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed documents: :meth:`encode_document`, under its name in late interaction."""
+        return self.encode_document(texts, **options)
 
 
 class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
