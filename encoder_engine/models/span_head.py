@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from encoder_engine.errors import InputError, ShapeError
 from encoder_engine.models.init import draw_weights
+from encoder_engine.models.linear import Linear
 from encoder_engine.packing.spans import SpanList, SpanSummary, list_spans
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ class SpanHead(nn.Module):
             raise InputError(f"summary is {summary!r}, expected 'mean' or 'attention'")
         self.max_width, self.dropout = max_width, dropout
         self.summary: SpanSummary = summary
-        self.start, self.end = nn.Linear(width, hidden), nn.Linear(width, hidden)
-        self.of_start = nn.Linear(hidden, hidden)
-        self.of_end = nn.Linear(hidden, hidden, bias=False)
-        self.of_summary = nn.Linear(width, hidden, bias=False)
-        self.attention = nn.Linear(width, 1) if summary == "attention" else None
-        self.output = nn.Linear(hidden, num_outputs)
+        self.start, self.end = Linear(width, hidden), Linear(width, hidden)
+        self.of_start = Linear(hidden, hidden)
+        self.of_end = Linear(hidden, hidden, bias=False)
+        self.of_summary = Linear(width, hidden, bias=False)
+        self.attention = Linear(width, 1) if summary == "attention" else None
+        self.output = Linear(hidden, num_outputs)
         with torch.no_grad():
             draw_weights(self, _INITIAL_DEVIATION)
 

@@ -71,7 +71,7 @@ def _wide_gemm(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.mm)
         return multiply(a, b)
     if a.is_cuda:
         return torch.mm(a, b, out_dtype=torch.float32)
-    return (a @ b).float()
+    return multiply(a, b).float()
 
 
 def _column_sums(grad_MC: Tensor, scale_M: Tensor) -> Tensor:

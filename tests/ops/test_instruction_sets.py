@@ -40,11 +40,17 @@ def test_families_hold_on_another_instruction_set(instruction_set: str) -> None:
     run_tests(instruction_set, "tests/inference/test_invariance.py")
 
 
-def run_tests(instruction_set: str, *arguments: str) -> None:
+@pytest.mark.parametrize("instruction_set", ["AVX2", "AVX512_CORE", "AVX512_CORE_BF16"])
+def test_rows_stay_alone_on_another_instruction_set_of_onednn(instruction_set: str) -> None:
+    """The most that this processor has is what the other tests run on."""
+    run_tests(instruction_set, "tests/ops/test_rows_alone.py", variable="ONEDNN_MAX_CPU_ISA")
+
+
+def run_tests(instruction_set: str, *arguments: str, variable: str = "ENCODER_ENGINE_ISA") -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments, "-q", "-x"],
         cwd=ROOT,
-        env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set},
+        env={**os.environ, variable: instruction_set},
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""A row of NaN changes no other row, whatever part of a block of numbers its width fills."""
+"""Rows of NaN or infinities change no other row, whatever part of a block a width fills."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from encoder_engine import ops
 from encoder_engine.models.linear import Linear
 from encoder_engine.ops import cpu
 from encoder_engine.ops.registry import CallFacts
+from encoder_engine.packing import Sequences
 from tests.inference.native_module import NativeLinear
 from tests.ops.cases import DTYPES, dtype_id, rows
 from tests.selection import unless
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     Call = Callable[[Tensor, str], Sequence[Tensor]]
 
-# None fills whole blocks of 8, 16, 32 or 64 numbers.
-WIDTHS = [2, 92, 134]
-NUM_ROWS, OUTER = 5, 70
+WIDTHS = range(1, 131)
+# As many rows as oneDNN's AMX kernels compute with narrow rows, too.
+NUM_ROWS, OUTER = 64, 70
 
 
 def draw(*shape: int, seed: int, like: Tensor) -> Tensor:
@@ -68,6 +69,71 @@ def rotated(x: Tensor, by: str) -> tuple[Tensor, ...]:
     return ops.rotary(heads, heads, wide, places, implementation=by)
 
 
+def projected(x: Tensor, by: str) -> tuple[Tensor, ...]:
+    labels = torch.arange(NUM_ROWS)
+    found = ops.masked_cross_entropy(
+        *(x, labels, labels, draw(OUTER, x.shape[1], seed=1, like=x)),
+        reduction="none",
+        return_predictions=True,
+        implementation=by,
+    )
+    return tuple(found)
+
+
+def gradient(x: Tensor, by: str) -> tuple[Tensor, ...]:
+    """Return the input's gradients where x are those of the output."""
+    with torch.enable_grad():
+        input_TK = draw(NUM_ROWS, OUTER, seed=1, like=x).requires_grad_()
+        weight = draw(x.shape[1], OUTER, seed=2, like=x)
+        output = ops.linear(input_TK, weight, weight[:, 0], implementation=by)
+        return torch.autograd.grad(output, input_TK, x)
+
+
+def gradient_of_projection(x: Tensor, by: str) -> tuple[Tensor, ...]:
+    """Return the rows' gradients where the columns of x are the vocabulary."""
+    with torch.enable_grad():
+        rows_TD = x[:, :1].repeat(1, OUTER).requires_grad_()
+        labels, weight = torch.zeros(NUM_ROWS).long(), draw(x.shape[1], OUTER, seed=2, like=x)
+        loss = ops.masked_cross_entropy(
+            *(rows_TD, torch.arange(NUM_ROWS), labels, weight),
+            reduction="none",
+            implementation=by,
+        )
+        return torch.autograd.grad(loss, rows_TD, torch.ones_like(loss))
+
+
+def attention(x: Tensor, by: str) -> tuple[Tensor, ...]:
+    """Attend with a vector of distances, every row as a sequence."""
+    rows_THD = x[:, None].contiguous()
+    vectors = draw(2, 1, x.shape[1], seed=1, like=x)
+    terms = ops.Disentangled(vectors, vectors, torch.tensor([0, 1, 1]))
+    layout = Sequences.from_lengths([1] * NUM_ROWS, device="cpu")
+    operands = rows_THD, rows_THD, rows_THD, layout
+    return (
+        ops.attention(*operands, implementation=by),
+        ops.attention(*operands, disentangled=terms, implementation=by),
+    )
+
+
+def weights(x: Tensor, by: str) -> tuple[Tensor, ...]:
+    """Weigh fixed keys by each row as a query."""
+    query = x[None].transpose(0, 1).contiguous()
+    key = draw(NUM_ROWS, 1, x.shape[1], seed=1, like=x)
+    layout = Sequences.from_lengths([NUM_ROWS], device="cpu")
+    marks = torch.zeros(NUM_ROWS, 0, dtype=torch.bool)
+    vectors = draw(2, 1, x.shape[1], seed=1, like=x)
+    terms = ops.Disentangled(vectors, None, torch.tensor([0, 1, 1]))
+    found = [
+        ops.attention(query, key, key, layout, implementation=by),
+        ops.attention_statistics(query, key, key, layout, marks, implementation=by)[1].entropy_TH,
+    ]
+    if by == "aten":
+        found.append(ops.attention(query, key, key, layout, disentangled=terms, implementation=by))
+        probabilities = ops.attention_probabilities(query, key, layout, implementation=by)
+        found.append(probabilities[0].transpose(0, 1))
+    return tuple(found)
+
+
 CALLS: dict[str, Call] = {
     "linear": dense,
     "quantized_linear": quantized,
@@ -82,27 +148,38 @@ CALLS: dict[str, Call] = {
     "geglu": lambda x, by: (ops.geglu(x, implementation=by),),
     "swiglu": lambda x, by: (ops.swiglu(x, implementation=by),),
     "rotary": rotated,
+    "masked_cross_entropy": projected,
+    "gradient of linear": gradient,
+    "gradient of masked_cross_entropy": gradient_of_projection,
+    "attention": attention,
+    "attention's weights": weights,
 }
+EVEN = ("geglu", "swiglu", "rotary")
+ATEN_ONLY = ("masked_cross_entropy", "gradient of linear", "gradient of masked_cross_entropy")
 
 
-def refused(by: str, dtype: torch.dtype, **_: object) -> str | None:
-    return cpu.refuse_native(CallFacts(dtype=dtype_id(dtype))) if by == "native" else None
+def refused(name: str, by: str, dtype: torch.dtype) -> str | None:
+    if by != "native":
+        return None
+    if name in ATEN_ONLY:
+        return f"{name} is not native"
+    return cpu.refuse_native(CallFacts(dtype=dtype_id(dtype)))
 
 
 @unless(refused)
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("by", ["native", "aten"])
 @pytest.mark.parametrize("name", CALLS)
 @torch.no_grad()
-def test_a_row_of_nan_changes_no_other_row(
-    name: str, by: str, dtype: torch.dtype, width: int
+def test_rows_of_nan_or_infinities_change_no_other_row(
+    name: str, by: str, dtype: torch.dtype
 ) -> None:
-    x = rows(NUM_ROWS, width, seed=0, dtype=dtype, device="cpu")
-    clean = CALLS[name](x, by)
-    for place in range(NUM_ROWS):
-        damaged = x.clone()
-        damaged[place] = torch.nan
-        others = torch.arange(NUM_ROWS) != place
-        for found, expected in zip(CALLS[name](damaged, by), clean, strict=True):
-            assert torch.equal(found[others], expected[others]), f"row {place}"
+    for width in WIDTHS[1::2] if name in EVEN else WIDTHS:
+        x = rows(NUM_ROWS, width, seed=0, dtype=dtype, device="cpu")
+        clean = CALLS[name](x, by)
+        for first, value in enumerate((torch.nan, torch.inf)):
+            damaged = x.clone()
+            damaged[first::2] = value
+            for found, expected in zip(CALLS[name](damaged, by), clean, strict=True):
+                whole = torch.equal(found[1 - first :: 2], expected[1 - first :: 2])
+                assert whole, f"width {width}, every other row {value}"

@@ -15,6 +15,7 @@ from encoder_engine.ops.aten.attention_groups import (
     taken,
 )
 from encoder_engine.ops.aten.attention_operator import attend_traced
+from encoder_engine.ops.aten.linear import fill_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,8 @@ def attention_probabilities(
     ):
         query_nHLD, key_nKLD = (taken(x, group.rows, length) for x in (query_THD, key_TKD))
         key_nHLD = key_nKLD.repeat_interleave(group_size, 1)
-        scores_nHLL = torch.matmul(query_nHLD * terms.scale, key_nHLD.transpose(2, 3))
+        left, right = fill_blocks(query_nHLD * terms.scale, key_nHLD)
+        scores_nHLL = torch.matmul(left, right.mT)
         if terms.disentangled is not None:
             scores_nHLL = scores_nHLL + position_scores(group, terms, query_nHLD, key_nHLD)
         scores_nHLL = add_mask(scores_nHLL, mask_of(group, terms, query_THD))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from encoder_engine.ops.aten.linear import fill_blocks
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -110,8 +112,10 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
     one
     sequence is computed twice: a batch of 1 calls another, multi-threaded MKL routine.
     """
-    vectors_HDN = vectors_NHD.to(rows_nHLD.dtype).permute(1, 2, 0)
-    rows_nHLD = rows_nHLD.contiguous()
+    rows_nHLD, vectors_HND = fill_blocks(
+        rows_nHLD.contiguous(), vectors_NHD.to(rows_nHLD.dtype).transpose(0, 1)
+    )
+    vectors_HDN = vectors_HND.mT
     if rows_nHLD.shape[:2] == (1, 1) and not torch.is_grad_enabled():
         return (rows_nHLD.expand(2, -1, -1, -1) @ vectors_HDN.contiguous())[:1]
     return rows_nHLD @ vectors_HDN.contiguous()

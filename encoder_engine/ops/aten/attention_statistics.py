@@ -21,6 +21,7 @@ from encoder_engine.ops.aten.attention_groups import (
     position_scores,
     taken,
 )
+from encoder_engine.ops.aten.linear import fill_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,7 +117,8 @@ def _sum_tiles(
         for x in (key_TKD, value_TKD)
     )
     value_nHLD = value_nHLD.to(buffers.dtype).contiguous()
-    scaled_nHLD, turned_nHDL = query_nHLD * terms.scale, key_nHLD.transpose(2, 3).contiguous()
+    scaled_nHLD, filled_nHLD = fill_blocks(query_nHLD * terms.scale, key_nHLD)
+    turned_nHDL = filled_nHLD.mT.contiguous()
     shape = num_sequences, num_heads, length
     marks_nLC = marks_TC[flat].view(num_sequences, length, -1).to(buffers)
     features_nLF = torch.cat([marks_nLC.new_ones(num_sequences, length, 5), marks_nLC], 2)

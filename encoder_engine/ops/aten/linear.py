@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Implement ``ops.linear``."""
     if not _by_onednn(input_TK) or is_transformed():
-        return F.linear(*_whole_blocks(input_TK, weight_NK), bias_N)
+        return _block_linear(input_TK, weight_NK, bias_N)
     # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single
     # row. tests/ops/linear/test_linear.py checks this.
     if not torch.is_grad_enabled():
@@ -32,19 +32,33 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 BLOCK = 32
 
 
-def _whole_blocks(input_TK: Tensor, weight_NK: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the operands of a product in 16 bits on a CPU with K filled up by zeros to a block.
+def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Fill up by zeros what a product in 16 bits on a CPU sums over, the last dimension.
 
     AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
     row begins, and multiply it with zeros: NaN and infinities there become NaN in this row
-    (https://github.com/uxlfoundation/oneDNN/issues/5717).
+    (https://github.com/uxlfoundation/oneDNN/issues/5717). Those of SDPA, of a left operand that
+    lies transposed and of right operands do not.
     """
-    missing = -input_TK.shape[1] % BLOCK
-    if missing == 0 or input_TK.device.type != "cpu":
-        return input_TK, weight_NK
-    if input_TK.element_size() != 2 and not torch.is_autocast_enabled("cpu"):
-        return input_TK, weight_NK
-    return F.pad(input_TK, (0, missing)), F.pad(weight_NK, (0, missing))
+    first = operands[0]
+    missing = -first.shape[-1] % BLOCK
+    if missing == 0 or first.device.type != "cpu":
+        return operands
+    if first.element_size() != 2 and not torch.is_autocast_enabled("cpu"):
+        return operands
+    return tuple(F.pad(operand, (0, missing)) for operand in operands)
+
+
+def _block_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    """Compute the dense layer by whole blocks; the input's gradient is a product over N."""
+    input_TK, weight_NK = fill_blocks(input_TK, weight_NK)
+    num_outputs = len(weight_NK)
+    if torch.is_grad_enabled():
+        weight_NK = fill_blocks(weight_NK.T)[0].T
+        bias_N = None if bias_N is None else fill_blocks(bias_N)[0]
+    output_TN = F.linear(input_TK, weight_NK, bias_N)
+    whole = output_TN.shape[1] == num_outputs
+    return output_TN if whole else output_TN[:, :num_outputs].contiguous()
 
 
 # Rows or columns of a product at a time.
@@ -73,6 +87,9 @@ def multiply(
                 bias = None if bias_N is None else bias_N[columns]
                 out[:, columns] = onednn_linear(a_MK, b_KN.T[columns], bias)
         return out
+    if a_MK.stride(1) == 1:
+        a_MK, b_NK = fill_blocks(a_MK, b_KN.T)
+        b_KN = b_NK.T
     if bias_N is not None:
         return torch.addmm(bias_N, a_MK, b_KN, out=out)
     return torch.mm(a_MK, b_KN, out=out)

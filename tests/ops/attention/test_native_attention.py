@@ -196,6 +196,22 @@ def test_scores_that_all_overflow_are_not_a_number(dtype: torch.dtype) -> None:
     assert case.attend(layout, dtype, "native")(**inputs).isnan().all()
 
 
+@pytest.mark.parametrize("size", [1e4, 1e10, 1e15])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+def test_huge_scores_choose_one_key(dtype: torch.dtype, sign: float, size: float) -> None:
+    case = AttentionCase()
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    layout, inputs = sequences([40], "cpu"), case.inputs(40, dtype, "cpu")
+    # Scores rise with the key's place, or fall from it. Queries differ, so that roundings do.
+    inputs["query"].abs_().add_(0.1).mul_(sign * size)
+    inputs["key"].copy_((1.0 + torch.arange(40.0))[:, None, None].expand_as(inputs["key"]) * size)
+    best = inputs["value"][39 if sign > 0 else 0]
+    assert torch.equal(case.attend(layout, dtype, "native")(**inputs), best.expand(40, -1, -1))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("term", ["bias", "queries", "global rows", "vectors"])
 def test_native_terms_depend_on_neither_threads_nor_other_sequences(
