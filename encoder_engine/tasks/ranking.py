@@ -16,6 +16,7 @@ from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
     are_scored_pairs,
+    query_groups,
     read_example,
 )
 from encoder_engine.tasks.embedders.scores import CORRELATIONS, correlations, unfit_for
@@ -204,6 +205,10 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
             "mrr": 100.0 * found.mean_reciprocal_rank,
             "map": 100.0 * found.mean_average_precision,
         }
+
+    def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
+        """Return one group for all rows of a query; scored pairs are their own groups."""
+        return query_groups(examples)
 
     def row_scores(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]

@@ -151,6 +151,19 @@ def test_rankings_are_learned(checkpoint: Path, tmp_path: Path, loss: str) -> No
     assert_within_budget(scores, eager.to(scores.dtype), truth, terms=TERMS)
 
 
+def test_rows_of_one_query_are_resampled_together() -> None:
+    task = RankingTask()
+    rows = [
+        {"query": query, "positive": f"good {number}", "negatives": ["bad"]}
+        for number, query in enumerate(("one", "two", "one", "three", "two"))
+    ]
+    examples = [task.read(Record(row)) for row in rows]
+    assert task.groups(examples).tolist() == [0, 1, 0, 2, 1]
+    pairs = [{"query": "one", "positive": f"text {n}", "score": n} for n in (1, 2)]
+    scored = [task.read(Record(row)) for row in pairs]
+    assert task.groups(scored).tolist() == [0, 1]
+
+
 def test_bad_rows_are_refused() -> None:
     task = MultipleChoiceTask()
     row: dict[str, Any] = {"context": "a", "endings": ["b", "c"], "label": 2}

@@ -405,12 +405,12 @@ def _product(
     flipped: bool = False,
 ) -> Array:
     """Return ``scale * B @ A``; ``flipped``: transposed."""
-    product: Array = widen(read_second()) @ widen(read_first()) * np.float32(scale)
+    product: Array = widen(read_second()) @ widen(read_first()) * scale
     return product.T if flipped else product
 
 
 def _scaled(read: Callable[[], Array], scale: float) -> Array:
-    found: Array = widen(read()) * np.float32(scale)
+    found: Array = widen(read()) * scale
     return found
 
 

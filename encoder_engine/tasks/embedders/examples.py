@@ -35,6 +35,7 @@ __all__ = [
     "are_scored_pairs",
     "check_loss",
     "is_scored_pair",
+    "query_groups",
     "read_example",
     "text_ids",
 ]
@@ -142,6 +143,14 @@ def is_scored_pair(example: RetrievalExample) -> bool:
 def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
     """Return whether each example is one document with one score."""
     return all(is_scored_pair(example) for example in examples)
+
+
+def query_groups(examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
+    """Return one group for all rows of a query, [N]; scored pairs are their own groups."""
+    if are_scored_pairs(examples):
+        return np.arange(len(examples))
+    places: dict[str, int] = {}
+    return np.array([places.setdefault(e.query, len(places)) for e in examples], np.int64)
 
 
 def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:

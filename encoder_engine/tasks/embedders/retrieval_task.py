@@ -19,6 +19,7 @@ from encoder_engine.tasks.embedders.examples import (
     RetrievalColumns,
     RetrievalExample,
     are_scored_pairs,
+    query_groups,
     read_example,
     text_ids,
 )
@@ -280,10 +281,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
         """Return one group for all rows of a query; scored pairs are their own groups."""
-        if are_scored_pairs(examples):
-            return super().groups(examples)
-        places: dict[str, int] = {}
-        return np.array([places.setdefault(e.query, len(places)) for e in examples], np.int64)
+        return query_groups(examples)
 
     def resampling(
         self,
