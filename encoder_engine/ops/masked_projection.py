@@ -177,7 +177,8 @@ def masked_cross_entropy(
     recomputes them in backward: a third more FLOPs, memory independent of V. None: ``"stored"`` up
     to 1 GiB of logits.
     ``weight_gradient_VE``: float32 [V, E] to which backward adds the weight's gradient instead of
-    returning it in the weight's dtype; it is summed in float32 either way.
+    returning it in the weight's dtype; it is summed in float32 either way. Under autocast weight
+    and bias keep their dtype, so that a gradient joins others of a tied weight unrounded.
 
     Returns the loss in float32 (float64 for float64), or a :class:`MaskedTokenLoss` with
     ``return_predictions``. Raises :class:`ShapeError`. On a CPU outside of torch.compile also
@@ -193,8 +194,8 @@ def masked_cross_entropy(
     hidden_ME = _look_up(rows_M, hidden_TD)
     if transform is not None:
         hidden_ME = transform(hidden_ME, implementation=implementation)
-    hidden_ME, weight_VE = autocast(hidden_ME, weight_VE)
-    bias_V = None if bias_V is None else autocast(bias_V)[0]
+    # Weight and bias are cast within the operation, which returns their gradients unrounded.
+    (hidden_ME,) = autocast(hidden_ME)
     mode = mode or choose_mode(rows_M.shape[0], weight_VE.shape[0], hidden_ME.element_size())
     function = _MASKED_CROSS_ENTROPY.find(implementation, hidden_ME, weight_VE, bias_V)
     loss_M, nll_M, predictions_M = function(

@@ -128,7 +128,7 @@ def _run_forward(
     predict: bool,
     keep: bool,
 ) -> tuple[Tensor, ...]:
-    given = Given(hidden_ME, weight_VE, bias_V, labels_M).contiguous()
+    given = _given(hidden_ME, weight_VE, bias_V, labels_M)
     terms = Terms(label_smoothing, z_loss, ignore_index)
     found = forward(given, terms, tiled=tiled, predict=predict, keep=keep and not tiled)
     statistics = found.statistics
@@ -173,16 +173,29 @@ def _run_backward(
 ) -> tuple[Tensor, ...]:
     # The mean over no rows has an infinite scale, and inf * 0 is NaN.
     scale_M = scale_M.masked_fill(labels_M == ignore_index, 0.0)
-    return backward(
+    wanted, sums_VE = Wanted(*wants), weight_gradient_VE
+    if wanted.weight and sums_VE is None and weight_VE.dtype != hidden_ME.dtype:
+        sums_VE = torch.zeros_like(weight_VE, memory_format=torch.contiguous_format)
+    grad_hidden, grad_weight, grad_bias = backward(
         scale_M,
-        Given(hidden_ME, weight_VE, bias_V, labels_M).contiguous(),
+        _given(hidden_ME, weight_VE, bias_V, labels_M),
         lse_M,
         grad_logits_MV,
-        weight_gradient_VE,
+        sums_VE,
         Terms(label_smoothing, z_loss, ignore_index),
-        Wanted(*wants),
+        wanted,
         tiled=tiled,
     )
+    if sums_VE is not None and weight_gradient_VE is None:
+        grad_weight = sums_VE
+    return grad_hidden, grad_weight, grad_bias
+
+
+def _given(hidden_ME: Tensor, weight_VE: Tensor, bias_V: Tensor | None, labels_M: Tensor) -> Given:
+    """Return the inputs in the dtype of the rows: under autocast that of the weight is wider."""
+    dtype = hidden_ME.dtype
+    bias_V = None if bias_V is None else bias_V.to(dtype)
+    return Given(hidden_ME, weight_VE.to(dtype), bias_V, labels_M).contiguous()
 
 
 def _fake_backward(

@@ -62,7 +62,12 @@ def _add_gemm(
 ) -> None:
     for start in range(0, len(buffer_CE), BUFFER_ROWS):
         rows = slice(start, start + BUFFER_ROWS)
-        buffer_CE[rows] += _wide_gemm(grad_MC[:, rows].T, scaled_ME, multiply)
+        left = grad_MC[:, rows].T
+        if left.is_cuda:
+            buffer_CE[rows] += _wide_gemm(left, scaled_ME, multiply)
+        else:
+            # On a CPU a product of 16 bits is rounded to 16 bits.
+            buffer_CE[rows] += multiply(left.to(buffer_CE.dtype), scaled_ME.to(buffer_CE.dtype))
 
 
 def _wide_gemm(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.mm) -> Tensor:

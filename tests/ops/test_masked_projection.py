@@ -460,6 +460,20 @@ def test_autocast_casts_as_it_does_for_a_dense_layer() -> None:
     assert all(x.dtype == torch.float32 for x in torch.autograd.grad(loss, leaves))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_a_tied_weight_are_not_rounded_under_autocast(
+    mode: ops.ProjectionMode,
+) -> None:
+    case = MaskedCase(num_tokens=20, num_rows=9, width=8, vocab_size=70)
+    picked, labels = case.targets()
+    hidden, *leaves = (x.requires_grad_() for x in case.inputs().values())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = ops.masked_cross_entropy(hidden, picked, labels, *leaves, mode=mode)
+    for found in torch.autograd.grad(loss, leaves):
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, found.bfloat16().float())
+
+
 HIDDEN, WEIGHT, THREE = torch.zeros(4, 8), torch.zeros(20, 8), torch.arange(3)
 
 
