@@ -59,14 +59,7 @@ class EmbedderParts:
         self.recipe = recipe
         self.encoder = encoder
         spec = self.engine.spec
-        if recipe.pooling_width not in (None, spec.width):
-            raise ConfigError(
-                f"the pooling expects vectors of {recipe.pooling_width} features, "
-                f"the encoder computes {spec.width}; the files belong to different models"
-            )
-        mismatch = recipe.modules.mismatch(spec.width * len(recipe.pooling))
-        if mismatch is not None:
-            raise ConfigError(f"{mismatch}; the files belong to different models")
+        recipe.check_width(spec.width)
         self.tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         # None where the parts were put together in memory.
         self.loading: Loading | None = None

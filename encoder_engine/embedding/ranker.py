@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from encoder_engine.embedding.directory.activation import check_activation, read_activation
-from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
+from encoder_engine.embedding.directory.modules import RANKER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
+    load_encoder,
     load_sequence_classification,
     scoring_engine,
     torch_engine,
+    vector_engine,
 )
 from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.jobs.pickling import PickledModel, load_again
@@ -64,12 +66,13 @@ if TYPE_CHECKING:
     import torch
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.embedding.engines.engine import Activation, Engine, EngineChoice
     from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.embedding.steps.scores import Scores
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
-    from encoder_engine.models import SequenceClassification
+    from encoder_engine.models import Encoder, SequenceClassification
     from encoder_engine.text import Tokenizer
 
 __all__ = ["Ranked", "Ranker"]
@@ -87,6 +90,7 @@ class Ranker(PickledModel):
     """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
 
     ``activation`` turns logits into scores: ``"sigmoid"``, ``"softmax"``, ``"identity"``, ...
+    ``recipe``: the pooling and the modules that make logits of an encoder without a head.
     Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
     """
 
@@ -95,16 +99,23 @@ class Ranker(PickledModel):
 
     def __init__(
         self,
-        model: CompiledEncoder | SequenceClassification,
+        model: CompiledEncoder | Encoder | SequenceClassification,
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
         activation: Activation = "identity",
         settings: Settings | None = None,
+        recipe: PoolingRecipe | None = None,
     ) -> None:
-        self.model = model
-        self._scoring = self.engine = scoring_engine(model)
+        self.model, self._recipe = model, recipe
+        given: Any = model
+        self._scoring: Any = (
+            scoring_engine(given) if recipe is None else vector_engine(given, recipe.modules)
+        )
+        self.engine = self._scoring
         spec = self.engine.spec
+        if recipe is not None:
+            recipe.check_width(spec.width)
         tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
@@ -134,25 +145,27 @@ class Ranker(PickledModel):
 
         ``activation`` None: the directory's, or by default sigmoid for a model with one label and
         identity otherwise. ``quantization="int8"`` rounds the blocks' dense layers, not the head,
-        on a CPU. Raises :class:`UnsupportedFeatureError` for modules after the
-        transformer. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
+        on a CPU. Raises :class:`UnsupportedFeatureError` for other modules than Pooling and
+        those after it. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(resolve_directory(path_or_hub_id, **hub), "CrossEncoder", TRANSFORMER_ORDER),
+            *(resolve_directory(path_or_hub_id, **hub), "CrossEncoder", RANKER_ORDER),
             task="sequence-classification",
             reads="logits",
             makes="scores",
         )
         folder = opened.encoder_folder
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
-        model = load_sequence_classification(folder, request)
+        recipe = opened.read_recipe(None) if opened.modules[1:] else None
+        load = load_sequence_classification if recipe is None else load_encoder
         stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
-            model,
+            load(folder, request),
             opened.read_tokenizer(),
             max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
             activation="identity" if stated is None else stated,
             settings=opened.settings,
+            recipe=recipe,
         )
         if stated is None and ranker.num_labels == 1:
             ranker.activation = "sigmoid"
@@ -174,7 +187,10 @@ class Ranker(PickledModel):
     @property
     def num_labels(self) -> int:
         """The number of scores of each pair."""
-        return self._scoring.num_labels
+        engine, recipe = self._scoring, self._recipe
+        if recipe is None:
+            return int(engine.num_labels)
+        return recipe.modules.width(engine.spec.width * len(recipe.pooling))
 
     @naming("pairs")
     def score(
@@ -298,6 +314,10 @@ class Ranker(PickledModel):
         Exceptions: see :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a
         model in int8.
         """
+        if self._recipe is not None:
+            raise UnsupportedFeatureError(
+                f"a cross-encoder of Pooling and Dense modules is not saved: copy {self.name}"
+            )
         folder = open_target(directory, self._path, of_head=self.engine.quantization)
         self._scoring.save_encoder(folder)
         self.tokenizer.save(folder)
@@ -338,8 +358,9 @@ class Ranker(PickledModel):
         return options.num_labels
 
     def describe_model(self) -> dict[str, Any]:
-        """Return what a plan records: a classifier has no pooling of its own."""
-        return {"pooling": [], "layers": []}
+        """Return what a plan records: a classifier with a head has no pooling of its own."""
+        modes = () if self._recipe is None else self._recipe.pooling
+        return {"pooling": list(modes), "layers": []}
 
     def describe_options(self, options: ScoreOptions) -> dict[str, Any]:
         """Return what a plan records of the options."""
@@ -389,9 +410,14 @@ class Ranker(PickledModel):
 
     def _compute(self, rows: TokenRows, activation: Activation) -> Scores:
         """Score a batch, float32 [b, C]."""
-        if activation == "sigmoid":
-            return self._scoring.scores(rows, activation=activation)
-        logits_BC = self._scoring.scores(rows, activation="identity")
+        if self._recipe is not None:
+            logits_BC: Scores = self._scoring.pooled(rows, modes=self._recipe.pooling)
+        else:
+            # The engine's own sigmoid computes in float64.
+            within: Activation = "sigmoid" if activation == "sigmoid" else "identity"
+            logits_BC = self._scoring.scores(rows, activation=within)
+            if within == activation:
+                return logits_BC
         # A logit that is NaN or infinite is found among the scores.
         with np.errstate(all="ignore"):
             return SCORE_FUNCTIONS[activation](logits_BC)

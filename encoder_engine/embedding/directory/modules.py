@@ -44,6 +44,11 @@ EMBEDDER_ORDER = ModuleOrder(
     "Transformer, Pooling, with WeightedLayerPooling between them if there is one, and any number "
     "of Dense, LayerNorm, Dropout and Normalize",
 )
+RANKER_ORDER = ModuleOrder(
+    rf"Transformer( Pooling( ({'|'.join(_AFTER_POOLING)}))* Dense)?",
+    ("Transformer", "Pooling", *_AFTER_POOLING),
+    "Transformer, and optionally Pooling, modules after it and a last Dense",
+)
 MULTI_VECTOR_ORDER = ModuleOrder(
     r"Transformer( Dense)*( MultiVectorMask)?( Normalize)?",
     ("Transformer", "Dense", "MultiVectorMask", "Normalize"),

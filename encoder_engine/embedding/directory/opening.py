@@ -27,7 +27,7 @@ from encoder_engine.embedding.directory.recipe import (
     tokenizer_limit,
 )
 from encoder_engine.embedding.directory.router import DOCUMENT, read_router
-from encoder_engine.embedding.directory.stack import read_layer_mix, read_stack
+from encoder_engine.embedding.directory.stack import SENTENCE, read_layer_mix, read_stack
 from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
@@ -60,6 +60,7 @@ class ModelDirectory:
 
     modules: those of ``modules.json``, or the document's of a Router; a plain transformers
         directory has none.
+    makes: the name of what the last module writes.
     routes: the modules of each route of a Router; ``default_route``: of calls that name none.
     """
 
@@ -68,6 +69,7 @@ class ModelDirectory:
     modules: tuple[Module, ...] = ()
     settings: Settings = field(default_factory=Settings)
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    makes: str = SENTENCE
     routes: Mapping[str, tuple[Module, ...]] = field(default_factory=dict)
     default_route: str | None = None
 
@@ -86,7 +88,7 @@ class ModelDirectory:
         by_kind = {module.kind: place for place, module in enumerate(self.modules)}
         place = by_kind.get("Pooling", 0)
         pooled = read_pooling_config(self.modules[place].folder) if self.modules else None
-        stack = read_stack(self.modules[place + 1 :]).modules
+        stack = read_stack(self.modules[place + 1 :], writes=self.makes).modules
         # The last division is of the vectors that truncate_dim has cut.
         normalized = stack[-1:] == (NormalizeModule(),)
         # Those of FlagEmbedding's training, which saves no modules.json.
@@ -167,7 +169,10 @@ def open_directory(
         modules = routes[DOCUMENT]
     own = [*modules, *(module for route in routes.values() for module in route)]
     verify_modules(directory, list(dict.fromkeys(module.folder for module in own)))
-    folder = modules[0].folder
+    folder, last = modules[0].folder, makes if makes == "scores" else SENTENCE
+    if any(module.kind == "Pooling" for module in modules):
+        # It reads token vectors, whatever the modules after it make of them.
+        task, reads, makes = "feature-extraction", "last_hidden_state", "token_embeddings"
     return ModelDirectory(
         directory=directory,
         encoder_folder=folder,
@@ -181,6 +186,7 @@ def open_directory(
             late_interaction=late_interaction,
             chat=chat,
         ),
+        makes=last,
         routes=routes,
         default_route=default_route,
     )

@@ -12,7 +12,7 @@ from encoder_engine.embedding.directory.modules import (
     MODULES,
     read_module_folders,
 )
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
 from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.text import Tokenizer
@@ -93,6 +93,15 @@ class PoolingRecipe:
     truncate_dim: int | None = None
     similarity: str | None = None
     layers: tuple[tuple[int, float], ...] | None = None
+
+    def check_width(self, width: int) -> None:
+        """Raise :class:`ConfigError` if pooling or modules are for an encoder of other width."""
+        fault = self.modules.mismatch(width * len(self.pooling))
+        if self.pooling_width not in (None, width):
+            fault = f"the pooling expects vectors of {self.pooling_width} features, "
+            fault += f"the encoder computes {width}"
+        if fault is not None:
+            raise ConfigError(f"{fault}; the files belong to different models")
 
 
 @dataclass(frozen=True, kw_only=True)

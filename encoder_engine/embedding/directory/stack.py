@@ -80,10 +80,13 @@ ACTIVATIONS: dict[str, StackActivation] = {
 } | {"torch.nn.modules.linear.Identity": "identity", "torch.nn.Identity": "identity"}
 
 
-def read_stack(modules: Sequence[Module], *, reads: str = SENTENCE) -> ModuleStack:
+def read_stack(
+    modules: Sequence[Module], *, reads: str = SENTENCE, writes: str | None = None
+) -> ModuleStack:
     """Read the modules after pooling, or after an encoder; Dropout does nothing in inference.
 
     reads: the name of what each module must read and write.
+    writes: the name of what the last one must write, if not ``reads``.
 
     Raises :class:`UnsupportedFeatureError` for a setting that is not implemented, and
     :class:`CheckpointFileError` for weights that do not fit the settings.
@@ -91,7 +94,8 @@ def read_stack(modules: Sequence[Module], *, reads: str = SENTENCE) -> ModuleSta
     found: list[StackModule] = []
     for module in modules:
         if module.kind == "Dense":
-            found.append(read_dense(module.folder, reads=reads))
+            last = writes if module is modules[-1] else None
+            found.append(read_dense(module.folder, reads=reads, writes=last))
         elif module.kind == "LayerNorm":
             found.append(_read_layer_norm(module.folder))
         elif module.kind == "Normalize":
@@ -102,11 +106,11 @@ def read_stack(modules: Sequence[Module], *, reads: str = SENTENCE) -> ModuleSta
     return ModuleStack(tuple(found))
 
 
-def read_dense(folder: Path, *, reads: str) -> DenseModule:
+def read_dense(folder: Path, *, reads: str, writes: str | None = None) -> DenseModule:
     """Read a dense layer; see :func:`read_stack`."""
     config = read_value(folder / "config.json")
     config.only_keys(_DENSE_KEYS)
-    _check_names(config, reads)
+    _check_names(config, reads, writes=writes)
     columns, rows = (config.get(key).positive() for key in ("in_features", "out_features"))
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (rows, columns)}
     if config.get("bias").boolean(default=True):
@@ -170,14 +174,17 @@ def check_normalize(folder: Path, *, reads: str = SENTENCE) -> None:
     _check_names(config, reads, default=SENTENCE)
 
 
-def _check_names(config: JsonValue, reads: str, *, default: str | None = None) -> None:
+def _check_names(
+    config: JsonValue, reads: str, *, default: str | None = None, writes: str | None = None
+) -> None:
     """Raise :class:`UnsupportedFeatureError` for a module that reads or writes anything else."""
-    for key in ("module_input_name", "module_output_name"):
+    names = {"module_input_name": reads, "module_output_name": writes or reads}
+    for key, name in names.items():
         stated = config.get(key)
         absent = default if default is not None and key == "module_input_name" else reads
-        if (absent if stated.is_null else stated.value) != reads:
+        if (absent if stated.is_null else stated.value) != name:
             raise UnsupportedFeatureError(
-                f"{config.where}: {key} must be {reads!r}, got {stated.value!r}"
+                f"{config.where}: {key} must be {name!r}, got {stated.value!r}"
             )
 
 
