@@ -100,6 +100,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "biases": {"target_modules": ["query"], "bias": "all"},
     "biases of the adapted": {"target_modules": ["query"], "bias": "lora_only"},
     "biases of B": {"target_modules": ["query"], "lora_bias": True},
+    "trained tokens": {"target_modules": ["query"], "trainable_token_indices": [3, 1]},
+    "trained tokens of a table": {
+        "target_modules": ["query"],
+        "trainable_token_indices": {"word_embeddings": [2, 4]},
+    },
     "a module saved whole": {"target_modules": ["query"], "modules_to_save": ["value"]},
 }
 
@@ -174,7 +179,7 @@ OTHER_KINDS: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]] = {
     "no type": ({"peft_type": None}, UnsupportedFeatureError, "type None"),
     "DoRA": ({"use_dora": True}, UnsupportedFeatureError, "use_dora"),
     "replicated layers": ({"layer_replication": [[0, 2]]}, UnsupportedFeatureError, "layer_rep"),
-    "trained tokens": ({"trainable_token_indices": [1]}, UnsupportedFeatureError, "trainable"),
+    "tokens that it lacks": ({"trainable_token_indices": [1]}, TensorNamesError, "no trained tok"),
     "PiSSA": ({"init_lora_weights": "pissa"}, UnsupportedFeatureError, "pissa"),
     "a key of tomorrow": ({"use_moonlight": 3}, UnsupportedFeatureError, "use_moonlight"),
     "a pattern that is none": ({"alpha_pattern": {"(": 3}}, ConfigError, "regular expression"),
@@ -230,6 +235,19 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CheckpointFileError, match=r"adapter_model\.safetensors"):
         ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
+
+
+def test_trained_tokens_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, target_modules=["query"], trainable_token_indices=[3, 1])
+    path = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    for indices, error, words in (
+        ([3], TensorShapeError, "trained tokens of .* expected"),
+        ([3, 10**6], ConfigError, "at most"),
+    ):
+        path.write_text(json.dumps(config | {"trainable_token_indices": indices}), "utf-8")
+        with pytest.raises(error, match=words):
+            ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
 
 
 def test_the_base_is_of_the_revision_that_the_adapter_states(

@@ -207,11 +207,21 @@ def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[
 
 def check_order(path: Path, kinds: Sequence[str], order: ModuleOrder) -> None:
     """Raise :class:`UnsupportedFeatureError` for modules that are not in the order."""
-    if not re.fullmatch(order.pattern, " ".join(kinds)):
-        raise UnsupportedFeatureError(
-            f"{path} lists {', '.join(kinds) or 'nothing'}; "
-            f"the engine computes {order.description}, in this order"
-        )
+    listed = " ".join(kinds)
+    if re.fullmatch(order.pattern, listed):
+        return
+    own = re.fullmatch(EMBEDDER_ORDER.pattern, listed) is not None
+    own = own and _stated_type(path) in (None, "SentenceTransformer")
+    raise UnsupportedFeatureError(
+        f"{path} lists {', '.join(kinds) or 'nothing'}; "
+        f"the engine computes {order.description}, in this order"
+        + ("; this model is one which Embedder.from_pretrained loads" if own else "")
+    )
+
+
+def _stated_type(path: Path) -> Any:
+    settings = path.with_name("config_sentence_transformers.json")
+    return read_value(settings).get("model_type").value if settings.is_file() else None
 
 
 def read_module_folders(directory: Path) -> list[Path]:
@@ -268,8 +278,7 @@ def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
         )
     if name not in known:
         loader = None if path.name != MODULES else _LOADERS.get(name)
-        settings = path.with_name("config_sentence_transformers.json")
-        stated = read_value(settings).get("model_type").value if settings.is_file() else None
+        stated = _stated_type(path)
         # The class that the module is named for would refuse a model of another type.
         if loader is None or stated not in (None, "ColBERT", _TYPES[loader]):
             hint = f"which is not implemented{f' in a {stated}' if stated else ' here'}"

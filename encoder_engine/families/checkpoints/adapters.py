@@ -70,6 +70,7 @@ _READ_KEYS = {
     "lora_alpha",
     "modules_to_save",
     "peft_type",
+    "trainable_token_indices",
     "use_rslora",
 }
 # Keys that say how an adapter was made and trained; the tensors say what it became.
@@ -105,6 +106,7 @@ _LORA = re.compile(
     r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B)(\.default)?"
     r"(\.(?P<kind>weight|bias))?"
 )
+_TRAINED_TOKENS = ".trainable_tokens_delta"
 # torch.nn.utils.parametrize's names of a weight, and of the adapters stacked on it.
 _ORIGINAL = ".parametrizations.weight.original"
 _STACKED = re.compile(r"(?P<module>.+)\.parametrizations\.weight\.0\.lora_(?P<part>[AB])")
@@ -236,15 +238,18 @@ def _merge_peft(
     # A head may have been put before or taken off the encoder since.
     places = {modern_name(name).removeprefix(prefix): name for name in tensors}
     parts: defaultdict[str, _Parts] = defaultdict(_Parts)
-    merged, replaced = dict(tensors), {}
+    merged, replaced, tokens = dict(tensors), {}, {}
     for full, tensor in open_tensor_file(path, files).items():
-        name = full.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".")
+        name = full.removeprefix(PEFT_PREFIX).replace(".token_adapter.", ".")
+        name = name.replace(".base_layer.", ".")
         if ".original_module." in name:
             continue  # what modules_to_save replaces
         match = _LORA.fullmatch(name)
         if match is not None:
             part = "bias" if match["kind"] == "bias" else match["part"]
             parts[match["module"]].tensors[part] = tensor
+        elif name.endswith(_TRAINED_TOKENS):
+            tokens[name.removesuffix(_TRAINED_TOKENS)] = tensor
         elif ".lora_" in name:
             raise UnsupportedFeatureError(
                 f"{path} holds {name}, which is not part of a plain LoRA (A and B); merge it first "
@@ -257,7 +262,44 @@ def _merge_peft(
         merged[places.get(bare, name)] = tensor
     for module, found in parts.items():
         _merge_module(config, module, found, merged, places, prefix)
+    if not tokens and config.get("trainable_token_indices").value:
+        raise TensorNamesError(f"{path} holds no trained tokens; copy the adapter again")
+    for module, rows in tokens.items():
+        place = places.get(f"{module.removeprefix(prefix)}.weight", f"{module}.weight")
+        if place not in merged:
+            raise TensorNamesError(f"{path} holds tokens of {module}, which has no weight")
+        merged[place] = _with_tokens(place, merged[place], rows, _token_indices(config, module))
     return merged
+
+
+def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
+    """Return the trained tokens of a table; an output layer tied to it has the same ones."""
+    stated = config.get("trainable_token_indices")
+    if not isinstance(stated.value, dict):
+        return stated.items()
+    tables = stated.members()
+    named = [name for name in tables if f".{module}".endswith(f".{name}")]
+    return next(tables[name].items() for name in (*named, *tables))
+
+
+def _with_tokens(
+    name: str, base: StoredTensor, rows: StoredTensor, indices: list[JsonValue]
+) -> StoredTensor:
+    """Return a table whose rows of some tokens are replaced."""
+    shape = (len(indices), *base.shape[1:])
+    if rows.shape != shape:
+        raise TensorShapeError(
+            f"the trained tokens of {name} are {list(rows.shape)}, expected {list(shape)}",
+            mismatched=[(name, rows.shape, shape)],
+        )
+    places = [index.integer(most=base.shape[0] - 1) for index in indices]
+
+    def read() -> Array:
+        table = np.array(widen(base.read()))
+        table[places] = widen(rows.read())
+        return table
+
+    return StoredTensor(base.shape, base.dtype, read, read)
 
 
 def _merge_module(

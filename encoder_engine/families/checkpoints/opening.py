@@ -185,8 +185,9 @@ def open_checkpoint(
     config = read_config(directory)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
+    own = files.enter_context(open_tensors(directory))
     stored = merge_adapters(
-        *(named, files.enter_context(open_tensors(directory)), config, files),
+        *(named, own, config, files),
         prefix=family.prefix,
         chosen=adapter,
     )
@@ -197,6 +198,7 @@ def open_checkpoint(
     tensors, heads = _split_off_heads(stored, family, others)
     _check_number_of_blocks(spec, tensors, family)
     if (named / ADAPTER).is_file():
+        _prefer_adapted(heads, own.values(), family)
         # As peft does, which resizes the model to the tokenizer that an adapter extends.
         num_rows = _num_rows(tensors, family) or spec.embedding.vocab_size
         config = config | {"vocab_size": num_rows}
@@ -279,6 +281,18 @@ def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, 
             if found is not None:
                 return {"num_labels": found.shape[0]}
     return {}
+
+
+def _prefer_adapted(
+    heads: dict[str, StoredTensor], own: Collection[StoredTensor], family: Family
+) -> None:
+    """Take what only the adapter's copy has for both, such as the bias of a larger vocabulary."""
+    unchanged = {id(tensor) for tensor in own}
+    for layout in family.layouts:
+        for copy, original in layout.copies.items():
+            both = [id(heads.get(name)) in unchanged for name in (copy, original)]
+            if copy in heads and both == [False, True]:
+                heads[original] = heads[copy]
 
 
 def _split_off_heads(
