@@ -142,15 +142,15 @@ class Encoding:
         num_rows = len(self)
         lengths = self.lengths
         fixed = sum(len(piece.ids) for piece in self._template)
-        first = lengths - fixed if self._first_lengths is None else self._first_lengths
+        # A template may use a text more than once.
+        kinds = [piece.kind for piece in self._template]
+        firsts, seconds = (max(kinds.count(kind), 1) for kind in ("first", "second"))
+        texts, first = lengths - fixed, self._first_lengths
+        first = texts // firsts if first is None else first
+        sizes = {"first": first, "second": (texts - firsts * first) // seconds}
         counts = np.empty((num_rows, len(values)), dtype=np.int32)
         for column, piece in enumerate(self._template):
-            if piece.kind == "special":
-                counts[:, column] = len(piece.ids)
-            elif piece.kind == "first":
-                counts[:, column] = first
-            else:
-                counts[:, column] = lengths - fixed - first
+            counts[:, column] = sizes.get(piece.kind, len(piece.ids))
         tiled = np.broadcast_to(np.asarray(values, dtype=np.int32), counts.shape)
         return np.repeat(tiled.ravel(), counts.ravel())
 

@@ -89,9 +89,8 @@ class LibraryEncoder:
             if not _is_failure(error):
                 raise
             raise _refused(error, "the text", None) from error
-        if add_special_tokens:
-            pieces = self._spec.single
-            ids = [n for p in pieces for n in (p.ids if p.kind == "special" else ids)]
+        pieces = [p for p in self._spec.single if add_special_tokens or p.kind != "special"]
+        ids = [n for p in pieces for n in (p.ids if p.kind == "special" else ids)]
         return np.asarray(ids, dtype=np.int32)
 
     def _tokens(

@@ -175,7 +175,7 @@ def _layout(
 
 
 def _check_texts(node: JsonValue, layout: Layout, expected: list[str]) -> None:
-    found = sorted(piece.kind for piece in layout if piece.kind != "special")
+    found = sorted({piece.kind for piece in layout if piece.kind != "special"})
     if found != expected:
         names = " and ".join({"first": "A", "second": "B"}[kind] for kind in expected)
-        raise node.fail(f"a template must use {names} exactly once")
+        raise node.fail(f"a template must use {names}, and no other text")

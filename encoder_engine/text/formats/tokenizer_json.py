@@ -125,6 +125,11 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
         single, pair = read_template(processor.at(None, ""), model.vocab.get)
     if not isinstance(model, LibrarySpec):
         check_trimmed_pieces(processor, model.vocab)
+        texts = [[piece.kind for piece in row if piece.kind != "special"] for row in (single, pair)]
+        if any(len(set(kinds)) < len(kinds) for kinds in texts):
+            raise processor.fail(
+                "a text twice in a row is not supported with a model of the engine's own"
+            )
     spec = TokenizerSpec(
         model=model,
         single=single,

@@ -6,9 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from encoder_engine.errors import MissingDependencyError, TextError, TokenizerFileError
 from encoder_engine.text import Tokenizer
@@ -24,6 +25,7 @@ TEXTS = ["want low, un1 a22b", "É à LOW!", "wanted\tb  c", "", "[MASK] low", "
 WORDPIECE = {token: number for number, token in enumerate((*TOY_TOKENS, "low,", "1", "22", "LOW"))}
 PIECES = [("<unk>", 0.0), ("▁", -2.0), ("▁low", -3.1234567890123457), ("a", -2.5), ("l", -4.0)]
 PIECES += [(letter, -5.0 - ord(letter) / 97.3) for letter in "bcdeowntÉLOW1!,|"]
+TWO = ["low a", "a b low"]
 PRE_TOKENIZERS: dict[str, Any] = {
     "Whitespace": pre_tokenizers.Whitespace(),
     "WhitespaceSplit": pre_tokenizers.WhitespaceSplit(),
@@ -134,6 +136,44 @@ def test_published_files_leave_the_type_out(tmp_path: Path, kind: str, version: 
     path.write_text(json.dumps(top), encoding="utf-8")
     tokenizer = check(path, tmp_path)
     assert kind in tokenizer.spec.model.description
+
+
+@pytest.mark.parametrize("kind", ["BPE", "WordPiece", "Unigram"])
+def test_templates_that_use_a_text_twice(tmp_path: Path, kind: str) -> None:
+    """The library truncates a text, and then lays it out as often as the template has it."""
+    made = {"BPE": models.BPE({"a": 0, "b": 1, "ab": 2, "low": 3}, [("a", "b")])}
+    made |= {"WordPiece": wordpiece(), "Unigram": unigram()}
+    library = make(made[kind])
+    library.add_special_tokens(["[S]"])
+    library.post_processor = processors.TemplateProcessing(
+        single="[S] $A [S] $A:1",
+        pair="$B:3 [S] $A $B:1 [S] $A:2 [S]:2",
+        special_tokens=[("[S]", library.token_to_id("[S]"))],
+    )
+    path = write(tmp_path / "t.json", library)
+    tokenizer = check(path, tmp_path)
+    assert isinstance(tokenizer.spec.model, LibrarySpec)
+    assert kind != "WordPiece" or "a text twice" in tokenizer.spec.model.reason
+    single, pair = library.encode("low a"), library.encode("low a", "a b low")
+    assert tokenizer.encode_batch(["low a"]).type_ids.tolist() == single.type_ids
+    found = tokenizer.encode_batch(TWO[:1], TWO[1:])
+    assert found.type_ids.tolist() == pair.type_ids
+    counts = np.bincount(found.sequence_ids + 1).tolist()
+    # Without special tokens, too, the library has a single text twice.
+    plain = [library.encode(text, add_special_tokens=False).ids for text in TWO]
+    assert counts == [3, *map(len, plain)]
+    assert [tokenizer.encode(text, add_special_tokens=False).tolist() for text in TWO] == plain
+
+
+def test_dropout_is_refused_as_it_makes_encodings_random(tmp_path: Path) -> None:
+    library = Library(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
+    path = write(tmp_path / "t.json", library)
+    again = Library.from_file(str(path))
+    assert len({tuple(again.encode("ab" * 8).ids) for _ in range(50)}) > 1
+    with pytest.raises(TokenizerFileError, match=r"dropout makes every encoding different; set it"):
+        Tokenizer.from_pretrained(path)
+    check(write(tmp_path / "t.json", library, dropout=None), tmp_path)
+    check(write(tmp_path / "t.json", library, dropout=0.0), tmp_path)
 
 
 def test_what_is_exact_natively_stays_native(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("normalizer", "lowercase", value="yes"), "must be true or false"),
     (put("decoder", value={"type": "ByteLevel"}), "the decoder ByteLevel is not supported"),
     (put("post_processor", value={"type": "Lower"}), "the post-processor Lower is not"),
-    (put("post_processor", "single", value=[]), "must use A exactly once"),
+    (put("post_processor", "single", value=[]), "must use A, and no other text"),
     (put("post_processor", "pair", 3, value={"Sequence": {"id": "A", "type_id": 1}}), "A and B"),
     (
         put("post_processor", "pair", 3, value={"Sequence": {"id": "C", "type_id": 1}}),
