@@ -55,15 +55,6 @@ EE_INLINE void store(void* to, Vector x) {
     std::memcpy(to, &x, sizeof(x));
 }
 
-// x rounded to float32: the compiler does not contract a product with the sum that follows. The maximum
-// of rounded products less such a product is at most 0; less the exact one of 1e10, up to 2^9.
-EE_INLINE vfloat rounded(vfloat x) {
-#if defined(__AVX512F__)
-    __asm__("" : "+v"(x));
-#endif
-    return x;
-}
-
 EE_INLINE vfloat broadcast(float x) { return x - vfloat{}; }
 EE_INLINE vword broadcast(uint32_t x) { return x - vword{}; }
 

@@ -67,6 +67,12 @@ struct pair_operands : whole_words {
         const vword low = as_word(weights[0]) + 0x8000u, high = as_word(weights[1]) + 0x8000u;
         return as_float(low >> 16 | (high & 0xffff0000u));
     }
+    // A product that is not contracted with the sum that follows: the maximum of rounded products less
+    // such a product is at most 0; less the exact one of 1e10, up to 2^9.
+    EE_INLINE static vfloat rounded(vfloat x) {
+        __asm__("" : "+v"(x));
+        return x;
+    }
     // 2^x for x <= 0, to be rounded to bfloat16: relative error 7.5e-5; 0 below 2^-100; NaN for NaN.
     EE_INLINE static vfloat exp2(vfloat x) {
         const auto power = reinterpret_cast<__m512>(x);

@@ -67,11 +67,11 @@ EE_TILE void exponentiate_scaled(float* scores_KQ, int64_t num_keys, float scale
         float* const to = scores_KQ + key / 2 * kRow;
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
-            vfloat weights[2] = {Operands::exp2(rounded(load(from + c * kLanes) * scale) - shift[c]), {}};
-            if (key + 1 < num_keys) {
-                const vfloat score = rounded(load(from + kRow + c * kLanes) * scale);
-                weights[1] = Operands::exp2(score - shift[c]);
-            }
+            const auto exponential = [&](const float* scores) {
+                return Operands::exp2(Operands::rounded(load(scores) * scale) - shift[c]);
+            };
+            vfloat weights[2] = {exponential(from + c * kLanes), {}};
+            if (key + 1 < num_keys) weights[1] = exponential(from + kRow + c * kLanes);
             sum[c] = sum[c] + (weights[0] + weights[1]);
             store(to + c * kLanes, Operands::join(weights));
         }
