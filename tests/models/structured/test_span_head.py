@@ -39,11 +39,12 @@ def in_a_double_loop(head: SpanHead, hidden: Tensor, lengths: list[int]) -> Tens
                 shares = torch.ones(stop - start, 1).double() / (stop - start)
                 if head.attention is not None:
                     shares = head.attention(inside).softmax(0)
-                start_vector = F.gelu(head.start(hidden[start]))
-                end_vector = F.gelu(head.end(hidden[stop - 1]))
-                whole = torch.cat([start_vector, end_vector, (shares * inside).sum(0)])
+                # By PyTorch: the head's own layers take rows.
+                parts = (head.start, hidden[start]), (head.end, hidden[stop - 1])
+                ends = [F.gelu(F.linear(row, one.weight, one.bias)) for one, row in parts]
+                whole = torch.cat([*ends, (shares * inside).sum(0)])
                 raised = F.gelu(F.linear(whole, weight, head.of_start.bias))
-                found[stop - start, start] = head.output(raised)
+                found[stop - start, start] = F.linear(raised, head.output.weight, head.output.bias)
         first += length
     ordered = [found[key] for key in sorted(found)]
     return torch.stack(ordered) if ordered else hidden.new_zeros(0, 4)
