@@ -10,25 +10,37 @@ from encoder_engine.errors import ReadError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Identifier", "IdentifierType", "UniqueIdentifiers"]
+__all__ = ["Identifier", "IdentifierType", "TemporaryDatabase", "UniqueIdentifiers"]
 
 Identifier = str | int
+
+
+class TemporaryDatabase(sqlite3.Connection):
+    """A database in a file that SQLite keeps in memory while it is small, and removes.
+
+    Threads may use it one after another.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("", isolation_level=None, check_same_thread=False)
+        self.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
+
+    def __del__(self) -> None:
+        """Close it; from Python 3.13 on, a connection left open is a warning."""
+        self.close()
 
 
 class UniqueIdentifiers:
     """A set of ids in a temporary database: any number in constant memory."""
 
     def __init__(self) -> None:
-        # An empty name is a file that SQLite keeps in memory while it is small and removes.
-        # Whoever reads uses it, one thread after another.
-        self._ids = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._ids = TemporaryDatabase()
         self.clear()
 
     def clear(self) -> None:
         """Remove all ids, before the same inputs are read again."""
         self._ids.executescript(
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; DROP TABLE IF EXISTS ids;"
-            "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID;"
+            "DROP TABLE IF EXISTS ids; CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID;"
         )
 
     def add(self, identifier: Identifier) -> bool:

@@ -141,6 +141,7 @@ def test_a_log_that_a_full_disk_does_not_take_is_closed(corpus: Path, tmp_path: 
     assert not [path for path in opened if path.startswith(written)]
 
 
+@pytest.mark.filterwarnings("ignore:.*NoCloseWriter:pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_and_a_strange_checkpoint_are_said_so(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(corpus, folder, stop_at=5)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.errors import InputError
+from encoder_engine.inputs.identifiers import TemporaryDatabase
 from encoder_engine.vectors.store_files import row_digests
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class KnownRows:
 
     def __init__(self, store: StoredVectors, keys: RowKeys) -> None:
         self._keys = keys
-        self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._rows = TemporaryDatabase()
         self._rows.executescript(
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
             "CREATE TABLE known (key BLOB, state INT, row INT, content BLOB,"
             " PRIMARY KEY (key, state, row)) WITHOUT ROWID; BEGIN;"
         )
