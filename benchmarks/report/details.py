@@ -162,9 +162,9 @@ METHOD = (
     "said, and no such ratio is called one against the fastest.",
     "The newest run of each case and machine counts, whether it is better or worse than those "
     "before.",
-    "`docs/benchmarks.md` says all of it, and `benchmarks/LOG.md` what was tried and came to "
-    "nothing; `python -m benchmarks run` measures again, `python -m benchmarks report` writes "
-    "this page.",
+    "`docs/benchmarks.md` says all of it, and `benchmarks/LOG.md` what we learned, with what was "
+    "tried in vain; `python -m benchmarks run` measures again, `python -m benchmarks report` "
+    "writes this page.",
 )
 
 

@@ -1,7 +1,7 @@
 """Reads the targets from their table, ``targets.tsv``: a row each, tabs between the columns.
 
 ``answered_by`` names a function of ``quantities.py``, perhaps with whom it compares:
-``times_peer(torch eager)``. Reasons are qualitative, and name the entry of LOG.md with the figures.
+``times_peer(torch eager)``. Reasons are qualitative; figures are in LOG.md.
 """
 
 from __future__ import annotations

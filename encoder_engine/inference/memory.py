@@ -39,7 +39,7 @@ class WeightMemory:
     """Memory of packed weights: one after the other in blocks of huge pages.
 
     A weight of less than 4 MiB, as all of MiniLM's are, would have pages of 4 KiB of its own. With
-    huge pages one short text takes 4 to 10 % less time (benchmarks/LOG.md, 2026-11-26).
+    huge pages one short text takes 4 to 10 % less time (benchmarks/LOG.md, "Short texts").
     """
 
     def __init__(self) -> None:

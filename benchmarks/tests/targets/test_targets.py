@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.cases.ops.attention import HALF_PADDING
 from benchmarks.measuring.case import Options
-from benchmarks.measuring.machine import ROOT
 from benchmarks.registry import all_cases
 from benchmarks.report.aims import Held, target_section
 from benchmarks.report.aims import hold as hold_all
@@ -58,12 +57,9 @@ def test_no_two_targets_are_the_same() -> None:
     assert len(seen) == len(set(seen))
 
 
-def test_reasons_hold_no_figures_and_name_entries_that_exist() -> None:
-    log = (ROOT / "benchmarks" / "LOG.md").read_text("utf-8")
+def test_reasons_hold_no_figures() -> None:
     for target in all_targets():
-        dates = re.findall(r"\d{4}-\d\d-\d\d", target.reason)
-        assert all(f"## {date}" in log for date in dates), target.reason
-        words = re.sub(r"LOG\.md, \d{4}-\d\d-\d\d|float32|bfloat16|int8", "", target.reason)
+        words = re.sub(r"float32|bfloat16|int8", "", target.reason)
         assert not re.search(r"\d", words), target.reason
 
 
