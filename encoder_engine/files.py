@@ -98,7 +98,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise OutputError(f"{path} is a directory; name a file in it")
     if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists; choose another name or allow overwriting (--overwrite)")
+        raise OutputError(f"{path} exists; name another file, or pass overwrite=True")
     if not path.parent.is_dir():
         raise OutputError(f"{path.parent} is not a directory; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -9,6 +9,7 @@ multilingual model minus that of a monolingual one: below 0, the multilingual mo
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,7 +86,8 @@ def read_constructions(
     where there is no row.
     """
     pairs = []
-    for record in chain.from_iterable(map(read_table, files)):
+    keywords = {own: "own=", english_like: "english_like="}
+    for record in chain.from_iterable(map(partial(read_table, keywords=keywords), files)):
         pair = ConstructionPair(record.text(own), record.text(english_like))
         for column, text in zip((own, english_like), pair, strict=True):
             if not text.strip():

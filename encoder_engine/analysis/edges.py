@@ -88,7 +88,10 @@ def read_edges(
             edges += [Edge(number, *target) for target in _targets(record, len(words))]
         else:
             words = record.names_of("words")
-            edges += [Edge(number, *edge) for edge in _word_edges(record, name)]
+            edges += [
+                Edge(number, *edge)
+                for edge in _word_edges(record._replace(keywords={name: "label="}), name)
+            ]
         sentences.append(words)
     if len({len(edge.spans) for edge in edges}) != 1:
         raise InputError(f"{path} has no edge, or edges of one span beside edges of two")

@@ -171,8 +171,8 @@ def _refuse_cut(encoder: Encoder, number: int, gone: set[int]) -> None:
         reason = "no head left"
     if reason is not None:
         raise UnsupportedFeatureError(
-            f"heads of block {number}, with {reason}, cannot be cut out; zero_heads, or --zeroed, "
-            "removes them"
+            f"heads of block {number}, with {reason}, cannot be cut out; set its weights "
+            "to 0 with zeroed=True, or by zero_heads"
         )
 
 

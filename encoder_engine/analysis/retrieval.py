@@ -78,8 +78,9 @@ def read_translations(
     most: the first pairs of each group that are kept; None: all.
     """
     found: dict[str, list[tuple[str, str]]] = {}
-    tables = (read_table(file, header=header, quoting=not header) for file in files)
-    for record in chain.from_iterable(tables):
+    keywords = dict.fromkeys(columns, "translations=") | {group or "": "group="}
+    read = partial(read_table, header=header, quoting=not header, keywords=keywords)
+    for record in chain.from_iterable(map(read, files)):
         pairs = found.setdefault("" if group is None else record.name_of(group), [])
         if most is None or len(pairs) < most:
             pairs.append((record.text(columns[0]), record.text(columns[1])))
@@ -157,7 +158,8 @@ def read_candidates(
 ) -> list[Candidates]:
     """Read rows of a query, a document and its relevance; rows of one query are one ranking."""
     found: dict[str, Candidates] = {}
-    for record in chain.from_iterable(map(read_table, files)):
+    keywords = {query: "query=", document: "document=", label: "label="}
+    for record in chain.from_iterable(map(partial(read_table, keywords=keywords), files)):
         text = record.text(query)
         one = found.setdefault(text, Candidates(text, [], []))
         one.documents.append(record.text(document))

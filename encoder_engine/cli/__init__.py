@@ -7,10 +7,12 @@ import re
 import sys
 import traceback
 import warnings
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.accent import accent
 from encoder_engine.cli.analysis.attention import attention
 from encoder_engine.cli.analysis.heads import heads
@@ -20,7 +22,7 @@ from encoder_engine.cli.analysis.prune import prune
 from encoder_engine.cli.analysis.retrieval import retrieval
 from encoder_engine.cli.analysis.senses import senses
 from encoder_engine.cli.bench import bench
-from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
+from encoder_engine.cli.common import engine_version
 from encoder_engine.cli.compile import compile_
 from encoder_engine.cli.corpora.card import card
 from encoder_engine.cli.corpora.clean import clean
@@ -55,52 +57,41 @@ __all__ = ["main"]
 DONE, FAILED, USAGE = 0, 1, 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+# The verbs as --help lists them; tests/cli/test_style.py holds their options to one style.
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Texts to vectors and labels": (embed, tokenize, distill, predict, fill_mask, score),
+    "Stores": (search, index, quantize, plot, recall, mine_negatives),
+    "Training": (
+        *(clean, card, prepare, noise, inverse_cloze, train_tokenizer),
+        *(pretrain, finetune, evaluate),
+    ),
+    "Looking inside": (accent, attention, heads, isotropy, probe, prune, retrieval, senses),
+    "Serving": (serve, compile_),
+    "Checks": (doctor, bench),
+}
+
+
+class _Sections(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        width = max(map(len, self.commands))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(f"{verb.name:<{width}}", verb.get_short_help_str(100)) for verb in verbs]
+                formatter.write_dl(rows)
+
+
+@click.group(cls=_Sections, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
-@debug_option
+@option.debug
 def cli() -> None:
-    """Run and train text encoders: tokenize, embed, search, plot, pretrain, fine-tune, analyse."""
+    """Run and train text encoders."""
 
 
-_VERBS = (
-    accent,
-    attention,
-    bench,
-    card,
-    clean,
-    compile_,
-    distill,
-    doctor,
-    embed,
-    evaluate,
-    fill_mask,
-    finetune,
-    heads,
-    index,
-    inverse_cloze,
-    isotropy,
-    mine_negatives,
-    noise,
-    plot,
-    predict,
-    prepare,
-    pretrain,
-    probe,
-    prune,
-    quantize,
-    recall,
-    retrieval,
-    score,
-    search,
-    senses,
-    serve,
-    tokenize,
-    train_tokenizer,
-)
-# An option as errors name it: by the keyword, and by the option of the command line.
-_OPTION = re.compile(r"\b(?P<keyword>\w+)(=[\w']*)? \(--(?P<option>[a-z-]+)(?P<value>( \w+)?)\)")
-for _verb in _VERBS:
-    cli.add_command(_verb)
+for _verb in chain.from_iterable(SECTIONS.values()):
+    cli.add_command(option.debug(_verb))
+# A keyword of Python as errors name it, with its value or without: keep=, on_error='skip'.
+_KEYWORD = re.compile(r"(?<![\w.'\"])(?P<name>\w+)=(?P<value>'\w+'|[\w/.-]*)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,20 +124,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(reason: str) -> int:
-    if debug_wanted():
+    if option.CommandLine.debug:
         traceback.print_exc()
     click.echo(f"error: {in_options(' '.join(reason.split()))}", err=True)
     return FAILED
 
 
 def in_options(message: str) -> str:
-    """Return a message with ``--keep`` alone where it says ``keep= (--keep)``."""
+    """Return a message with ``--on-error skip`` where it says ``on_error='skip'``."""
+    options = {one.name: one for one in option.CommandLine.verb.params}
 
     def name(found: re.Match[str]) -> str:
-        is_same = found["option"].replace("-", "_") in (found["keyword"], "overwrite")
-        return f"--{found['option']}{found['value']}" if is_same else found[0]
+        named, value = options.get(found["name"]), found["value"].strip("'")
+        if not isinstance(named, click.Option):
+            return found[0]
+        if named.is_flag:
+            return (named.secondary_opts if value == "False" else named.opts)[0]
+        return f"{named.opts[0]} {value}".rstrip()
 
-    return _OPTION.sub(name, message)
+    return _KEYWORD.sub(name, message)
 
 
 def _show_warning(
@@ -159,4 +155,4 @@ def _show_warning(
 ) -> None:
     del filename, lineno, file, line
     name = "" if issubclass(category, EncoderEngineWarning) else f"{category.__name__}: "
-    click.echo(f"warning: {name}{' '.join(str(message).split())}", err=True)
+    click.echo(f"warning: {name}{in_options(' '.join(str(message).split()))}", err=True)

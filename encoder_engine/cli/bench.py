@@ -9,8 +9,6 @@ from pathlib import Path
 
 import click
 
-from encoder_engine.cli.common import debug_option
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,9 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
     add_help_option=False,
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
-@debug_option
 def bench(arguments: tuple[str, ...]) -> int:
-    """Measure the engine and its peers on this machine, and write a page about it.
+    """Measure the engine and its peers on this machine.
 
     Without a COMMAND a selection is measured in minutes and written to benchmark-report/. COMMAND
     is one of the suite's, such as run, compare or report; bench --help lists all.

@@ -1,4 +1,4 @@
-"""The parts that several verbs share: the debug switch, number formats, JSON output."""
+"""The parts that several verbs share: folders, number formats, JSON output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,34 +18,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-Command = TypeVar("Command", bound="Callable[..., Any]")
-
 # Seconds between two lines of progress, without a terminal.
 LINE_SECONDS = 10.0
-
-_debug = False
-
-
-def debug_option(command: Command) -> Command:
-    """Add ``--debug``, before or after the verb alike."""
-    option = click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_debug,
-        help="Show the traceback of a failure.",
-    )
-    return option(command)
-
-
-def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    global _debug  # one process, one command line
-    _debug = value or (_debug and context.parent is not None)
-
-
-def debug_wanted() -> bool:
-    """Return whether ``--debug`` was given on the command line."""
-    return _debug
 
 
 @contextmanager
@@ -76,44 +50,6 @@ def check_new_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name a new folder")
-
-
-def hub_option(command: Command) -> Command:
-    """Add ``--revision`` and ``--local-files-only``, for models named by a hub id."""
-    for option in (
-        click.option(
-            "--local-files-only",
-            is_flag=True,
-            help="Use a hub id's files as downloaded before; open no connection.",
-        ),
-        click.option("--revision", help="A branch, a tag or a commit of a hub id."),
-    ):
-        command = option(command)
-    return command
-
-
-def hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of loading that :func:`hub_option` added, where they were given."""
-    given = {"revision": options["revision"], "local_files_only": options["local_files_only"]}
-    return {name: value for name, value in given.items() if value}
-
-
-def table_options(command: Command) -> Command:
-    """Add ``--header`` and ``--quoting``, of .csv and .tsv files that a trained model reads."""
-    for option in (
-        click.option(
-            "--quoting/--no-quoting",
-            default=None,
-            help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
-        ),
-        click.option(
-            "--header",
-            help="The columns of files without a header, separated by commas; by default as in "
-            "training.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def split_columns(value: str | None) -> tuple[str, ...] | None:

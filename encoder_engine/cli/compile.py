@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from encoder_engine.cli.common import binary_size, debug_option, print_facts
+from encoder_engine.cli import option
+from encoder_engine.cli.common import binary_size, print_facts
 
 HEADS = (
     *("sequence-classification", "masked-lm", "token-classification", "question-answering"),
@@ -15,8 +16,14 @@ HEADS = (
 
 
 @click.command("compile")
-@click.argument("model", metavar="MODEL")
-@click.argument("output", metavar="FOLDER", type=click.Path(path_type=Path))
+@option.model
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder to write, which takes the model's place.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["auto", "float32", "bfloat16"]),
@@ -29,14 +36,14 @@ HEADS = (
     "--head", type=click.Choice(HEADS), help="The head to compile too, as rerankers need it."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a compiled model.")
-@debug_option
 def compile_(
     model: str, output: Path, dtype: str, int8: bool, head: str | None, overwrite: bool
 ) -> None:
-    """Compile MODEL to FOLDER, which takes MODEL's place wherever a CPU infers.
+    """Compile a model to a folder that a CPU loads faster.
 
-    MODEL is a model directory or a hub id. The weights are laid out once for the CPU's kernels. A
-    process maps them: it starts faster, and processes on one machine share the memory.
+    The folder takes the model's place wherever a CPU infers. The weights are laid out once for the
+    CPU's kernels. A process maps them: it starts faster, and processes on one machine share the
+    memory.
     """
     from encoder_engine.embedding.directory.compiling import compile_directory
 

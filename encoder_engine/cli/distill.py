@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import (
-    binary_size,
-    check_new_folder,
-    count,
-    debug_option,
-    hub_option,
-    hub_options,
-    print_facts,
-)
+from encoder_engine.cli import option
+from encoder_engine.cli.common import binary_size, check_new_folder, count, print_facts
 
 if TYPE_CHECKING:
     from encoder_engine.embedding import StaticEmbedder
@@ -25,7 +18,7 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.option(
     "--output",
     "-o",
@@ -33,7 +26,7 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
     type=click.Path(path_type=Path),
     help="A new folder, in the layout of model2vec and sentence-transformers.",
 )
-@hub_option
+@option.hub
 @click.option(
     "--dimension",
     type=click.IntRange(min=1),
@@ -64,13 +57,13 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
     show_default=True,
     help="Of the table in the file.",
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@option.device
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
-@debug_option
 def distill(model: str, output: Path, **options: Any) -> None:
-    """Distill MODEL into a static table: each token of its vocabulary through the encoder.
+    """Distill a model into a static table of token vectors.
 
-    The result embeds texts without an encoder; embed, search and StaticEmbedder load it.
+    Each token of its vocabulary goes through the encoder. The result embeds texts without an
+    encoder; embed, search and StaticEmbedder load it.
     """
     from encoder_engine.embedding import StaticEmbedder
 
@@ -84,7 +77,7 @@ def distill(model: str, output: Path, **options: Any) -> None:
         device=options["device"],
         num_threads=options["threads"],
         show_progress_bar=True,
-        **hub_options(options),
+        **option.hub_keywords(options),
     )
     embedder.save_pretrained(output, dtype=options["dtype"])
     print_facts("Done", _facts(embedder, output, time.perf_counter() - start))

@@ -7,28 +7,29 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import binary_size, debug_option, print_facts, print_json
+from encoder_engine.cli.common import binary_size, print_facts, print_json
 
 
 @click.command()
 @click.option("--model", "-m", help="Also check this model directory, down to a first vector.")
-@click.option("--accuracy", metavar="MODEL", help="Compare this model's precisions on texts.")
+@click.option("--accuracy", is_flag=True, help="With --model: compare its precisions on texts.")
 @click.option("--texts", metavar="FILE", help="The texts to compare them on, instead of examples.")
 @click.option("--column", help="The column of the texts in FILE.  [default: text]")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one line of JSON.")
-@debug_option
 def doctor(
-    model: str | None, accuracy: str | None, texts: str | None, column: str | None, *, as_json: bool
+    model: str | None, accuracy: bool, texts: str | None, column: str | None, as_json: bool
 ) -> int:
-    """Report machine, versions, chosen implementations and extras, with the mend of each finding.
+    """Report the machine, versions, and what to mend.
 
-    The exit code is 1 where something does not work.
+    Chosen implementations and extras are listed. The exit code is 1 where something does not work.
     """
-    if texts is not None and accuracy is None:
-        raise click.UsageError("--texts is for --accuracy MODEL")
+    if accuracy and model is None:
+        raise click.UsageError("--accuracy is of a model; name it by --model")
+    if texts is not None and not accuracy:
+        raise click.UsageError("--texts is for --accuracy")
     if column is not None and texts is None:
         raise click.UsageError("--column is for --texts FILE")
-    report = build_report(model, accuracy, texts, column)
+    report = build_report(model, texts, column, accuracy=accuracy)
     if as_json:
         print_json(report)
     else:
@@ -37,7 +38,7 @@ def doctor(
 
 
 def build_report(
-    model: str | None, accuracy: str | None, texts: str | None, column: str | None = None
+    model: str | None, texts: str | None, column: str | None, *, accuracy: bool
 ) -> dict[str, Any]:
     """Collect all facts and the findings from them."""
     from encoder_engine.cli.checks.findings import installation_findings, machine_findings
@@ -63,10 +64,10 @@ def build_report(
     if model is not None and native is not None:
         report["model"], more = check_model(model)
         findings += more
-    if accuracy is not None and native is not None:
+    if accuracy and model is not None and native is not None:
         from encoder_engine.cli.checks.accuracy_check import check_accuracy
 
-        report["accuracy"], more = check_accuracy(accuracy, texts, column)
+        report["accuracy"], more = check_accuracy(model, texts, column)
         findings += more
     report["findings"] = [asdict(finding) for finding in findings]
     return report

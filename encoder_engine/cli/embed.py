@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, hub_option, print_json, split_columns
+from encoder_engine.cli import option
+from encoder_engine.cli.common import print_json, split_columns
 from encoder_engine.cli.embed_report import embed_progress, print_summary
 
-FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 SHARD_FORMATS = ("npy", "parquet", "arrow", "lance")
 TASKS = ("dense", "sparse", "tokens", "scores")
 QUANTIZATIONS = ("int8",)
@@ -26,9 +26,9 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     required=True,
     help="A file (.npy, .parquet, .arrow or .lance), or a folder of shards: FOLDER/.",
 )
-@click.option("--model", "-m", required=True, help="A model directory, or an id on the hub.")
-@hub_option
-@click.option("--column", help="The column of the texts.  [default: text]")
+@option.model
+@option.hub
+@option.column
 @click.option(
     "--task",
     type=click.Choice(TASKS),
@@ -56,11 +56,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="Columns to store beside the vectors, separated by commas; search shows them.",
 )
 @click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")
-@click.option(
-    "--input-format",
-    type=click.Choice(FORMATS),
-    help="The inputs' format.  [default: by name, or by the first line]",
-)
+@option.input_format
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),
@@ -107,7 +103,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     type=click.Choice(QUANTIZATIONS),
     help="Compute dense layers in 8-bit integers, on a CPU.",
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@option.device
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
@@ -156,15 +152,15 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="Replace a finished output, or one started with other settings; resumes this run's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
-@debug_option
+@option.quiet
 def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> None:
-    """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
+    """Embed the texts of files, folders or standard input.
 
-    Formats are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also compressed
-    (.gz, .xz, .zst, .bz2, .zip). Vectors are in the order of the rows. With --task scores a row is
-    a pair: --column (by default query) and --pair-column. A file appears only when it is complete.
-    In a folder of shards the same command resumes an interrupted run.
+    INPUT... are files, directories, globs, or - for standard input. Formats are .txt, .jsonl, .csv,
+    .tsv, .parquet and .arrow, the first four also compressed (.gz, .xz, .zst, .bz2, .zip). Vectors
+    are in the order of the rows. With --task scores a row is a pair: --column (by default query)
+    and --pair-column. A file appears only when it is complete. In a folder of shards the same
+    command resumes an interrupted run.
     """
     from encoder_engine.cli.embed_tasks import open_task
     from encoder_engine.embedding.dataset.run import run_job

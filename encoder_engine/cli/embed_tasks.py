@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import hub_options, pooling_modes
+from encoder_engine.cli import option
+from encoder_engine.cli.common import pooling_modes
 from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
         "quantization": options["quantization"],
         "num_threads": options["threads"],
         "engine": options["engine"],
-        **hub_options(options),
+        **option.hub_keywords(options),
     }
     if task == "sparse":
         return SparseEmbedder.from_pretrained(name, **loading)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts
-from encoder_engine.cli.embed import FORMATS
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts
 
 if TYPE_CHECKING:
     from encoder_engine.vectors.projection import Projection
@@ -36,15 +36,14 @@ METHODS = ("pca", "umap")
     help="The embedded texts.  [default: the inputs in a folder's manifest]",
 )
 @click.option("--column", help="The column of the texts.  [default: the manifest's, or text]")
-@click.option("--input-format", type=click.Choice(FORMATS), help="The format of the inputs.")
+@option.input_format
 @click.option("--no-texts", is_flag=True, help="Show ids, or row numbers alone.")
-@click.option("--overwrite", is_flag=True, help="Replace the page if it exists.")
-@debug_option
+@option.overwrite
 def plot(store: str, output: str, **options: Any) -> None:
-    """Write a page that shows the vectors of STORE in a plane, and each one's text.
+    """Write a page that shows the vectors of STORE as a map.
 
-    STORE is a file of vectors or a folder of shards, as embed wrote it. The page needs no network
-    and no other file.
+    Each point shows its text. STORE is a file of vectors or a folder of shards, as embed wrote it.
+    The page needs no network and no other file.
     """
     from encoder_engine.files import write_atomically, writing
     from encoder_engine.vectors.plot_page import plot_page

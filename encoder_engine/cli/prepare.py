@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.common import (
     count,
-    debug_option,
     file_version,
     line_due,
     print_facts,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.readers import Inputs
     from encoder_engine.inputs.records import Record
     from encoder_engine.text import Tokenizer
-
-_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 @click.command()
@@ -54,7 +52,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     metavar="FILE",
     help="Words, one a line, to append to a WordPiece vocabulary.",
 )
-@click.option("--column", help="The column of the texts.  [default: text]")
+@option.column
 @click.option(
     "--books",
     type=click.Choice(["whole", "chapters"]),
@@ -65,7 +63,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     "--salient-column",
     help="Mark the spans of this column instead: ranges of characters, [[0, 5], ...].",
 )
-@click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
+@option.input_format
 @click.option(
     "--shard-tokens",
     type=click.IntRange(min=1),
@@ -74,16 +72,15 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     help="Tokens per shard.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
-@debug_option
+@option.quiet
 @resumable()
 def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
-    """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
+    """Tokenize texts for pretraining.
 
-    A text is a document: a line of .txt, a row of other files. With --books, .txt files are
-    books: lines are joined to paragraphs, and Project Gutenberg's licence is left out. The same
-    command resumes an interrupted run, and ends in the same bytes. The tokenizer is saved in
-    OUTPUT/tokenizer.
+    The texts are of INPUT..., or of --corpus LANGUAGE=INPUT.... A text is a document: a line of
+    .txt, a row of other files. With --books, .txt files are books: lines are joined to paragraphs,
+    and Project Gutenberg's licence is left out. The same command resumes an interrupted run, and
+    ends in the same bytes. The tokenizer is saved in OUTPUT/tokenizer.
     """
     from encoder_engine.data.prepare import prepare as tokenize
     from encoder_engine.data.shards import Corpus
@@ -146,7 +143,8 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
             for text in _plain_texts(rows, options):
                 yield Text(text, number)
             continue
-        for record in _records(rows):
+        keywords = {options["column"] or "text": "column=", column: "salient_column="}
+        for record in _records(rows, keywords):
             text = record.text(options["column"] or "text")
             yield Text(text, number, _spans(record, column, len(text)))
 
@@ -192,11 +190,11 @@ def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
             )
 
 
-def _records(rows: Inputs) -> Iterator[Record]:
+def _records(rows: Inputs, keywords: dict[str, str]) -> Iterator[Record]:
     from encoder_engine.inputs.tables import read_table
 
     for name, kind in rows.sources:
-        yield from read_table(name, format=kind)
+        yield from read_table(name, format=kind, keywords=keywords)
 
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:

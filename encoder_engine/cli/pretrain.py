@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import (
-    count,
-    debug_option,
-    line_due,
-    print_facts,
-    print_json,
-    resumable,
-)
-from encoder_engine.cli.sweeping import run_and_print, sweep_options
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, line_due, print_facts, print_json, resumable
+from encoder_engine.cli.sweeping import run_and_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,28 +23,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("recipe", metavar="RECIPE")
 @click.option("--corpus", "-c", help="The corpus: a folder that prepare wrote.")
-@click.option("--output", "-o", required=True, help="The run's folder; created, or resumed.")
-@click.option("--checkpoint", help="Continue from this model: a directory or hub id.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change a value of the recipe, such as run.steps=500; repeatable.",
-)
-@sweep_options
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
-@debug_option
+@option.training
 @resumable()
 def pretrain(recipe: str, output: str, **options: Any) -> None:
-    """Pretrain by RECIPE: a name, a .yaml file, or file.py:function.
+    """Pretrain a model by RECIPE, on a corpus of prepare.
 
-    The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert and
-    retromae. The same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all
-    processes train one model together. With --sweep or --seeds, OUTPUT gets a folder for each run,
-    and a table of held-out scores is printed, with 95% t intervals over seeds.
+    RECIPE is a name, a .yaml file, or file.py:function. The names are tiny, bert_base, bert_large,
+    roberta, modernbert, electra_small, spanbert and retromae. The same command resumes an
+    interrupted run, bit for bit on a CPU. Under torchrun all processes train one model together.
+    With --sweep or --seeds, OUTPUT gets a folder for each run, and a table of held-out scores is
+    printed, with 95% t intervals over seeds.
     """
     from encoder_engine.dependencies import require_torch
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import pooling_modes, print_facts, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,24 +28,11 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
-@click.option("--model", "-m", help="The model.  [default: the one a folder's manifest names]")
+@option.queries
 @click.option(
     "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Results per query."
 )
-@click.option(
-    "--index", help="An index of STORE made by encoder-engine index, which prints its recall."
-)
-@click.option(
-    "--quantized",
-    help="A copy of STORE made by encoder-engine quantize; its candidates are rescored.",
-)
-@click.option(
-    "--oversampling",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="With --quantized or --fuse: candidates of each result.",
-)
+@option.copies
 @click.option(
     "--fuse",
     metavar="STORE",
@@ -54,20 +42,14 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
 @click.option(
     "--max-seq-length", type=click.IntRange(min=1), help="The limit of a file's texts; see embed."
 )
-@click.option(
-    "--prompt",
-    help="A text put before every query.  [default: the model's prompt named query, if any]",
-)
-@click.option("--prompt-name", help="The name of one of the model's own prompts.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per query.")
-@debug_option
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
-    """Print the rows of STORE whose vectors have the largest dot products with each QUERY's.
+    """Print the rows of STORE that are nearest to each QUERY.
 
-    STORE is a file of dense or sparse vectors or a folder of shards that embed wrote. It is
-    compared with the checksums of its manifest and read once, block by block. With vectors of
-    length 1 the score is the cosine. With --fuse the score is the sum of both reciprocal ranks.
+    These have the largest dot products of vectors. STORE is a file of dense or sparse vectors or a
+    folder of shards that embed wrote. It is compared with the checksums of its manifest and read
+    once, block by block. With vectors of length 1 the score is the cosine. With --fuse the score is
+    the sum of both reciprocal ranks.
     """
     from encoder_engine.errors import InputError
     from encoder_engine.vectors.hybrid import check_same_rows, fuse_ranks
@@ -241,19 +223,19 @@ def _model_name(stored: StoredVectors, options: dict[str, Any]) -> str:
     """Return the name of a store's model; refuse options that its manifest records."""
     from encoder_engine.errors import InputError
 
-    name: str | None = options["model"]
+    model: str | None = options["model"]
     if stored.manifest is None:
-        if name is None:
+        if model is None:
             raise InputError(
                 f"{stored.path} does not say which model made it; name it with --model"
             )
-        return name
-    for option in ("pooling", "max_seq_length"):
-        if options[option] is not None:
+        return model
+    for name in ("pooling", "max_seq_length"):
+        if options[name] is not None:
             raise InputError(
-                f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
+                f"{stored.path} records how it was made; leave --{name.replace('_', '-')} out"
             )
-    return name or str(stored.manifest["model"])
+    return model or str(stored.manifest["model"])
 
 
 def _refuse_another(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_facts
+from encoder_engine.cli import option
+from encoder_engine.cli.common import print_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ MIB = 2**20
 )  # fmt: skip
 @click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16, ...")
 @click.option("--quantization", type=click.Choice(["int8"]), help="Round the dense layers.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@option.device
 @click.option(
     "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores, or the quota]"
 )
@@ -94,7 +95,6 @@ MIB = 2**20
 @click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
 @click.option("--metrics-public", is_flag=True, help="GET /metrics takes no key, and any Host.")
 @click.option("--no-page", is_flag=True, help="Serve no page for browsers at GET /.")
-@debug_option
 def serve(models: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 

@@ -13,25 +13,9 @@ from encoder_engine.cli.common import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["run_and_print", "sweep_options"]
+__all__ = ["run_and_print"]
 
 Recipe = TypeVar("Recipe")
-
-
-def sweep_options(command: Callable[..., object]) -> Callable[..., object]:
-    """Add the options ``--sweep`` and ``--seeds`` to a command of ``click``."""
-    sweep = click.option(
-        "--sweep",
-        multiple=True,
-        metavar="KEY=A,B",
-        help="Train one model for each value; several keys: for each combination.",
-    )
-    seeds = click.option(
-        "--seeds",
-        type=click.IntRange(min=2),
-        help="Train this many models with different seeds; print 95% t intervals.",
-    )
-    return sweep(seeds(command))
 
 
 def run_and_print(

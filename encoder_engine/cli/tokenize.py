@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,19 +22,17 @@ _CHUNK_ROWS = 1024
 @click.command()
 @click.argument("input", metavar="INPUT")
 @click.option("--model", "-m", required=True, help="A model directory or hub id, or a vocabulary.")
-@click.option("--column", help="The column of the texts.  [default: text]")
-@click.option(
-    "--input-format",
-    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]),
-    help="The input's format.  [default: by name, or by the first line]",
-)
+@option.column
+@option.input_format
 @click.option("--tokens", is_flag=True, help="Print tokens instead of ids.")
 @click.option("--offsets", is_flag=True, help="Print each token's characters as start:end, too.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Cut longer texts to this many.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per text.")
-@debug_option
 def tokenize(input: str, model: str, **options: Any) -> None:  # noqa: A002
-    """Print the token ids of each text of INPUT (a file, or - for standard input), a line each."""
+    """Print the token ids of each text of INPUT, a line each.
+
+    INPUT is a file, or - for standard input.
+    """
     from encoder_engine.inputs.readers import open_inputs
 
     rows = open_inputs([input], column=options["column"], format=options["input_format"])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts, print_json
 from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.readers import Inputs
     from encoder_engine.text.training.train import TrainingSummary
 
-_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
 
 
@@ -45,8 +45,8 @@ class _Texts:
     help="An input with its label, such as a language; repeatable.",
 )
 @click.option(
-    "--model",
-    "-m",
+    "--kind",
+    "model",
     type=click.Choice(["wordpiece", "unigram"]),
     default="wordpiece",
     show_default=True,
@@ -91,22 +91,17 @@ class _Texts:
     help="Exponent of the labelled corpora's shares.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sampling.")
-@click.option("--column", help="The column of the texts.  [default: text]")
-@click.option(
-    "--input-format",
-    type=click.Choice(_FORMATS),
-    help="The inputs' format.  [default: by their names; txt for - (standard input)]",
-)
+@option.column
+@option.input_format
 @click.option("--overwrite", is_flag=True, help="Replace a tokenizer that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
-@debug_option
+@option.quiet
 def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> None:
-    """Train a vocabulary on the texts of INPUT... or of --corpus LABEL=INPUT....
+    """Train a vocabulary on texts.
 
-    Inputs are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also compressed
-    (.gz, .xz, .zst, .bz2, .zip), or - for standard input. They are read twice, so standard input
-    goes to a file first.
+    The texts are of INPUT..., or of --corpus LABEL=INPUT.... Inputs are .txt, .jsonl, .csv, .tsv,
+    .parquet and .arrow, the first four also compressed (.gz, .xz, .zst, .bz2, .zip), or - for
+    standard input. They are read twice, so standard input goes to a file first.
     """
     from encoder_engine.text.training.train import TrainingOptions
     from encoder_engine.text.training.train import train_tokenizer as train

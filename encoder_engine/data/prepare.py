@@ -106,7 +106,7 @@ def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     if missing:
         raise CorpusError(
             f"the tokenizer has no {', '.join(missing)} token; masked language modelling needs all "
-            "of cls, sep, mask and pad: choose another tokenizer, or train one by --vocab-size"
+            "of cls, sep, mask and pad: choose another tokenizer, or train one"
         )
     ids = {name: value for name, value in found.items() if value is not None}
     fingerprint = tokenizer_fingerprint(tokenizer)

@@ -65,7 +65,7 @@ def load_parts(
         warn_caller(
             DefaultPoolingWarning(
                 f"{opened.directory} has no modules.json to say how tokens are pooled, so their "
-                "mean is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
+                "mean is taken; to choose another, pass pooling= (cls, mean, max, ...)"
             )
         )
     parts.loading = Loading(

@@ -73,10 +73,7 @@ def _line_limit(reading: Reading, *, columns: bool = True) -> int:
 
 
 def _too_long(limit: int) -> str:
-    return (
-        f"longer than {limit} bytes; split it, or allow more by a greater max_characters= "
-        "(--max-characters)"
-    )
+    return f"longer than {limit} bytes; split it, or allow more by a greater max_characters="
 
 
 def decode_line(line: bytes, place: Place) -> str:

@@ -117,7 +117,7 @@ def recognise(
     if _DOCUMENT.match(head):
         raise ReadError(
             f"{shown_name(name)} is a JSON document, expected an object on each line; convert it "
-            "(jq -c '.[]'), or read its lines as texts with input_format='txt' (--input-format txt)"
+            "(jq -c '.[]'), or read its lines as texts with input_format='txt'"
         )
     line = head.decode("utf-8", "replace").rstrip("\r\n")
     formats: dict[Format, str] = {"csv": ",", "tsv": "\t"}

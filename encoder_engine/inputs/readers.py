@@ -105,7 +105,7 @@ class Inputs:
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns "
                 f"({', '.join(self.reading.columns.names)}); leave the column options out, or name "
-                "another input format with input_format= (--input-format)"
+                "another input format with input_format="
             )
         if kind in COLUMNAR and name == STANDARD_INPUT:
             raise InputError(f"{kind} cannot be read from standard input; name the file")
@@ -168,7 +168,7 @@ def open_inputs(
     if pair_column is not None and pair_column in (column or DEFAULT_COLUMN, id_column):
         raise InputError(f"the column of second texts is also another column: {pair_column!r}")
     if unique_ids and id_column is None:
-        raise InputError("unique ids need an id column; name it with id_column= (--id-column)")
+        raise InputError("unique ids need an id column; name it with id_column=")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
         columns=columns,

@@ -22,6 +22,7 @@ class Record(NamedTuple):
     ``file``: the name of the file; empty for values of the caller.
     ``number``: its line or row in the file, from 1.
     ``row``: its index among all rows that are read, from 0.
+    ``keywords``: what the caller named columns by, such as ``{"text": "column="}``, for errors.
     """
 
     values: Mapping[str, Any]
@@ -29,6 +30,7 @@ class Record(NamedTuple):
     number: int = 0
     row: int = 0
     unit: str = "line"
+    keywords: Mapping[str, str] = {}
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise a :class:`RowError` that names this row."""
@@ -49,12 +51,12 @@ class Record(NamedTuple):
         """
         if column not in self.values:
             known = [str(name) for name in self.values]
+            keyword = self.keywords.get(column)
+            mend = "rename one of them" if keyword is None else f"name one with {keyword}"
             if not quoting:
-                self.refuse(f"no column {column!r} among {len(known)}; name the texts' column")
-            self.refuse(
-                f"no column {column!r}{nearest(column, known)}; there are {', '.join(known)}: name "
-                "the columns in the task's settings"
-            )
+                self.refuse(f"no column {column!r} among {len(known)}; {mend}")
+            there = f"{nearest(column, known)}; there are {', '.join(known)}"
+            self.refuse(f"no column {column!r}{there}: {mend}")
         value = self.values[column]
         if value is None:
             self.refuse(f"{column} is null; drop the row or fill it in")

@@ -64,9 +64,9 @@ class Columns:
 
     def option_of(self, column: str) -> str:
         """Return the option that names a column."""
-        options = {self.text: "column= (--column)", self.pair: "pair_column= (--pair-column)"}
-        options[self.identifier] = "id_column= (--id-column)"
-        return options.get(column, "keep= (--keep)")
+        options = {self.text: "column=", self.pair: "pair_column="}
+        options[self.identifier] = "id_column="
+        return options.get(column, "keep=")
 
 
 def fail(error: RowError) -> None:
@@ -139,7 +139,7 @@ class Place:
         if limit is not None and len(value) > limit:
             self.refuse(
                 f"{column} has {len(value)} characters, the limit is {limit}; split it, or raise "
-                "max_characters= (--max-characters)"
+                "max_characters="
             )
         if not value.isascii() and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")

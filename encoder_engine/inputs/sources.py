@@ -138,5 +138,5 @@ def _recognised(name: str, within: str, columns: Sequence[str]) -> Format:
     raise ReadError(
         f"{name}: the ending {ending or '(none)'} is not one of {endings}, and the first line is "
         "neither a JSON object nor a header with the column of the texts; rename the file, or say "
-        f"what it is with input_format= (--input-format){others}"
+        f"what it is with input_format={others}"
     )

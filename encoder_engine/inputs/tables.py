@@ -15,7 +15,7 @@ from encoder_engine.inputs.sources import COLUMNAR, find_sources
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["read_table"]
 
@@ -28,6 +28,7 @@ def read_table(
     header: Sequence[str] = (),
     quoting: bool = True,
     format: Format | None = None,  # noqa: A002
+    keywords: Mapping[str, str] | None = None,
 ) -> Iterator[Record]:
     """Yield the rows of .jsonl, .csv, .tsv, .txt, .parquet and Arrow files, compressed or not.
 
@@ -35,13 +36,14 @@ def read_table(
     header: the columns of a .csv or .tsv file that has no header.
     quoting: False: quotation marks in .csv and .tsv files are plain characters.
     format: the format, instead of the suffix.
+    keywords: what columns are named by, for errors; see :class:`Record`.
 
     A line of a .txt file is the column ``text``. Raises :class:`RowError` for a bad row.
     """
     row = 0
     for source in find_sources([str(path)], format):
         for number, values, unit in _read(source.name, source.format, header, quoting):
-            yield Record(values, shown_name(source.name), number, row, unit)
+            yield Record(values, shown_name(source.name), number, row, unit, keywords or {})
             row += 1
 
 

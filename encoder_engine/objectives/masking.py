@@ -156,8 +156,8 @@ class Masking:
         salient = batch.salient if self.unit == "salient" else None
         if self.unit == "salient" and salient is None:
             raise BatchError(
-                "unit is 'salient', and the batch has no salient spans; prepare the corpus with "
-                "--salient"
+                "unit is 'salient', and the batch has no salient spans; prepare the corpus "
+                "by `encoder-engine prepare --salient`"
             )
         keys = sequence_keys(batch, seed, "spans")
         found = [np.zeros((0, 2), np.int64)]

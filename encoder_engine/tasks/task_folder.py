@@ -52,12 +52,20 @@ def read_records(
     task: Task[Any, Any], files: Sequence[str], tables: TableFormat
 ) -> Iterator[Record]:
     """Read the rows of files: each in a format of the task's own, or as a table."""
+    settings = task_values(task)
+    keywords = {
+        value: f"the setting task.{name}, or rename it"
+        for name, value in settings.items()
+        if isinstance(value, str)
+    }
     for file in files:
         own = task.records(file)
         if own is not None:
             yield from own
         else:
-            yield from read_table(file, header=tables.header, quoting=tables.quoting)
+            yield from read_table(
+                file, header=tables.header, quoting=tables.quoting, keywords=keywords
+            )
 
 
 class SavedTask(NamedTuple):

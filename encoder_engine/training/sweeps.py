@@ -55,9 +55,9 @@ def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
         key, equals, listed = text.partition("=")
         parts = [part.strip() for part in _split(listed)]
         if not key or not equals or not all(parts):
-            raise ConfigError(f"--sweep {text!r}: expected KEY=A,B, such as run.steps=100,200")
+            raise ConfigError(f"sweep={text}: expected KEY=A,B, such as run.steps=100,200")
         if key in values or len(set(parts)) < len(parts):
-            raise ConfigError(f"--sweep {text!r} repeats a key or a value; name each once")
+            raise ConfigError(f"sweep={text} repeats a key or a value; name each once")
         values[key] = parts
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 

@@ -168,8 +168,8 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         return index, enough
     raise InputError(
         f"the best graph of {store.path} finds {best.recall:.1%} of the nearest, less than "
-        f"{settings.recall:.1%} (graphs find few among many equal rows); make a flat index (--kind "
-        "flat), or ask for less (--recall)"
+        f"{settings.recall:.1%} (graphs find few among many equal rows); make a flat index with "
+        "kind='flat', or ask for less by recall="
     )
 
 

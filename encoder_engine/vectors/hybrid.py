@@ -67,8 +67,7 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     if first.rows != second.rows:
         raise InputError(
             f"{first.path} has {first.rows} rows, {second.path} has {second.rows}: the rows of "
-            "both must be of the same texts; embed the same inputs, with on_error='fail' "
-            "(--on-error fail)"
+            "both must be of the same texts; embed the same inputs, with on_error='fail'"
         )
     if first.has_ids and second.has_ids:
         mine, others = first.ids or [], second.ids or []
@@ -83,13 +82,13 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     if first.has_ids != second.has_ids:
         named, unnamed = (first, second) if first.has_ids else (second, first)
         raise InputError(
-            f"{named.path} has ids and {unnamed.path} has none: embed both with id_column= "
-            "(--id-column), or both without"
+            f"{named.path} has ids and {unnamed.path} has none: embed both with id_column=, or "
+            "both without"
         )
     if not _are_of_equal_rows(first, second):
         raise InputError(
             f"nothing says that the rows of {first.path} and {second.path} are of the same texts: "
-            "embed the same inputs into folders, with id_column= (--id-column) where rows have ids"
+            "embed the same inputs into folders, with id_column= where rows have ids"
         )
 
 

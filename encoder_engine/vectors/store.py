@@ -230,8 +230,8 @@ def check_columns(
     if ending == ".npy":
         if keep:
             raise OutputError(
-                "a .npy file has no columns to keep values in (keep=, --keep); name a .parquet, "
-                ".arrow or .lance file, or a folder with shard_format='parquet' (--shard-format)"
+                "a .npy file has no columns for keep=; name a .parquet, "
+                ".arrow or .lance file, or a folder with shard_format='parquet'"
             )
         if kind in ("sparse", "tokens"):
             raise OutputError(
@@ -249,7 +249,7 @@ def check_columns(
     for name in keep:
         if name in (*own, id_column) or list(keep).count(name) > 1:
             raise OutputError(
-                f"keep= (--keep) names {name!r}, which is the name of the ids' or the vectors' "
+                f"keep= names {name!r}, which is the name of the ids' or the vectors' "
                 "column, or stands twice; leave it out, or rename the column"
             )
 

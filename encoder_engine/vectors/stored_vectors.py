@@ -281,7 +281,7 @@ class StoredVectors:
             if block.dtype in (np.int8, np.uint8):
                 raise InputError(
                     f"{self.path} holds {block.dtype}: vectors stored in bits have no dot products "
-                    "and no plane; embed with precision='float32' (--precision float32)"
+                    "and no plane; embed with precision='float32'"
                 )
             if block.dtype != np.float32:
                 raise InputError(f"{self.path} holds {block.dtype}; cast the vectors to float32")

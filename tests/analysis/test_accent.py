@@ -109,7 +109,7 @@ def test_a_sentence_that_is_too_long_is_named_by_its_pair(
 def test_the_verb_compares_two_models(models: list[Path], run: Run, tmp_path: Path) -> None:
     data, page = write(tmp_path / "pairs.tsv"), tmp_path / "page.html"
     first, second = map(str, models)
-    arguments = ("accent", first, data, "--device", "cpu", "--json")
+    arguments = ("accent", "--model", first, data, "--device", "cpu", "--json")
     result = run(*arguments, "--against", second, "--html", page)
     assert result.code == 0, result.errors
     found = json.loads(result.output)

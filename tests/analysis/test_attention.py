@@ -123,7 +123,7 @@ def test_the_only_script_is_the_pages_own(subject: Subject) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_prints_words_and_writes_the_page(tiny: Path, run: Run, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    arguments = ("attention", tiny, "a good film", "--device", "cpu")
+    arguments = ("attention", "--model", tiny, "a good film", "--device", "cpu")
     result = run(*arguments, "--html", page, "--json", "--layers", "1", "--top", "2")
     assert result.code == 0, result.errors
     found = json.loads(result.output)
@@ -134,7 +134,14 @@ def test_the_verb_prints_words_and_writes_the_page(tiny: Path, run: Run, tmp_pat
     assert "1.1 " in run(*arguments).output
     assert "such as 0,5" in run(*arguments, "--layers", "x").errors
     # A missing folder was found after the model had been computed.
-    lost = run("attention", tmp_path / "no model", "a", "--html", tmp_path / "none" / "page.html")
+    lost = run(
+        "attention",
+        "--model",
+        tmp_path / "no model",
+        "a",
+        "--html",
+        tmp_path / "none" / "page.html",
+    )
     assert "none is not a directory; make it first" in lost.errors
 
 

@@ -107,11 +107,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands(name: str, tiny: Path, data: Path, tuned: Path, models: list[Path]) -> tuple[Any, ...]:
     """Return the arguments of a verb."""
     found: dict[str, tuple[Any, ...]] = {
-        "attention": ("attention", tiny, f"a {MARKUP} film"),
-        "senses": ("senses", tiny, data / "film.xml"),
-        "isotropy": ("isotropy", tiny, data / "markup.conllu"),
+        "attention": ("attention", "--model", tiny, f"a {MARKUP} film"),
+        "senses": ("senses", "--model", tiny, data / "film.xml"),
+        "isotropy": ("isotropy", "--model", tiny, data / "markup.conllu"),
         "probe": (
             "probe",
+            "--model",
             tiny,
             data / "markup.conllu",
             "--mix",
@@ -120,10 +121,10 @@ def commands(name: str, tiny: Path, data: Path, tuned: Path, models: list[Path])
             "--test-rows",
             10,
         ),
-        "heads": ("heads", tiny, data / "markup.conllu"),
-        "prune": ("prune", tuned / "run", tuned / "dev.jsonl"),
-        "accent": ("accent", models[0], data / "pairs.tsv", "--against", models[1]),
-        "retrieval": ("retrieval", tiny, data / "rows.jsonl"),
+        "heads": ("heads", "--model", tiny, data / "markup.conllu"),
+        "prune": ("prune", "--model", tuned / "run", tuned / "dev.jsonl"),
+        "accent": ("accent", "--model", models[0], data / "pairs.tsv", "--against", models[1]),
+        "retrieval": ("retrieval", "--model", tiny, data / "rows.jsonl"),
     }
     return found[name]
 
@@ -191,7 +192,17 @@ def test_a_chosen_head_and_word_show_their_weights(
     browser: Any, tiny: Path, run: Run, tmp_path: Path
 ) -> None:
     page = tmp_path / "attention.html"
-    arguments = ("attention", tiny, "a good film", "--device", "cpu", "--html", page, "--json")
+    arguments = (
+        "attention",
+        "--model",
+        tiny,
+        "a good film",
+        "--device",
+        "cpu",
+        "--html",
+        page,
+        "--json",
+    )
     found = json.loads(run(*arguments).output)
     browser.get(page.as_uri())
     for place in ("button[data-head='3']", "#queries li:nth-child(2)"):

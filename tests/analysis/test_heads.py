@@ -183,7 +183,7 @@ def test_every_head_ten_points_over_the_offset_is_syntactic() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_lists_every_head(tiny: Path, conllu: Path, run: Run, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    result = run("heads", tiny, conllu, "--device", "cpu", "--html", page, "--json")
+    result = run("heads", "--model", tiny, conllu, "--device", "cpu", "--html", page, "--json")
     assert result.code == 0, result.errors
     found = json.loads(result.output)
     assert [(one["layer"], one["head"]) for one in found["heads"]] == [
@@ -196,7 +196,7 @@ def test_the_verb_lists_every_head(tiny: Path, conllu: Path, run: Run, tmp_path:
         assert [len(heads) for heads in score["accuracies"]] == [2, 2]
     assert {score["relation"] for score in found["relations"]} == {"det", "dep"}
     assert page.read_text().count("<svg") == 3
-    few = run("heads", tiny, conllu, "--device", "cpu", "--least", "1000")
+    few = run("heads", "--model", tiny, conllu, "--device", "cpu", "--least", "1000")
     assert "0 relations have at least 1000 pairs" in few.output
     assert "lower --least" in few.output
 

@@ -63,10 +63,19 @@ def test_a_saved_embedder_has_the_same_z_scores(model: Path, tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_prints_every_layer(tiny: Path, conllu: Path, run: Run, tmp_path: Path) -> None:
-    arguments = ("isotropy", tiny, conllu, "--device", "cpu", "--html", tmp_path / "page.html")
-    result = run(*arguments, "--json", "--standardise", tmp_path / "z")
+    arguments = (
+        "isotropy",
+        "--model",
+        tiny,
+        conllu,
+        "--device",
+        "cpu",
+        "--html",
+        tmp_path / "page.html",
+    )
+    result = run(*arguments, "--json", "--output", tmp_path / "z")
     assert result.code == 0, result.errors
     assert [layer["layer"] for layer in json.loads(result.output)["layers"]] == [0, 1, 2]
-    assert run(*arguments, "--overwrite", "--standardise", tmp_path / "z").code == 1
+    assert run(*arguments, "--overwrite", "--output", tmp_path / "z").code == 1
     assert (tmp_path / "page.html").read_text().count("<svg") == 1
     assert ee.Embedder.from_pretrained(tmp_path / "z").encode(["film"]).shape == (1, 32)

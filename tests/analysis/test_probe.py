@@ -207,7 +207,18 @@ def test_the_title_names_the_labels_that_were_read(
 ) -> None:
     path = tmp_path / name
     path.write_text("".join(line % tag + "\n" for tag in ("A", "B") * 4))
-    arguments = ("probe", tiny, path, path, "--no-control", "--steps", "2", "--device", "cpu")
+    arguments = (
+        "probe",
+        "--model",
+        tiny,
+        path,
+        path,
+        "--no-control",
+        "--steps",
+        "2",
+        "--device",
+        "cpu",
+    )
     result = run(*arguments)
     assert result.code == 0, result.errors
     assert result.output.startswith(f"Probes of {tiny}: {label}\n")
@@ -218,7 +229,18 @@ def test_the_title_names_the_labels_that_were_read(
 def test_the_verb_probes_every_layer(
     tiny: Path, conllu: Path, run: Run, tmp_path: Path, label: str
 ) -> None:
-    arguments = ("probe", tiny, conllu, conllu, "--label", label, "--mix", "--device", "cpu")
+    arguments = (
+        "probe",
+        "--model",
+        tiny,
+        conllu,
+        conllu,
+        "--label-column",
+        label,
+        "--mix",
+        "--device",
+        "cpu",
+    )
     page = tmp_path / "page.html"
     result = run(*arguments, "--json", "--html", page)
     assert result.code == 0, result.errors
@@ -227,6 +249,8 @@ def test_the_verb_probes_every_layer(
     assert "Expected layer" in page.read_text()
     result = run(*arguments, "--no-control", "--steps", "1")
     assert "Unconverged after 1 steps" in result.output
-    result = run("probe", tiny, conllu, "--train-rows", "30", "--device", "cpu", "--json")
+    result = run(
+        "probe", "--model", tiny, conllu, "--train-rows", "30", "--device", "cpu", "--json"
+    )
     assert json.loads(result.output)["test"] == 60
-    assert run("probe", tiny, conllu).code == 2
+    assert run("probe", "--model", tiny, conllu).code == 2

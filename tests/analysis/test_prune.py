@@ -299,7 +299,17 @@ def test_the_card_of_a_run_names_files_without_folders(
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path: Path) -> None:
     data, output = tuned / "dev.jsonl", tmp_path / "pruned"
-    arguments = ("prune", tuned / "run", data, "--device", "cpu", "--heads", "1", "--json")
+    arguments = (
+        "prune",
+        "--model",
+        tuned / "run",
+        data,
+        "--device",
+        "cpu",
+        "--heads",
+        "1",
+        "--json",
+    )
     result = run(*arguments, "--zeroed", "--output", output, "--html", tmp_path / "page.html")
     assert result.code == 0, result.errors
     found = json.loads(result.output)
@@ -314,9 +324,11 @@ def test_the_verb_prunes_a_run_that_predicts_on(tuned: Path, run: Run, tmp_path:
     loaded = Predictor.from_pretrained(cut, "cpu", engine="torch")
     attention = loaded.module.encoder.blocks[block]
     assert attention.get_submodule("attention.output").weight.shape == (32, 16)
-    cut_score = json.loads(run("evaluate", cut, data, "--json", "--device", "cpu").output)
+    cut_score = json.loads(
+        run("evaluate", "--model", cut, data, "--json", "--device", "cpu").output
+    )
     assert cut_score["scores"][found["score"]] == found["curve"][1]["score"]
-    score = run("evaluate", output, data, "--json", "--device", "cpu")
+    score = run("evaluate", "--model", output, data, "--json", "--device", "cpu")
     assert json.loads(score.output)["scores"][found["score"]] == found["curve"][1]["score"]
 
 
@@ -329,7 +341,7 @@ def test_the_verb_refuses_before_it_scores(
 
     monkeypatch.setattr(pruning_curve, "prune_curve", unreached)
     data, full = tuned / "dev.jsonl", tmp_path / "full"
-    arguments = ("prune", tuned / "run", data, "--device", "cpu")
+    arguments = ("prune", "--model", tuned / "run", data, "--device", "cpu")
     full.mkdir()
     (full / "config.json").write_text("{}")
     for taken in (full, tuned / "run" / "model"):
@@ -343,7 +355,7 @@ def test_the_verb_refuses_before_it_scores(
     assert "--heads is 99, and" in result.errors
     result = run(*arguments, "--heads", "4", "--output", tmp_path / "new")
     assert result.code == 1
-    assert "or --zeroed, removes them" in result.errors
+    assert "set its weights to 0 with --zeroed" in result.errors
     assert not (tmp_path / "new").exists()
 
 
@@ -355,7 +367,7 @@ def test_the_verb_leaves_a_gap_where_there_is_no_score(
     scores = [90.0, nan, 80.0, 70.0]
     points = [pruning_curve.CurvePoint(n, score, score) for n, score in enumerate(scores)]
     monkeypatch.setattr(pruning_curve, "prune_curve", lambda *_, **__: points)
-    arguments = ("prune", tuned / "run", tuned / "dev.jsonl", "--device", "cpu")
+    arguments = ("prune", "--model", tuned / "run", tuned / "dev.jsonl", "--device", "cpu")
     result = run(*arguments, "--json", "--html", page)
     assert result.code == 0, result.errors
     assert "NaN" not in result.output

@@ -38,7 +38,7 @@ def test_senses(run: Run, minilm: Path, shared_data: Path, *, standardised: bool
     files = {name: shared_data / f"wsd/lexical_{name}.pos.xml.xz" for name in SENSES}
     corpus = shared_data / "pos/ewt_dev.conllu.xz"
     extra = ("--standardise", corpus) if standardised else ()
-    found = values_of(run, "senses", minilm, *files.values(), *extra)["senses"]
+    found = values_of(run, "senses", "--model", minilm, *files.values(), *extra)["senses"]
     for name, (reference, words) in (STANDARDISED if standardised else SENSES).items():
         scores = found[str(files[name])]
         bound = PRINTED + 100 * words / scores["num_covered"]
@@ -48,13 +48,15 @@ def test_senses(run: Run, minilm: Path, shared_data: Path, *, standardised: bool
 def test_senses_of_all_words(run: Run, minilm: Path, shared_data: Path) -> None:
     test = shared_data / "wsd/semeval2007.data.xml.xz"
     train = shared_data / "wsd/senseval2.data.xml.xz"
-    scores = values_of(run, "senses", minilm, train, "--test", test)["senses"][str(test)]
+    scores = values_of(run, "senses", "--model", minilm, train, "--test", test)["senses"][str(test)]
     assert (scores["num_covered"], scores["num_words"]) == (182, 455)
     assert abs(scores["nearest"] - 52.2) <= PRINTED + 100 / 182
 
 
 def test_isotropy(run: Run, minilm: Path, shared_data: Path) -> None:
-    layers = values_of(run, "isotropy", minilm, shared_data / "pos/ewt_dev.conllu.xz")["layers"]
+    layers = values_of(run, "isotropy", "--model", minilm, shared_data / "pos/ewt_dev.conllu.xz")[
+        "layers"
+    ]
     # The mean of all pairs, as the page has it; the reference sampled pairs.
     means = [0.056, 0.117, 0.132, 0.147, 0.171, 0.222, 0.032]
     assert [round(layer["mean_cosine"], 3) for layer in layers] == means
@@ -73,7 +75,7 @@ RELATIONS = {
 
 
 def test_heads(run: Run, minilm: Path, shared_data: Path) -> None:
-    found = values_of(run, "heads", minilm, shared_data / "pos/ewt_dev.conllu.xz")
+    found = values_of(run, "heads", "--model", minilm, shared_data / "pos/ewt_dev.conllu.xz")
     scores = {score["relation"]: score for score in found["relations"]}
     for name, (head, accuracy, offset) in RELATIONS.items():
         score = scores[name]
@@ -86,15 +88,15 @@ def test_heads(run: Run, minilm: Path, shared_data: Path) -> None:
 
 
 def test_retrieval(run: Run, minilm: Path, shared_data: Path) -> None:
-    rows = ("--query", "qtext", "--document", "atext")
+    rows = ("--query-column", "qtext", "--document-column", "atext")
     file = shared_data / "ir/trecqa_dev.csv.xz"
-    both = values_of(run, "retrieval", minilm, file, *rows)["ranking"]["both"]
+    both = values_of(run, "retrieval", "--model", minilm, file, *rows)["ranking"]["both"]
     assert both["num_queries"] == 65
     assert abs(100 * both["mean_average_precision"] - 80.2) <= PRINTED
     assert abs(100 * both["mean_reciprocal_rank"] - 86.9) <= PRINTED
     columns = ("--header", "lang,text,english", "--translations", "text,english")
-    groups = ("--group", "lang", "--groups", "por,ell", "--rows", "500")
+    groups = ("--group-column", "lang", "--groups", "por,ell", "--rows", "500")
     file = shared_data / "corpus/tatoeba112.tsv.xz"
-    found = values_of(run, "retrieval", minilm, file, *columns, *groups)["translations"]
+    found = values_of(run, "retrieval", "--model", minilm, file, *columns, *groups)["translations"]
     for name, reference in (("por", 11.2), ("ell", 0.6)):
         assert abs(found[name]["forward"]["mean"] - reference) <= PRINTED, name

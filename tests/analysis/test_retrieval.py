@@ -104,18 +104,19 @@ def test_the_verb_scores_both_kinds_of_rows(tiny: Path, run: Run, tmp_path: Path
         for d in ("a good film", "a bad plot")
     ]
     rows.write_text("\n".join(map(json.dumps, values)) + "\n")
-    result = run("retrieval", tiny, rows, "--device", "cpu", "--json")
+    result = run("retrieval", "--model", tiny, rows, "--device", "cpu", "--json")
     assert result.code == 0, result.errors
     assert json.loads(result.output)["ranking"]["both"]["num_queries"] == 2
-    same = ("retrieval", tiny, rows, "--device", "cpu", "--translations")
+    same = ("retrieval", "--model", tiny, rows, "--device", "cpu", "--translations")
     found = json.loads(run(*same, "document,document", "--json").output)
     assert found["translations"][""]["forward"]["mean"] == 100.0
     assert "two columns" in run(*same, "document").errors
-    named = run(*same, "query,document", "--group", "query", "--groups", "ugly")
+    named = run(*same, "query,document", "--group-column", "query", "--groups", "ugly")
     assert "no group 'ugly'" in named.errors
     # These had no effect without the options that they belong to.
-    for option, value in (("group", "query"), ("groups", "q"), ("header", "a,b"), ("rows", 1)):
-        ignored = run("retrieval", tiny, rows, "--device", "cpu", f"--{option}", value)
+    alone = (("group-column", "query"), ("groups", "q"), ("header", "a,b"), ("rows", 1))
+    for option, value in alone:
+        ignored = run("retrieval", "--model", tiny, rows, "--device", "cpu", f"--{option}", value)
         assert ignored.code == 2
         assert f"--{option} is of translations" in ignored.errors
-    assert "name it by --group" in run(*same, "query,document", "--groups", "ugly").errors
+    assert "name it by --group-column" in run(*same, "query,document", "--groups", "ugly").errors

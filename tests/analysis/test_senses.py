@@ -149,7 +149,7 @@ def test_the_verb_writes_a_page_that_escapes_its_words(
 ) -> None:
     data, page = lexical(tmp_path / "film.xml"), tmp_path / "page.html"
     extra = ("--standardise", conllu, "--device", "cpu")
-    result = run("senses", tiny, data, "--html", page, "--json", *extra)
+    result = run("senses", "--model", tiny, data, "--html", page, "--json", *extra)
     assert result.code == 0, result.errors
     found = json.loads(result.output)["senses"][str(data)]
     assert found["num_words"] == 10
@@ -158,7 +158,7 @@ def test_the_verb_writes_a_page_that_escapes_its_words(
     assert "&lt;i&gt;movie" in content
     assert "<i>" not in content
     assert "http://" not in content.replace("http-equiv", "")
-    assert run("senses", tiny, data, "--html", page).code == 2
+    assert run("senses", "--model", tiny, data, "--html", page).code == 2
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -169,23 +169,25 @@ def test_the_verb_decides_pairs_and_other_files(tmp_path: Path, tiny: Path, run:
     ]
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = run("senses", tiny, pairs, "--json", "--device", "cpu")
+    result = run("senses", "--model", tiny, pairs, "--json", "--device", "cpu")
     assert result.code == 0, result.errors
     assert json.loads(result.output)["pairs"][str(pairs)]["num_pairs"] == 6
     train, test = lexical(tmp_path / "one.xml"), lexical(tmp_path / "other.xml", 6)
-    result = run("senses", tiny, train, "--test", test, "--device", "cpu")
+    result = run("senses", "--model", tiny, train, "--test", test, "--device", "cpu")
     assert result.code == 0, result.errors
     assert "6 of 6" in result.output
     # Pairs beside a training file were read as one, after they had been scored.
-    result = run("senses", tiny, train, pairs, "--test", test, "--device", "cpu", "--json")
+    result = run(
+        "senses", "--model", tiny, train, pairs, "--test", test, "--device", "cpu", "--json"
+    )
     assert result.code == 0, result.errors
     assert len(json.loads(result.output)["pairs"]) == len(json.loads(result.output)["senses"]) == 1
-    result = run("senses", tiny, pairs, "--test", test, "--device", "cpu")
+    result = run("senses", "--model", tiny, pairs, "--test", test, "--device", "cpu")
     assert result.code == 2
     assert "DATA is pairs alone" in result.errors
     none = tmp_path / "none.xml"
     none.write_text(LEXICAL.format(""))
-    result = run("senses", tiny, train, "--test", none, "--device", "cpu")
+    result = run("senses", "--model", tiny, train, "--test", none, "--device", "cpu")
     assert result.code == 1
     assert "there is no word" in result.errors
 
@@ -213,7 +215,7 @@ def test_the_verb_shows_static_vectors_beside_contextual_ones(
 ) -> None:
     data, page = lexical(tmp_path / "film.xml"), tmp_path / "page.html"
     extra = ("--static", glove(tmp_path / "glove.txt"), "--device", "cpu", "--json")
-    result = run("senses", tiny, data, "--html", page, *extra)
+    result = run("senses", "--model", tiny, data, "--html", page, *extra)
     assert result.code == 0, result.errors
     found = json.loads(result.output)["senses"]
     # The word before tells the senses apart, of which the word alone knows nothing.

@@ -165,10 +165,10 @@ for model in sorted(folder.iterdir()):
     assert isinstance(loaded.model, object)
     rows = str(model / "rows.jsonl")
     written = out / f"{model.name}.jsonl"
-    assert main(["predict", str(model), rows, "-o", str(written)]) == 0, model
+    assert main(["predict", "--model", str(model), rows, "-o", str(written)]) == 0, model
     assert len(written.read_text().splitlines()) == 24
-    assert main(["evaluate", str(model), rows, "--json"]) == 0, model
-    assert main(["evaluate", str(model), rows, "--against", str(model)]) == 0, model
+    assert main(["evaluate", "--model", str(model), rows, "--json"]) == 0, model
+    assert main(["evaluate", "--model", str(model), rows, "--against", str(model)]) == 0, model
     for call in ({"engine": "torch"}, {"dtype": "float64"}):
         try:
             Predictor.from_pretrained(model, **call)
@@ -199,11 +199,11 @@ with open(out + ".txt", "w") as file:
 with open(out + ".tsv", "w") as file:
     file.write("own\\tenglish\\nthe text\\ta row\\na row\\tthe text\\n")
 for more in ([], ["--joint"], ["--target", "text"]):
-    assert main(["fill-mask", masked, "the [MASK] row", *more]) == 0
+    assert main(["fill-mask", "--model", masked, "the [MASK] row", *more]) == 0
 with open(out + ".jsonl", "w") as file:
     file.write('{"text": "the text"}\\n')
-assert main(["score", masked, out + ".jsonl", "-o", out + "-scores.jsonl"]) == 0
-constructions = ["accent", masked, out + ".tsv", "--own", "own", "--english-like", "english"]
+assert main(["score", "--model", masked, out + ".jsonl", "-o", out + "-scores.jsonl"]) == 0
+constructions = ["accent", "--model", masked, out + ".tsv", "--english-like-column", "english"]
 assert main(constructions) == 0
 assert sys.modules["torch"] is None
 """
@@ -280,9 +280,9 @@ for command in (
     ["tokenize", out + ".txt", "-m", sentences],
     ["doctor", "--json"],
     ["doctor", "--model", sentences],
-    ["compile", sentences, out + "-compiled"],
+    ["compile", "-m", sentences, "-o", out + "-compiled"],
     ["embed", out + ".txt", "-o", out + "4/", "-m", out + "-compiled", "--quiet"],
-    ["distill", sentences, "-o", out + "-static", "--dimension", "8"],
+    ["distill", "-m", sentences, "-o", out + "-static", "--dimension", "8"],
     ["quantize", out, "-o", out + "-int8.npy", "--precision", "int8"],
     ["search", out, "a row", "--top", "2", "--quantized", out + "-int8.npy"],
     ["mine-negatives", out, out + ".jsonl", "-o", out + "-mined.jsonl", "--negatives", "1"],
@@ -290,13 +290,13 @@ for command in (
     ["noise", out + ".txt", "-o", out + "-noise.jsonl"],
     ["inverse-cloze", out + "-long.txt", "-o", out + "-cloze.jsonl"],
     ["clean", out + ".jsonl", "-o", out + "-clean.jsonl", "--column", "query"],
-    ["retrieval", sentences, out + ".jsonl", "--translations", "query,positive"],
+    ["retrieval", "-m", sentences, out + ".jsonl", "--translations", "query,positive"],
     ["train-tokenizer", out + "-long.txt", "-o", out + "-words", "--vocab-size", "60", "-q"],
     ["prepare", out + "-long.txt", "-o", out + "-corpus", "--tokenizer", sentences],
     *INDEX,
 ):
     assert main(command) == 0, command
-assert main(["doctor", "--accuracy", sentences]) == 1
+assert main(["doctor", "--model", sentences, "--accuracy"]) == 1
 assert main(["pretrain", "tiny", "--corpus", sentences, "--output", out + "3"]) == 1
 assert main(["embed", out + ".txt", "-o", out + "2/", "-m", sentences, "--dtype", "float64"]) == 1
 assert sys.modules["torch"] is None

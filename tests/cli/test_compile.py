@@ -25,7 +25,7 @@ TEXTS = ["one text", "two words"]
 
 def test_a_compiled_folder_takes_the_models_place(run: Run, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
-    found = run("compile", model, folder)
+    found = run("compile", "--model", model, "--output", folder)
     assert (found.code, found.errors, "Done" in found.output) == (0, "", True)
     assert not list(folder.rglob("model.safetensors"))
     expected = ee.Embedder.from_pretrained(model, device="cpu").encode(TEXTS)
@@ -37,7 +37,19 @@ def test_a_compiled_folder_takes_the_models_place(run: Run, model: Path, tmp_pat
 
 
 def test_int8_is_rounded_once(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("compile", model, tmp_path / "compiled", "--int8", "--dtype", "float32").code == 0
+    assert (
+        run(
+            "compile",
+            "--model",
+            model,
+            "--output",
+            tmp_path / "compiled",
+            "--int8",
+            "--dtype",
+            "float32",
+        ).code
+        == 0
+    )
     compiled = ee.Embedder.from_pretrained(tmp_path / "compiled")
     original = ee.Embedder.from_pretrained(
         model, device="cpu", dtype="float32", quantization="int8"
@@ -46,13 +58,13 @@ def test_int8_is_rounded_once(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_exists_is_left_alone(run: Run, model: Path, tmp_path: Path) -> None:
-    found = run("compile", model, tmp_path)
+    found = run("compile", "--model", model, "--output", tmp_path)
     assert (found.code, "--overwrite" in found.errors, list(tmp_path.iterdir())) == (1, True, [])
-    assert run("compile", model, tmp_path, "--overwrite").code == 0
-    found = run("compile", model, model, "--overwrite")
+    assert run("compile", "--model", model, "--output", tmp_path, "--overwrite").code == 0
+    found = run("compile", "--model", model, "--output", model, "--overwrite")
     assert (found.code, "is or holds the model" in found.errors) == (1, True)
     (tmp_path / "own" / "texts").mkdir(parents=True)
-    found = run("compile", model, tmp_path / "own", "--overwrite")
+    found = run("compile", "--model", model, "--output", tmp_path / "own", "--overwrite")
     assert (found.code, "holds no compiled model" in found.errors) == (1, True)
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["texts"]
 
@@ -62,11 +74,11 @@ def test_nothing_of_an_overwritten_folder_stays(run: Run, tmp_path: Path) -> Non
     pooling = {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True}
     write_sentence_directory(cls, pooling=pooling)
     write_transformers_directory(plain)
-    assert run("compile", cls, folder).code == 0
+    assert run("compile", "--model", cls, "--output", folder).code == 0
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-    assert run("compile", plain, folder, "--overwrite").code == 0
+    assert run("compile", "--model", plain, "--output", folder, "--overwrite").code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cls", "compiled", "plain"]
-    run("compile", plain, tmp_path / "fresh")
+    run("compile", "--model", plain, "--output", tmp_path / "fresh")
     names = [sorted(path.name for path in each.iterdir()) for each in (folder, tmp_path / "fresh")]
     assert names[0] == names[1]
     np.testing.assert_array_equal(
@@ -79,14 +91,14 @@ def test_a_compilation_that_fails_leaves_the_former_folder(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "compiled"
-    assert run("compile", model, folder).code == 0
+    assert run("compile", "--model", model, "--output", folder).code == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     def fail(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ee.CompiledEncoder, "save_compiled", fail)
-    found = run("compile", model, folder, "--int8", "--overwrite")
+    found = run("compile", "--model", model, "--output", folder, "--int8", "--overwrite")
     assert (found.code, "No space left" in found.errors) == (1, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert list(tmp_path.iterdir()) == [folder]

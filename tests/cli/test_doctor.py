@@ -146,7 +146,7 @@ def test_a_model_whose_warnings_matter_gets_them_as_advice(
 def test_the_precisions_of_a_model_are_compared_on_texts(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
-    facts = report(run, "--accuracy", model)["accuracy"]
+    facts = report(run, "--accuracy", "--model", model)["accuracy"]
     assert facts["texts"].endswith("examples")
     for precision in ("float32", "bfloat16", "int8"):
         found = facts[precision]
@@ -156,7 +156,7 @@ def test_the_precisions_of_a_model_are_compared_on_texts(
     assert facts["int8"]["mean_cosine"] < facts["float32"]["mean_cosine"]
     texts = tmp_path / "texts.txt"
     texts.write_text("one text\nanother\n")
-    result = run("doctor", "--accuracy", model, "--texts", texts)
+    result = run("doctor", "--accuracy", "--model", model, "--texts", texts)
     assert result.code == 0
     assert f"2 of {texts}" in result.output
     assert "accurate: cosine with float64 1.000000 on average" in result.output
@@ -166,7 +166,7 @@ def test_a_precision_too_far_off_is_advised_against(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(COSINE_CLASSES, "bfloat16", CosineClass(mean_cosine=1.1))
-    result = run("doctor", "--json", "--accuracy", model)
+    result = run("doctor", "--json", "--accuracy", "--model", model)
     assert result.code == 0
     (finding,) = [f for f in json.loads(result.output)["findings"] if "too far" in f["what"]]
     assert finding["level"] == "advice"
@@ -175,16 +175,17 @@ def test_a_precision_too_far_off_is_advised_against(
 
 def test_texts_that_cannot_be_compared_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     assert run("doctor", "--texts", "texts.txt").code == 2
-    assert run("doctor", "--accuracy", model, "--column", "body").code == 2
+    assert run("doctor", "--accuracy").code == 2
+    assert run("doctor", "--accuracy", "--model", model, "--column", "body").code == 2
     (tmp_path / "table.csv").write_text("id,body\n1,a text\n", encoding="utf-8")
-    table = ("doctor", "--accuracy", model, "--texts", tmp_path / "table.csv")
+    table = ("doctor", "--accuracy", "--model", model, "--texts", tmp_path / "table.csv")
     assert "no column 'text'" in run(*table).errors
     assert "1 of" in run(*table, "--column", "body").output
     (tmp_path / "empty.txt").write_text("")
-    result = run("doctor", "--accuracy", model, "--texts", tmp_path / "empty.txt")
+    result = run("doctor", "--accuracy", "--model", model, "--texts", tmp_path / "empty.txt")
     assert result.code == 1
     assert "no rows" in result.errors
-    result = run("doctor", "--accuracy", tmp_path)
+    result = run("doctor", "--accuracy", "--model", tmp_path)
     assert result.code == 1
     assert "cannot be compared" in result.output
 

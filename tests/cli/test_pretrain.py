@@ -120,12 +120,12 @@ def test_a_vocabulary_grows_and_a_model_goes_on(
     domain = tmp_path / "domain"
     begin = ["prepare", str(texts), "--tokenizer", str(first / "model"), "-o", str(domain)]
     assert main([*begin, "--add-tokens", str(words), "-q"]) == 0
-    go_on = ["pretrain", "tiny", "--checkpoint", str(first / "model"), "-c", str(domain)]
+    go_on = ["pretrain", "tiny", "--model", str(first / "model"), "-c", str(domain)]
     settings = ["--set", "run.steps=3", "--set", "data.max_length=32", "--set", "batch.tokens=4096"]
     assert main([*go_on, "-o", str(second), *settings, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["steps"] == 3
-    # A file that names no model goes with --checkpoint, which does.
+    # A file that names no model goes with --model, which does.
     yaml = tmp_path / "domain.yaml"
     yaml.write_text("run: {steps: 2}\ndata: {max_length: 32}\n", encoding="utf-8")
     go_on[1] = str(yaml)

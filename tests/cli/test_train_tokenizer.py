@@ -141,14 +141,14 @@ BAD = {
     "both kinds": ("{folder}/texts.txt --corpus en=x -o {folder}/out", 2, "not both"),
     "no label": ("--corpus {folder}/texts.txt -o {folder}/out", 2, "LABEL=INPUT"),
     "no output": ("{folder}/texts.txt", 2, "--output"),
-    "an unknown model": ("{folder}/texts.txt -o {folder}/out -m bpe", 2, "unigram"),
+    "an unknown model": ("{folder}/texts.txt -o {folder}/out --kind bpe", 2, "unigram"),
     "a missing file": ("{folder}/text.txt -o {folder}/out", 1, "did you mean"),
     "broken gz": ("{folder}/broken.txt.gz -o {folder}/out", 1, "cannot be unpacked"),
     "a half gz": ("{folder}/half.txt.gz -o {folder}/out", 1, "cannot be unpacked"),
     "a half xz": ("{folder}/half.txt.xz -o {folder}/out", 1, "cannot be unpacked"),
     "packed parquet": ("{folder}/a.parquet.gz -o {folder}/out", 1, "compressed inside"),
     "too small": ("{folder}/texts.txt -o {folder}/out --vocab-size 11", 1, "alphabet alone"),
-    "an output that exists": ("{folder}/texts.txt -o {folder}", 1, "choose another name"),
+    "an output that exists": ("{folder}/texts.txt -o {folder}", 1, "name another folder"),
 }
 
 

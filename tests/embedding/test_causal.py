@@ -216,7 +216,7 @@ def test_the_verb_scores_texts(
     source, output = tmp_path / "a.jsonl", tmp_path / "scores.jsonl"
     texts = [*TEXTS, ""]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    verb = ["score", "--model", str(tmp_path / "model"), str(source), "--device", "cpu"]
     assert main([*verb, "-o", str(output)]) == 0
     rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
     expected = Scorer.from_pretrained(tmp_path / "model", device="cpu").score_tokens(texts)
@@ -253,7 +253,7 @@ def test_the_line_of_a_text_whose_scores_are_not_finite_is_named(
     source = tmp_path / "a.jsonl"
     texts = ["a", "x y", "a", "a " * 9]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    verb = ["score", str(tmp_path / "model"), str(source), "--device", "cpu"]
+    verb = ["score", "--model", str(tmp_path / "model"), str(source), "--device", "cpu"]
     assert main([*verb, "-o", str(tmp_path / "scores.jsonl")]) == 1
     assert "a.jsonl, line 4: the model computes NaN or infinity" in capsys.readouterr().err
 

@@ -41,7 +41,7 @@ def command_of(folder: Path, output: Path) -> list[str]:
     files = ["--train", str(folder / "train.jsonl"), "--dev", str(folder / "dev.jsonl")]
     settings = [part for setting in SETTINGS for part in ("--set", setting)]
     verb = [sys.executable, "-m", "encoder_engine.cli", "finetune", "sequence-classification"]
-    checkpoint = ["--checkpoint", str(folder / "checkpoint"), "--output", str(output)]
+    checkpoint = ["--model", str(folder / "checkpoint"), "--output", str(output)]
     return [*verb, *checkpoint, *files, *settings, "--threads", "1", "-q"]
 
 

@@ -116,13 +116,15 @@ def test_the_verbs_and_classes_read_adapters(
     adapter, dev = run.directory / "adapter", str(tmp_path / "dev.jsonl")
     config = json.loads((adapter / "adapter_config.json").read_text())
     assert config["modules_to_save"] == ["head"]
-    assert main(["evaluate", str(adapter), dev, "--device", "cpu", "--json"]) == 0
+    assert main(["evaluate", "--model", str(adapter), dev, "--device", "cpu", "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert scores == run.scores
     written = []
     for model in (run.model, adapter):
         output = tmp_path / f"{model.name}.jsonl"
-        assert main(["predict", str(model), dev, "-o", str(output), "--device", "cpu"]) == 0
+        assert (
+            main(["predict", "--model", str(model), dev, "-o", str(output), "--device", "cpu"]) == 0
+        )
         written.append([decided(json.loads(line)) for line in output.read_text().splitlines()])
     assert written[0] == written[1]
     taggers = [ee.SpanTagger.from_pretrained(path, "cpu") for path in (run.model, adapter)]

@@ -300,11 +300,13 @@ def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> N
     recipe_of(checkpoint, tmp_path)
     train, dev, run = (str(tmp_path / name) for name in ("train.jsonl", "dev.jsonl", "run"))
     settings = ["--set", "run.epochs=2", "--set", "report.samples=20", "--set", "run.device=cpu"]
-    common = ["--checkpoint", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
+    common = ["--model", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
     assert main(["finetune", "sequence-classification", *common, *settings, "--quiet"]) == 0
-    assert main(["evaluate", run, dev, "--against", run, "--device", "cpu", "--json"]) == 0
+    assert (
+        main(["evaluate", "--model", run, dev, "--against", run, "--device", "cpu", "--json"]) == 0
+    )
     output = tmp_path / "predictions.jsonl"
-    assert main(["predict", run, dev, "--output", str(output), "--device", "cpu"]) == 0
+    assert main(["predict", "--model", run, dev, "--output", str(output), "--device", "cpu"]) == 0
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == 20
     assert set(lines[0]) == {"text", "prediction", "probabilities"}
@@ -324,7 +326,7 @@ def test_an_interrupted_verb_says_that_it_goes_on(
     recipe_of(checkpoint, tmp_path)
     train, dev, run = (str(tmp_path / name) for name in ("train.jsonl", "dev.jsonl", "run"))
     monkeypatch.setattr("encoder_engine.finetuning.run.FineTuner.finetune", stop)
-    common = ["--checkpoint", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
+    common = ["--model", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
     assert main(["finetune", "sequence-classification", *common, "--quiet"]) == 1
     assert "stopped; the same command goes on" in capsys.readouterr().err
 
@@ -349,7 +351,7 @@ def test_the_verbs_read_tables_as_training_did(checkpoint: Path, tmp_path: Path)
     compiled = evaluate_files(run.directory, [str(table)], samples=0, device="cpu")
     assert compiled.scores["accuracy"] == run.scores["accuracy"]
     output = tmp_path / "predictions.jsonl"
-    predict = ["predict", str(run.directory), str(table), "--device", "cpu"]
+    predict = ["predict", "--model", str(run.directory), str(table), "--device", "cpu"]
     assert main([*predict, "-o", str(output)]) == 0
     texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
     assert texts == ['"good film', 'bad" plot', "good plot", "bad film"] * 4
@@ -364,7 +366,7 @@ def test_a_sweep_prints_the_table_of_its_combinations(
 ) -> None:
     recipe_of(checkpoint, tmp_path)
     files = ["--train", str(tmp_path / "train.jsonl"), "--dev", str(tmp_path / "dev.jsonl")]
-    command = ["finetune", "sequence-classification", "--checkpoint", str(checkpoint), *files]
+    command = ["finetune", "sequence-classification", "--model", str(checkpoint), *files]
     command += ["--set", "run.device=cpu", "--set", "report.samples=0", "--set", "run.steps=2"]
     command += ["--sweep", "batch.examples=4,8", "-o", str(tmp_path / "sweep")]
     assert main([*command, "--json"]) == 0

@@ -233,7 +233,7 @@ def test_the_line_of_a_text_that_is_too_long_is_named(
     texts = tmp_path / "texts.jsonl"
     long = [*TEXTS, "a " * 64]
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in long))
-    score = ["score", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
+    score = ["score", "--model", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
     assert main([*score, "--device", "cpu"]) == 1
     assert "texts.jsonl, line 4: the text has 66 tokens" in capsys.readouterr().err
 
@@ -260,7 +260,7 @@ def test_the_line_of_a_text_that_cannot_be_scored_is_named(
     texts = tmp_path / "texts.jsonl"
     rows = ["a", "a film", "good", "a " * 9]
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
-    score = ["score", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
+    score = ["score", "--model", str(directory), str(texts), "-o", str(tmp_path / "scores.jsonl")]
     assert main([*score, "--device", "cpu"]) == 1
     reason = "the text alone exceeds the memory" if error else "the model computes NaN"
     assert f"texts.jsonl, line 4: {reason}" in capsys.readouterr().err
@@ -270,20 +270,31 @@ def test_the_verbs_fill_and_score(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for more in ([], ["--joint"], ["--target", "good", "--target", "bad"]):
-        command = ["fill-mask", str(directory), "a [MASK] film", "--device", "cpu", "--json"]
+        command = [
+            "fill-mask",
+            "--model",
+            str(directory),
+            "a [MASK] film",
+            "--device",
+            "cpu",
+            "--json",
+        ]
         assert main([*command, *more]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == (2 if "--target" in more else 5)
         assert all(json.loads(line) for line in lines)
-    both = ["fill-mask", str(directory), "a [MASK] film", "--target", "good", "--joint"]
+    both = ["fill-mask", "--model", str(directory), "a [MASK] film", "--target", "good", "--joint"]
     assert main(both) == 2
     assert "leave --joint out" in capsys.readouterr().err
     texts, output = tmp_path / "texts.jsonl", tmp_path / "scores.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    assert main(["score", str(directory), str(texts), "-o", str(output), "--device", "cpu"]) == 0
+    assert (
+        main(["score", "--model", str(directory), str(texts), "-o", str(output), "--device", "cpu"])
+        == 0
+    )
     assert len(output.read_text().splitlines()) == 3
     assert "pseudo-perplexity" in capsys.readouterr().out
-    score = ["score", str(directory), str(texts), "--device", "cpu"]
+    score = ["score", "--model", str(directory), str(texts), "--device", "cpu"]
     assert main([*score, "-o", str(tmp_path / "scores.parquet")]) == 0
     table = pyarrow.parquet.read_table(tmp_path / "scores.parquet")
     assert table.to_pylist() == [json.loads(line) for line in output.read_text().splitlines()]

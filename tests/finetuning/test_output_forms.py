@@ -97,6 +97,14 @@ def test_labels_and_scores_are_glue() -> None:
 def test_predictions_replace_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "a"}\n')
-    command = ["predict", str(tmp_path / "run"), str(rows), "-o", str(rows), "--overwrite"]
+    command = [
+        "predict",
+        "--model",
+        str(tmp_path / "run"),
+        str(rows),
+        "-o",
+        str(rows),
+        "--overwrite",
+    ]
     assert main(command) == 1
     assert "rows.jsonl is one of the inputs; name another output" in capsys.readouterr().err

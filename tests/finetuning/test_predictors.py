@@ -56,7 +56,7 @@ def tune(task: str, checkpoint: Path, train: Path, dev: Path, output: Path, *mor
     settings.append("optimizer.learning_rate=5e-3")
     given = [part for setting in settings for part in ("--set", setting)]
     files = ["--train", str(train), "--dev", str(dev), "--output", str(output)]
-    assert main(["finetune", task, "--checkpoint", str(checkpoint), *files, *given, "-q"]) == 0
+    assert main(["finetune", task, "--model", str(checkpoint), *files, *given, "-q"]) == 0
 
 
 SENTENCES = [["a", "good", "film"], ["the", "very", "bad", "plot", "not"]]

@@ -64,17 +64,19 @@ def test_a_run_lowers_the_loss_and_is_evaluated_as_it_was(
     given = [*SETTINGS[task], "run.epochs=4", "batch.examples=16", "optimizer.learning_rate=3e-3"]
     # Several micro-batches a step: by GradCache.
     given += ["batch.micro_tokens=128", "run.device=cpu", "report.samples=20"]
-    command = ["finetune", task, "--checkpoint", str(model), "--train", str(train)]
+    command = ["finetune", task, "--model", str(model), "--train", str(train)]
     command += [part for value in given for part in ("--set", value)]
     command += ["--dev", str(dev), "-o", str(tmp_path / "run"), "--json"]
     assert main(command) == 0
     scores = json.loads(capsys.readouterr().out)["scores"]
     losses = [entry["loss"] for entry in read_log(tmp_path / "run")]
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
-    assert main(["evaluate", str(tmp_path / "run"), str(dev), "--json"]) == 0
+    assert main(["evaluate", "--model", str(tmp_path / "run"), str(dev), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == scores
     output = tmp_path / "found.jsonl"
-    assert main(["predict", str(tmp_path / "run"), str(dev), "--output", str(output)]) == 0
+    assert (
+        main(["predict", "--model", str(tmp_path / "run"), str(dev), "--output", str(output)]) == 0
+    )
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     embedder = EMBEDDERS[task].from_pretrained(tmp_path / "run" / "model", device="cpu")
     queries = embedder.encode_queries([row["query"] for row in rows])

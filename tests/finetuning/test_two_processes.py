@@ -33,7 +33,7 @@ def test_two_processes_take_the_steps_of_one(checkpoint: Path, tmp_path: Path) -
     settings = ["run.precision=float64", "model.dropout=0", "batch.examples=5", "run.epochs=2"]
     settings += ["run.device=cpu", "data.max_length=16", "optimizer.learning_rate=1e-3"]
     settings += ["task.decoding=crf", "report.samples=0"]
-    command = ["finetune", "token-classification", "--checkpoint", str(checkpoint), "--quiet"]
+    command = ["finetune", "token-classification", "--model", str(checkpoint), "--quiet"]
     command += ["--train", str(tmp_path / "train.jsonl"), "--dev", str(tmp_path / "dev.jsonl")]
     command += [part for setting in settings for part in ("--set", setting)]
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]

@@ -169,7 +169,7 @@ BAD_FILES: dict[str, tuple[str, bytes, dict[str, Any], tuple[str, ...]]] = {
     "a quote never closed": ("a.csv", b'text\n"a\nb\n', {}, ("line 3", "quot")),
     "a quote within": ("a.csv", b'text\n"a"b\n', {}, ("line 2", "quot")),
     "no parquet file": ("a.parquet", b"PAR1 this is none", {}, ("damaged",)),
-    "an unknown ending": ("a.docx", b"x", {}, (".docx", "--input-format")),
+    "an unknown ending": ("a.docx", b"x", {}, (".docx", "input_format=")),
     "a packed file": ("a.jsonl.gz", b"x", {}, (".gz", "unpack")),
     "no ending": ("texts", b"x", {}, ("(none)",)),
 }

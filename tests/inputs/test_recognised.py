@@ -162,7 +162,7 @@ def test_columns_need_a_format_with_columns(given: Callable[[bytes], None]) -> N
     cases: list[dict[str, Any]] = [{"column": "text"}, {"column": "body"}, {"id_column": "id"}]
     for options in cases:
         given(b"plain\nlines\n")
-        with pytest.raises(InputError, match=r"plain lines, which have no columns.*--input-format"):
+        with pytest.raises(InputError, match=r"plain lines, which have no columns.*input_format="):
             texts(open_inputs(["-"], **options))
 
 

@@ -207,9 +207,9 @@ def test_an_address_needs_a_local_folder(
 ) -> None:
     memory.pipe("/in/a.txt", b"a\n")
     embedder = Embedder.from_pretrained(directory, device="cpu")
-    with pytest.raises(InputError, match="--staging"):
+    with pytest.raises(InputError, match="staging="):
         embedder.encode_dataset("memory://in/a.txt", "memory://out")
-    with pytest.raises(InputError, match="--staging"):
+    with pytest.raises(InputError, match="staging="):
         embedder.encode_dataset("memory://in/a.txt", tmp_path / "o", staging=tmp_path / "s")
     command = ["embed", "memory://in/a.txt", "-o", "memory://out", "-m", str(directory), "-q"]
     assert main(command) == 1

@@ -154,7 +154,12 @@ def test_a_compiled_directory_predicts(
     directory = write_task_model(tmp_path / "model", checkpoint, task, settings)
     head = HEADS_OF_TASKS.get(task, task)
     options = [] if head is None else ["--head", head]
-    assert main(["compile", str(directory), str(tmp_path / "compiled"), *options]) == 0
+    assert (
+        main(
+            ["compile", "--model", str(directory), "--output", str(tmp_path / "compiled"), *options]
+        )
+        == 0
+    )
     plain = Predictor.from_pretrained(directory, "cpu")
     mapped = Predictor.from_pretrained(tmp_path / "compiled")
     examples = examples_of(plain, directory)
@@ -276,7 +281,12 @@ def test_the_line_of_a_row_that_cannot_be_predicted_is_named(
     texts = ["a", "a film", "good ", "a " * 9]
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     output = tmp_path / "out.jsonl"
-    assert main(["predict", str(directory), str(rows), "-o", str(output), "--device", "cpu"]) == 1
+    assert (
+        main(
+            ["predict", "--model", str(directory), str(rows), "-o", str(output), "--device", "cpu"]
+        )
+        == 1
+    )
     reason = "the rows from this one on exceed" if error else "the model computes NaN or infinity"
     assert f"rows.jsonl, line 3: {reason}" in capsys.readouterr().err
     assert not output.exists()

@@ -117,7 +117,7 @@ def test_a_wrong_value_of_the_last_combination_ends_a_sweep_at_once(
     given = {
         "pretrain": ["tiny", "-c", str(tmp_path / "corpus")],
         "finetune": [
-            *("sequence-classification", "--checkpoint", str(tmp_path / "model")),
+            *("sequence-classification", "--model", str(tmp_path / "model")),
             *("--train", str(tmp_path / "rows.tsv"), "--dev", str(tmp_path / "rows.tsv")),
         ],
     }[verb]

@@ -201,7 +201,7 @@ def test_an_input_is_never_replaced_nor_removed(tmp_path: Path, id_column: str |
 def test_an_existing_output_is_left_alone_unless_told_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(b"precious")
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="overwrite=True"):
         VectorStore(path)
     assert path.read_bytes() == b"precious"
     with VectorStore(path, overwrite=True) as store:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, check_page, write_result
-from encoder_engine.cli.common import debug_option
 
 if TYPE_CHECKING:
     from encoder_engine.metrics.intervals import Interval
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--against", metavar="MODEL", help="A monolingual model to compare with.")
-@click.option("--own", default="own", show_default=True, help="The column of own constructions.")
 @click.option(
-    "--english-like",
+    "--own-column", "own", default="own", show_default=True, help="The column of own constructions."
+)
+@click.option(
+    "--english-like-column",
+    "english_like",
     default="english_like",
     show_default=True,
     help="The column of sentences of English-like structure.",
@@ -32,12 +35,12 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the intervals.")
 @analysis_options
-@debug_option
 def accent(model: str, files: tuple[str, ...], **options: Any) -> None:
-    """Compare how likely MODEL finds a language's own constructions and English-like ones.
+    """Measure how a multilingual model leans to English.
 
-    DATA: .jsonl, .tsv or .csv, each row a sentence in the language's own construction and one of
-    English-like structure. Both models are masked language models.
+    Compares how likely it finds a language's own constructions and English-like ones. DATA: .jsonl,
+    .tsv or .csv, each row a sentence in the language's own construction and one of English-like
+    structure. Both models are masked language models.
     """
     check_page(options)
     if options["against"] is not None and _same(model, options["against"]):

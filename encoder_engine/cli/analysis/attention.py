@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import (
     analysis_options,
     load_subject,
     print_table,
     write_page,
 )
-from encoder_engine.cli.common import debug_option, print_json
+from encoder_engine.cli.common import print_json
 
 if TYPE_CHECKING:
     from encoder_engine.analysis.text_attention import TextAttention
@@ -22,7 +23,7 @@ SHOWN = 3
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("text", metavar="TEXT")
 @click.option(
     "--top",
@@ -33,9 +34,8 @@ SHOWN = 3
 )
 @click.option("--layers", help="Layers from 0, such as 0,5.  [default: all]")
 @analysis_options
-@debug_option
 def attention(model: str, text: str, **options: Any) -> None:
-    """Show which words of TEXT each attention head of MODEL connects.
+    """Show which words of TEXT each attention head connects.
 
     The page has a thumbnail of each head, and lines between the words of the one that is chosen.
     """

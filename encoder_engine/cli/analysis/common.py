@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.common import print_json
 from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from encoder_engine.analysis.subject import Subject
     from encoder_engine.pages.report import Part
-
-Command = TypeVar("Command", bound="Callable[..., Any]")
 
 __all__ = [
     "analysis_options",
@@ -28,16 +27,12 @@ __all__ = [
 ]
 
 
-def analysis_options(command: Command) -> Command:
-    """Add ``--html``, ``--overwrite``, ``--json`` and ``--device``."""
-    for option in (
-        click.option("--device", default="auto", show_default=True, help="cpu, cuda, ..."),
-        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON."),
-        click.option("--overwrite", is_flag=True, help="Replace the page if it exists."),
-        click.option("--html", metavar="FILE", help="Write the page: one file, no network."),
-    ):
-        command = option(command)
-    return command
+analysis_options = option.together(
+    click.option("--html", metavar="FILE", help="Write the page: one file, no network."),
+    click.option("--overwrite", is_flag=True, help="Replace the page if it exists."),
+    click.option("--json", "as_json", is_flag=True, help="Print one line of JSON."),
+    option.device,
+)
 
 
 def check_page(options: Mapping[str, Any]) -> None:

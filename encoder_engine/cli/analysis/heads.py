@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
-from encoder_engine.cli.common import debug_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("corpus", metavar="CORPUS")
 @click.option(
     "--rows",
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     help="Pairs that a relation has at least; others are not scored.",
 )
 @analysis_options
-@debug_option
 def heads(model: str, corpus: str, **options: Any) -> None:
-    """Describe every attention head of MODEL over the sentences of CORPUS.
+    """Describe every attention head over sentences of CORPUS.
 
     A CORPUS in CoNLL-U also shows the heads that find syntactic relations.
     """

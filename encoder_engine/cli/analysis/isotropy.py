@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
-from encoder_engine.cli.common import check_new_folder, debug_option
+from encoder_engine.cli.common import check_new_folder
 
 if TYPE_CHECKING:
     from encoder_engine.pages.report import Part
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("corpus", metavar="CORPUS")
 @click.option(
     "--rows",
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     help="Sentences read of the corpus.",
 )
 @click.option(
-    "--standardise",
+    "--output",
+    "-o",
     metavar="DIR",
     help="Write the embedder with z-scores of its vectors, by the corpus' sentences.",
 )
 @analysis_options
-@debug_option
 def isotropy(model: str, corpus: str, **options: Any) -> None:
-    """Measure the mean cosine of words in every layer of MODEL, over the words of CORPUS.
+    """Measure the mean cosine of words in every layer.
 
-    CORPUS: .conllu, .conll, or a table with a column text.
+    The words are of CORPUS: .conllu, .conll, or a table with a column text.
     """
-    if options["standardise"]:
-        check_new_folder(options["standardise"])
+    if options["output"]:
+        check_new_folder(options["output"])
     subject = load_subject(model, options)
     from encoder_engine.analysis.corpus import read_sentences
     from encoder_engine.analysis.isotropy import measure_isotropy, standardise_embedder
@@ -73,13 +74,13 @@ def isotropy(model: str, corpus: str, **options: Any) -> None:
         ),
         Drawing(
             title="Mean cosine by layer",
-            svg=draw_lines(lines, [str(found.layer) for found in layers], ".2f"),
+            svg=draw_lines(lines, [str(found.layer) for found in layers]),
         ),
     ]
-    if options["standardise"]:
+    if options["output"]:
         embedder = Embedder.from_pretrained(model, device="cpu")
         standardised = standardise_embedder(embedder, [" ".join(words) for words in sentences])
-        standardised.save_pretrained(options["standardise"])
+        standardised.save_pretrained(options["output"])
     summary = (
         f"First subwords of {len(sentences)} sentences; layer 0 is the embeddings. A mean cosine "
         "of 0 says that directions are even."

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
-from encoder_engine.cli.common import count, debug_option
+from encoder_engine.cli.common import count
 
 if TYPE_CHECKING:
     from encoder_engine.analysis.probing import LayerProbe, MixProbe
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("train", metavar="TRAIN")
 @click.argument("test", metavar="[TEST]", required=False)
 @click.option(
-    "--label",
+    "--label-column",
+    "label",
     default="upos",
     show_default=True,
     help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head. Tags of .conll and "
@@ -42,11 +44,11 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the control labels.")
 @analysis_options
-@debug_option
 def probe(model: str, train: str, test: str | None, **options: Any) -> None:
-    """Predict the labels of TEST from each layer of MODEL, by probes trained on TRAIN.
+    """Predict labels of words from each layer, by probes.
 
-    Without TEST, the sentences of TRAIN after the first --train-rows are the test.
+    The probes train on TRAIN and predict the labels of TEST. Without TEST, the sentences of TRAIN
+    after the first --train-rows are the test.
 
     Files: .conllu, .conll with tags, or .jsonl of edge probing (text, targets).
     """
@@ -115,7 +117,7 @@ def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
         ),
         Drawing(
             title="Accuracy by layer",
-            svg=draw_lines(lines, [str(found.layer) for found in layers], ".0f"),
+            svg=draw_lines(lines, [str(found.layer) for found in layers]),
         ),
     ]
     if mix is not None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, check_page, write_result
-from encoder_engine.cli.common import check_new_folder, debug_option
+from encoder_engine.cli.common import check_new_folder
 
 if TYPE_CHECKING:
     from encoder_engine.pages.report import Part
@@ -17,7 +18,7 @@ CURVE_POINTS = 12
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@option.run
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--heads", type=click.IntRange(min=1), help="Heads that the written model loses.")
 @click.option("--output", "-o", metavar="DIR", help="Write the model without them; a new folder.")
@@ -27,12 +28,12 @@ CURVE_POINTS = 12
 @click.option("--rows", type=click.IntRange(min=1), help="Rows read.  [default: all]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random control.")
 @analysis_options
-@debug_option
-def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
-    """Rank the heads of RUN, a folder that finetune wrote, by their importance on labelled DATA.
+def prune(model: str, files: tuple[str, ...], **options: Any) -> None:
+    """Rank attention heads by their importance for a task.
 
-    The curve removes the least important heads, and as many random ones. The written model has no
-    weights of the heads, and loads here; with --zeroed they are 0, and transformers loads it.
+    It is measured on labelled DATA. The curve removes the least important heads, and as many random
+    ones. The written model has no weights of the heads, and loads here; with --zeroed they are 0,
+    and transformers loads it.
     """
     check_page(options)
     if bool(options["heads"]) != bool(options["output"]):
@@ -49,10 +50,10 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     from encoder_engine.pages.report import Drawing, Table
     from encoder_engine.prediction.predictor import Predictor
 
-    predictor = Predictor.from_pretrained(run, options["device"], "float32", engine="torch")
+    predictor = Predictor.from_pretrained(model, options["device"], "float32", engine="torch")
     num_heads = sum(block.attention.num_heads for block in predictor.model.encoder.spec.blocks)
     if options["heads"] and options["heads"] > num_heads:
-        raise click.UsageError(f"--heads is {options['heads']}, and {run} has {num_heads}")
+        raise click.UsageError(f"--heads is {options['heads']}, and {model} has {num_heads}")
     examples = read_examples(predictor, files, options["rows"])
     importance = head_importance(predictor, examples)
     removed = least_important(importance, options["heads"] or 0)
@@ -88,12 +89,11 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
                     "random": [p.random for p in curve],
                 },
                 [str(p.removed) for p in curve],
-                ".1f",
             ),
         ),
     ]
     values = {
-        "run": run,
+        "model": model,
         "rows": len(examples),
         "score": score,
         "importance": [found.tolist() for found in importance],
@@ -103,4 +103,4 @@ def prune(run: str, files: tuple[str, ...], **options: Any) -> None:
     summary = (
         f"{len(examples)} rows of {', '.join(files)} measured the heads and scored the models."
     )
-    write_result(f"Heads of {run}", summary, parts, values, options)
+    write_result(f"Heads of {model}", summary, parts, values, options)

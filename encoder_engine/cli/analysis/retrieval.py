@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, check_page, write_result
-from encoder_engine.cli.common import debug_option
 
 if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder, StaticEmbedder
@@ -16,32 +16,47 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--translations", metavar="A,B", help="The columns of texts and translations.")
-@click.option("--group", metavar="COLUMN", help="With --translations: scored apart, as languages.")
+@click.option(
+    "--group-column",
+    "group",
+    metavar="COLUMN",
+    help="With --translations: scored apart, as languages.",
+)
 @click.option("--groups", metavar="A,B", help="The groups that are scored.  [default: all]")
 @click.option("--header", help="The columns of files without a header, separated by commas.")
 @click.option("--rows", type=click.IntRange(min=1), help="Pairs of each group.  [default: all]")
-@click.option("--query", default="query", show_default=True, help="The column of queries.")
-@click.option("--document", default="document", show_default=True, help="That of candidates.")
-@click.option("--label", default="label", show_default=True, help="That of their relevance.")
+@click.option(
+    "--query-column", "query", default="query", show_default=True, help="The column of queries."
+)
+@click.option(
+    "--document-column",
+    "document",
+    default="document",
+    show_default=True,
+    help="That of candidates.",
+)
+@click.option(
+    "--label-column", "label", default="label", show_default=True, help="That of their relevance."
+)
 @analysis_options
-@debug_option
 def retrieval(model: str, files: tuple[str, ...], **options: Any) -> None:
-    """Score MODEL, an embedder, on DATA: candidates of queries, or with --translations pairs.
+    """Score how an embedder finds answers or translations.
 
-    Candidates: a row is a query, a document and its relevance; each query ranks its own documents.
-    Translations: each text looks for its translation among all, both ways.
+    DATA are candidates of queries, or with --translations pairs. Candidates: a row is a query, a
+    document and its relevance; each query ranks its own documents. Translations: each text looks
+    for its translation among all, both ways.
     """
     check_page(options)
-    alone = [name for name in ("group", "groups", "header", "rows") if options[name] is not None]
-    if alone and options["translations"] is None:
-        raise click.UsageError(
-            f"--{alone[0]} is of translations; name --translations, or leave it out"
-        )
+    for name in ("group-column", "groups", "header", "rows"):
+        if options["translations"] is None and options[name.removesuffix("-column")] is not None:
+            raise click.UsageError(
+                f"--{name} is of translations; name --translations, or leave it out"
+            )
     if options["groups"] is not None and options["group"] is None:
-        raise click.UsageError("--groups names values of a column; name it by --group")
+        raise click.UsageError("--groups names values of a column; name it by --group-column")
     from encoder_engine.embedding.any_model import load_dense
 
     embedder = load_dense(model, device=options["device"])
@@ -65,7 +80,11 @@ def _translations(
         raise click.BadParameter("expected two columns, such as text,translation")
     header = options["header"].split(",") if options["header"] else ()
     pairs = read_translations(
-        files, (columns[0], columns[1]), group=options["group"], header=header, most=options["rows"]
+        files,
+        (columns[0], columns[1]),
+        group=options["group"],
+        header=header,
+        most=options["rows"],
     )
     wanted = options["groups"].split(",") if options["groups"] else list(pairs)
     missing = [name for name in wanted if name not in pairs]
@@ -108,7 +127,10 @@ def _candidates(
     from encoder_engine.pages.report import Table
 
     queries = read_candidates(
-        files, query=options["query"], document=options["document"], label=options["label"]
+        files,
+        query=options["query"],
+        document=options["document"],
+        label=options["label"],
     )
     scores = score_candidates(embedder.encode_query, embedder.encode_document, queries)
     kinds = ("with a relevant document", "with both kinds")

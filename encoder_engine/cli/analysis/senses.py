@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.analysis.common import analysis_options, load_subject, write_result
-from encoder_engine.cli.common import debug_option
 
 if TYPE_CHECKING:
     from encoder_engine.analysis.senses import SenseWord
@@ -20,7 +20,7 @@ KINDS = {", static word": False, ", static sentence": True}
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option(
     "--test", multiple=True, metavar="FILE", help="Words to decide; DATA then trains.  Repeatable."
@@ -49,9 +49,8 @@ KINDS = {", static word": False, ", static sentence": True}
     help="Compare with static vectors: a word2vec or GloVe text file, or a static model's folder.",
 )
 @analysis_options
-@debug_option
 def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
-    """Decide the senses of words by the nearest sense vector of MODEL.
+    """Decide the senses of words by the nearest sense vector.
 
     DATA: lexical samples (Senseval XML), files of the unified format (NAME.data.xml, with
     NAME.gold.key.txt beside it), or .jsonl of word, s1, s2, label (WiC).

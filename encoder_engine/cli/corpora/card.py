@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option
+from encoder_engine.cli import option
 from encoder_engine.errors import InputError
 from encoder_engine.files import PendingFile
 from encoder_engine.json_values import JsonValue, read_value
@@ -24,13 +24,13 @@ _PATHS = frozenset(("checkpoint", "corpus", "dev", "files", "teacher", "train", 
 @click.command()
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, path_type=Path))
 @click.option("--output", "-o", metavar="FILE", help="The .md file to write.  [default: print it]")
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
-@debug_option
+@option.overwrite
 def card(path: Path, output: str | None, overwrite: bool) -> None:
-    """Write the datasheet of a corpus, or the card of a trained model, in Markdown.
+    """Write the datasheet of a corpus, or the card of a model.
 
-    PATH: FILE.manifest.json that clean wrote, a folder of prepare, or a run's folder of finetune
-    or pretrain. What they do not record, the page asks: harms first of all.
+    PATH, of which the page in Markdown is: FILE.manifest.json that clean wrote, a folder of
+    prepare, or a run's folder of finetune or pretrain. What they do not record, the page asks:
+    harms first of all.
     """
     page = _page(path)
     if output is None:

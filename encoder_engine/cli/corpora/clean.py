@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.common import (
     count,
-    debug_option,
     engine_version,
     file_version,
     line_due,
@@ -33,7 +34,7 @@ COSINE = 0.95
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--output", "-o", required=True, metavar="FILE", help="The .jsonl file to write.")
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+@option.overwrite
 @click.option("--column", default="text", show_default=True, help="The column of the texts.")
 @click.option("--keep-exact", is_flag=True, help="Keep texts of equal normal form.")
 @click.option(
@@ -91,15 +92,14 @@ COSINE = 0.95
 )
 @click.option("--device", default="auto", show_default=True, help="Of --semantic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
-@debug_option
 @resumable()
 def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
-    """Drop duplicates of the texts of INPUT..., mask personal data, and count both.
+    """Drop duplicates of texts, and mask personal data.
 
-    The first of duplicates is kept, with all columns of its row. Only --column is masked: the
-    others are written as they are. OUTPUT.manifest.json records settings and counts; encoder-engine
-    card makes a datasheet of it. No text is printed. The same command resumes an interrupted run,
-    whose rows are in _OUTPUT.partial, and ends in the same bytes.
+    Both are counted. The first of duplicates is kept, with all columns of its row. Only --column is
+    masked: the others are written as they are. OUTPUT.manifest.json records settings and counts;
+    encoder-engine card makes a datasheet of it. No text is printed. The same command resumes an
+    interrupted run, whose rows are in _OUTPUT.partial, and ends in the same bytes.
     """
     from encoder_engine.data.hygiene.run import CleanJob, check_targets, clean_rows
     from encoder_engine.inputs.tables import read_table
@@ -142,7 +142,8 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         encoded = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
         write_atomically(target.with_name(f"{target.name}.manifest.json"), encoded.encode())
 
-    records = chain.from_iterable(map(read_table, inputs))
+    read = partial(read_table, keywords={options["column"]: "column="})
+    records = chain.from_iterable(map(read, inputs))
     clean_rows(records, cleaner, job, finish=finish, watch=watch)
     counts = cleaner.counts
     if options["as_json"]:

@@ -8,45 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import Command, count, debug_option, print_facts, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from encoder_engine.inputs.records import Record
 
-FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
-
-def row_options(command: Command) -> Command:
-    """Add the inputs, the output and the seed."""
-    for option in (
-        debug_option,
-        click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
-        click.option("--overwrite", is_flag=True, help="Replace the output if it exists."),
-        click.option(
-            "--epoch",
-            type=click.IntRange(min=0),
-            default=0,
-            show_default=True,
-            help="Another epoch makes other draws.",
-        ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
-        click.option(
-            "--input-format", type=click.Choice(FORMATS), help="Whatever the inputs' names."
-        ),
-        click.option("--column", help="The column of the texts.  [default: text]"),
-        click.option(
-            "--output",
-            "-o",
-            required=True,
-            type=click.Path(path_type=Path),
-            help="The .jsonl or .parquet file to write.",
-        ),
-        click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
-    ):
-        command = option(command)
-    return command
+row_options = option.together(
+    click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
+    click.option(
+        "--output",
+        "-o",
+        required=True,
+        type=click.Path(path_type=Path),
+        help="The .jsonl or .parquet file to write.",
+    ),
+    option.column,
+    option.input_format,
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+    click.option(
+        "--epoch",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Another epoch makes other draws.",
+    ),
+    option.overwrite,
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+)
 
 
 def read_texts(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[str]:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     help="The most words of a passage; longer texts become several passages.",
 )
 def inverse_cloze(inputs: tuple[str, ...], **options: Any) -> None:
-    """Write pairs of a sentence of INPUT... (query) and the passage around it (positive).
+    """Write pairs of a sentence and the passage around it.
 
-    A text is cut into passages of whole sentences. Each passage of two sentences or more gives one
-    pair. `encoder-engine finetune embedding --train` reads the file. Another --epoch draws other
-    sentences.
+    The sentence is the query, the passage the positive. A text of INPUT... is cut into passages of
+    whole sentences. Each passage of two sentences or more gives one pair. `encoder-engine finetune
+    embedding --train` reads the file. Another --epoch draws other sentences.
     """
     from encoder_engine.data.row_files import write_rows
 

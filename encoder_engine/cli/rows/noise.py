@@ -56,11 +56,12 @@ NUM_SENTINELS = 100
 @click.option("--tokenizer", "-t", help="Write token ids by this model directory or hub id.")
 @click.option("--mask", help="The mask of words; --tokenizer has its own.  [default: <mask>]")
 def noise(inputs: tuple[str, ...], **options: Any) -> None:
-    """Write noised texts of INPUT... and their targets, as rows of whole sentences.
+    """Write noised texts and their targets, as for T5 and BART.
 
-    Without --tokenizer, words are noised, and the columns input and target hold texts. With
-    --tokenizer, tokens are noised, and the columns input_ids and labels hold ids, with the
-    tokenizer's special tokens. Rows depend only on the texts, the options, the seed and the epoch.
+    Rows are of whole sentences of INPUT.... Without --tokenizer, words are noised, and the columns
+    input and target hold texts. With --tokenizer, tokens are noised, and the columns input_ids and
+    labels hold ids, with the tokenizer's special tokens. Rows depend only on the texts, the
+    options, the seed and the epoch.
     """
     from encoder_engine.data.row_files import write_rows
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts
 
 if TYPE_CHECKING:
     from encoder_engine.vectors.faiss_index import IndexReport
@@ -43,13 +44,13 @@ KINDS = ("hnsw", "flat")
     type=click.IntRange(min=2),
     help="Candidates of a search, whatever --recall says.  [default: measured]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the index if it exists.")
-@debug_option
+@option.overwrite
 def index(store: str, output: str, **options: Any) -> None:
-    """Index the vectors of STORE with FAISS; search --index uses it.
+    """Index the vectors of STORE with FAISS, to search faster.
 
-    STORE is a file of vectors or a folder of shards, as embed wrote it. All vectors are held in
-    memory meanwhile. Below some 50,000 rows an exact search takes no longer.
+    search --index uses the index. STORE is a file of vectors or a folder of shards, as embed wrote
+    it. All vectors are held in memory meanwhile. Below some 50,000 rows an exact search takes no
+    longer.
     """
     from encoder_engine.vectors.faiss_index import IndexSettings, write_index
     from encoder_engine.vectors.stored_vectors import StoredVectors

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts
 from encoder_engine.cli.search import embed_queries
 from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 
@@ -27,9 +28,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A .jsonl or .parquet file.",
 )
-@click.option("--model", "-m", help="The model.  [default: the one STORE's manifest names]")
-@click.option("--query-column", default="query", show_default=True, help="Of the questions.")
-@click.option("--positive-column", default="positive", show_default=True, help="Of the answers.")
+@option.queries
+@click.option(
+    "--query-column", "column", default="query", show_default=True, help="Of the questions."
+)
+@click.option(
+    "--positive-column",
+    "pair_column",
+    default="positive",
+    show_default=True,
+    help="Of the answers.",
+)
 @click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
 @click.option(
     "--negatives",
@@ -47,21 +56,15 @@ if TYPE_CHECKING:
     show_default=True,
     help="A negative scores at least this share less than the worst answer.",
 )
-@click.option(
-    "--prompt",
-    help="A text put before every question.  [default: the model's prompt named query, if any]",
-)
-@click.option("--prompt-name", help="The name of one of the model's own prompts.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
-@debug_option
+@option.overwrite
 def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: Any) -> None:
-    """Find documents of STORE that are near the questions of PAIRS and are not their answers.
+    """Find documents near questions that do not answer them.
 
-    STORE is a folder that embed wrote of the documents, whose texts are read again. PAIRS are
-    files with a question and an answer in each row; an answer is found in STORE by its text.
-    OUTPUT gets a line for each question: query, positives and negatives. Known answers, documents
-    of the same text, and those that score as high as an answer are left out, and counted.
+    The questions are of PAIRS, the documents of STORE. STORE is a folder that embed wrote of the
+    documents, whose texts are read again. PAIRS are files with a question and an answer in each
+    row; an answer is found in STORE by its text. OUTPUT gets a line for each question: query,
+    positives and negatives. Known answers, documents of the same text, and those that score as high
+    as an answer are left out, and counted.
     """
     from encoder_engine.data.row_files import check_row_file, write_rows
     from encoder_engine.files import check_apart

@@ -20,8 +20,8 @@ def read_pairs(pairs: Sequence[str], options: dict[str, Any]) -> dict[str, list[
 
     opened = open_inputs(
         list(pairs),
-        column=options["query_column"],
-        pair_column=options["positive_column"],
+        column=options["column"],
+        pair_column=options["pair_column"],
         format=options["input_format"],
     )
     answers: dict[str, list[str]] = {}

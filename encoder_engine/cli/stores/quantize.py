@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from encoder_engine.cli.common import binary_size, count, debug_option, print_facts
+from encoder_engine.cli import option
+from encoder_engine.cli.common import binary_size, count, print_facts
 
 
 @click.command()
@@ -19,10 +20,9 @@ from encoder_engine.cli.common import binary_size, count, debug_option, print_fa
     show_default=True,
     help="A byte or a bit for each feature.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
-@debug_option
+@option.overwrite
 def quantize(store: str, output: Path, precision: str, overwrite: bool) -> None:
-    """Write a copy of STORE in fewer bits, which search reads first.
+    """Write a copy of STORE in fewer bits, to search faster.
 
     search --quantized finds candidates in the copy and scores these by STORE's own vectors.
     """

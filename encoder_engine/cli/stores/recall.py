@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts, print_json
 from encoder_engine.cli.search import embed_queries, search_stored
 from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 
@@ -14,9 +15,17 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
-@click.option("--model", "-m", help="The model.  [default: the one STORE's manifest names]")
-@click.option("--query-column", default="query", show_default=True, help="Of the questions.")
-@click.option("--positive-column", default="positive", show_default=True, help="Of the answers.")
+@option.queries
+@click.option(
+    "--query-column", "column", default="query", show_default=True, help="Of the questions."
+)
+@click.option(
+    "--positive-column",
+    "pair_column",
+    default="positive",
+    show_default=True,
+    help="Of the answers.",
+)
 @click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
 @click.option(
     "--at",
@@ -27,15 +36,7 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
     show_default=True,
     help="Count answers among this many first results; repeatable.",
 )
-@click.option("--index", help="An index of STORE made by encoder-engine index.")
-@click.option("--quantized", help="A copy of STORE made by encoder-engine quantize.")
-@click.option(
-    "--oversampling",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="With --quantized: candidates for each result.",
-)
+@option.copies
 @click.option(
     "--scale",
     type=click.FloatRange(min=0, min_open=True),
@@ -43,22 +44,15 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
     show_default=True,
     help="The factor of similarities in the loss, as in finetune embedding.",
 )
-@click.option(
-    "--prompt",
-    help="A text put before every question.  [default: the model's prompt named query, if any]",
-)
-@click.option("--prompt-name", help="The name of one of the model's own prompts.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
-@debug_option
 def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:
-    """Search STORE for the questions of PAIRS, and count the answers among the first results.
+    """Measure how often a search of STORE finds known answers.
 
-    STORE is a folder of documents that embed wrote. Their texts are read again from the files that
-    were embedded; an answer is found by its text. Prints recall@k, the mean reciprocal rank
-    within the largest k, and the retrieval loss: the cross-entropy of the answers among all
-    documents. The search is exact, or approximate with --index or --quantized. Questions without an
-    answer in STORE are counted, but not scored.
+    The questions of PAIRS are searched. STORE is a folder of documents that embed wrote. Their
+    texts are read again from the files that were embedded; an answer is found by its text. Prints
+    recall@k, the mean reciprocal rank within the largest k, and the retrieval loss: the
+    cross-entropy of the answers among all documents. The search is exact, or approximate with
+    --index or --quantized. Questions without an answer in STORE are counted, but not scored.
     """
     from encoder_engine.errors import InputError
     from encoder_engine.vectors.recall import retrieval_loss, score_hits

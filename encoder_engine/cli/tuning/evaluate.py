@@ -6,30 +6,24 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import (
-    debug_option,
-    print_facts,
-    print_json,
-    split_columns,
-    table_options,
-)
+from encoder_engine.cli import option
+from encoder_engine.cli.common import print_facts, print_json, split_columns
 from encoder_engine.cli.tuning.finetune import score_facts
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@option.run
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
-@click.option("--against", metavar="RUN2", help="Another run, compared on the same rows.")
-@table_options
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
+@click.option("--against", metavar="RUN", help="Another run, compared on the same rows.")
+@option.table
+@option.device
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
-@debug_option
-def evaluate(run: str, files: tuple[str, ...], **options: Any) -> None:
-    """Score the model of RUN, a folder that finetune wrote, on the labelled rows of DATA."""
+def evaluate(model: str, files: tuple[str, ...], **options: Any) -> None:
+    """Score a fine-tuned model on the labelled rows of DATA."""
     from encoder_engine.finetuning.comparison import evaluate_files
 
     found = evaluate_files(
-        run,
+        model,
         files,
         header=split_columns(options["header"]),
         quoting=options["quoting"],

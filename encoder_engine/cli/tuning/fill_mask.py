@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, print_facts, print_json
 from encoder_engine.errors import (
     DeviceMemoryError,
     NonFiniteVectorError,
@@ -34,7 +35,7 @@ def _load(model: str, device: str) -> MaskFiller:
 
 
 @click.command("fill-mask")
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("text", metavar="TEXT")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Tokens of each mask."
@@ -43,11 +44,10 @@ def _load(model: str, device: str) -> MaskFiller:
 @click.option(
     "--target", "targets", multiple=True, help="A word to compare in the mask's place; repeatable."
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
+@option.device
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each row.")
-@debug_option
 def fill_mask(model: str, text: str, **options: Any) -> None:
-    """Predict the masks of TEXT by MODEL, such as "Paris is the [MASK] of France."."""
+    """Predict the masks of TEXT: "Paris is the [MASK] of France"."""
     if options["targets"] and options["joint"]:
         raise click.UsageError("--target ranks words for one mask; leave --joint out")
     filler = _load(model, options["device"])
@@ -73,20 +73,19 @@ def fill_mask(model: str, text: str, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@option.model
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--output", "-o", required=True, help="The .jsonl or .parquet file to write.")
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
-@click.option("--text", "column", default="text", show_default=True, help="The column of texts.")
+@option.overwrite
+@option.column
 @click.option(
     "--single-tokens",
     is_flag=True,
     help="Of a masked model: mask a token alone, not the rest of its word with it.",
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
-@debug_option
+@option.device
 def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Write the log-likelihood of the texts of DATA by MODEL.
+    """Write the log-likelihood of the texts of DATA.
 
     Of a masked language model, it is the pseudo-log-likelihood: each token is masked in turn. Of a
     causal one, it is the log-probability of all tokens but a text's first.
@@ -100,7 +99,7 @@ def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> No
 
     def counted_rows() -> Iterator[dict[str, Any]]:
         nonlocal total, num_tokens
-        for text, (log_likelihood, tokens) in _scored(scoring, files, options["column"]):
+        for text, (log_likelihood, tokens) in _scored(scoring, files, options["column"] or "text"):
             total += log_likelihood
             num_tokens += tokens
             yield {
@@ -166,7 +165,7 @@ def _scored(
     from encoder_engine.inputs.tables import read_table
 
     for file in files:
-        records = read_table(file)
+        records = read_table(file, keywords={column: "column="})
         while window := list(islice(records, WINDOW_TEXTS)):
             texts = [record.text(column) for record in window]
             try:

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import (
-    debug_option,
-    line_due,
-    print_facts,
-    print_json,
-    resumable,
-)
-from encoder_engine.cli.sweeping import run_and_print, sweep_options
+from encoder_engine.cli import option
+from encoder_engine.cli.common import line_due, print_facts, print_json, resumable
+from encoder_engine.cli.sweeping import run_and_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,28 +22,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task", metavar="TASK|RECIPE")
-@click.option("--checkpoint", help="The model to tune: a directory or hub id.")
 @click.option("--train", multiple=True, metavar="FILE", help="The labelled rows; repeatable.")
 @click.option("--dev", multiple=True, metavar="FILE", help="The rows that select; repeatable.")
-@click.option("--output", "-o", required=True, help="The run's folder; created, or resumed.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change a value of the recipe, such as run.epochs=5 or task.text=sentence; repeatable.",
-)
-@sweep_options
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
-@debug_option
+@option.training
 @resumable()
 def finetune(task: str, output: str, **options: Any) -> None:
-    """Fine-tune a checkpoint for TASK, or by RECIPE: a name or a .yaml file.
+    """Fine-tune a model for TASK, or by RECIPE.
 
-    The same command resumes an interrupted run, bit for bit on a CPU. The model with the best dev
-    score is exported, with its tokenizer, in transformers' layout.
+    RECIPE is a name or a .yaml file. The same command resumes an interrupted run, bit for bit on a
+    CPU. The model with the best dev score is exported, with its tokenizer, in transformers' layout.
     """
     from encoder_engine.dependencies import require_torch
 

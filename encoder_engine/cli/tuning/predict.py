@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, split_columns, table_options
+from encoder_engine.cli import option
+from encoder_engine.cli.common import count, split_columns
 from encoder_engine.errors import DeviceMemoryError, NonFiniteVectorError
 from encoder_engine.files import PendingFile, check_apart
 
@@ -17,7 +18,7 @@ WINDOW_ROWS = 4096
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@option.run
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option(
     "--output",
@@ -25,12 +26,11 @@ WINDOW_ROWS = 4096
     required=True,
     help="The file to write: .jsonl; .conll, .json (SQuAD) or .tsv (GLUE) by task.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
-@table_options
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
-@debug_option
-def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Predict the rows of DATA by the model of RUN, a folder that finetune wrote.
+@option.overwrite
+@option.table
+@option.device
+def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
+    """Predict the rows of DATA by a fine-tuned model.
 
     The suffix of the output is its form: .jsonl for every task, .conll for tags of words, .json for
     SQuAD's answers by id, .tsv for GLUE's index and prediction.
@@ -40,7 +40,7 @@ def predict(run: str, files: tuple[str, ...], output: str, **options: Any) -> No
     from encoder_engine.prediction.predictor import Predictor
     from encoder_engine.tasks.task_folder import read_records
 
-    predictor = Predictor.from_pretrained(run, options["device"])
+    predictor = Predictor.from_pretrained(model, options["device"])
     task = predictor.task
     form = output_form(output, task)
     tables = predictor.tables.replaced(split_columns(options["header"]), options["quoting"])

@@ -174,8 +174,8 @@ def _describe(change: Difference) -> str:
     if change.name == "inputs":
         return "the inputs are others, or were changed"
     if change.name == "model" or change.name.endswith(".fingerprint"):
-        return "the model of --semantic is another"
-    name = change.name.removeprefix("settings.").replace("model.", "--semantic: ", 1)
+        return "the model, semantic=, is another"
+    name = change.name.removeprefix("settings.").replace("model.", "semantic= ", 1)
     return str(change._replace(name=name))
 
 
@@ -298,7 +298,7 @@ def _line(record: Record, cleaned: Cleaned, job: CleanJob) -> bytes:
     if cleaned.language is not None and job.language_column in record.values:
         record.refuse(
             f"the label of the text would replace the row's own column {job.language_column!r}; "
-            "name another one with --language-column"
+            "name another one with language_column="
         )
     if cleaned.text is None:
         return b""

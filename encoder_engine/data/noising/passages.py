@@ -47,7 +47,7 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
     if not found:
         raise ConfigError(
             "the tokenizer has no sentinels (<extra_id_0>, ...); choose a tokenizer of T5, or add "
-            "them to a WordPiece vocabulary by prepare --add-tokens"
+            "them to a WordPiece vocabulary by `encoder-engine prepare --add-tokens`"
         )
     return found
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.inputs.rows import Row
 
-AGAIN = "start again with overwrite=True (--overwrite), or name another output"
+AGAIN = "start again with overwrite=True, or name another output"
 # Without `shard_rows` a shard also ends after this time, which bounds what a kill loses.
 SHARD_SECONDS = 45.0
 # Windows whose size follows the wall time are written in row groups of this fixed size, so that
@@ -169,7 +169,7 @@ class ShardFolder:
         if state.manifest is not None and "generation" in state.manifest:
             raise ResumeError(
                 f"{self._folder} was appended to, so its rows are not in the order of the inputs; "
-                "go on with append=True (--append)"
+                "go on with append=True"
             )
         refuse_changes(self._folder, self._changes(state), AGAIN)
         if state.records != verified:
@@ -197,8 +197,8 @@ class ShardFolder:
         """Return how to go on, and let the next overwriting run start again."""
         if self._finished:
             return (
-                "; embed what is new and what has changed with append=True (--append), or start "
-                "again with overwrite=True (--overwrite)"
+                "; embed what is new and what has changed with append=True, or start "
+                "again with overwrite=True"
             )
         try:
             self._state.journal.forget_overwriting()

@@ -111,9 +111,9 @@ def open_job(
     """
     _check_counts(options)
     if options.append and options.overwrite:
-        raise InputError("give append=True (--append) or overwrite=True (--overwrite), not both")
+        raise InputError("give append=True or overwrite=True, not both")
     if options.delete_missing and not options.append:
-        raise InputError("delete_missing=True (--delete-missing) needs append=True (--append)")
+        raise InputError("delete_missing=True needs append=True")
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     opened = open_inputs(
         [os.fspath(name) for name in names],
@@ -130,7 +130,7 @@ def open_job(
     address = target if is_remote(target) else None
     if (address is None) != (options.staging is None):
         raise InputError(
-            "staging= (--staging) is the local folder of a run whose output is an address, where "
+            "staging= is the local folder of a run whose output is an address, where "
             f"it resumes; the output is {target}"
         )
     if options.staging is not None:
@@ -156,7 +156,7 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
     files = [Path(name) for name, _ in opened.sources if name != STANDARD_INPUT]
     if options.append and not sharded:
         raise InputError(
-            f"append=True (--append) adds to a folder of shards, and {target} is a file; name a "
+            f"append=True adds to a folder of shards, and {target} is a file; name a "
             f"folder: {Path(target).with_suffix('')}/"
         )
     if sharded:

@@ -52,7 +52,7 @@ class KeptColumns:
                     pyarrow.array([value], kind)
                 except (pyarrow.ArrowException, OverflowError) as error:
                     raise ReadError(
-                        f"the column {name!r}, which keep= (--keep) names, holds {kind} in its "
+                        f"the column {name!r}, which keep= names, holds {kind} in its "
                         f"first row and {value!r:.60} in row {row}; make all values texts",
                         row=row,
                     ) from error

@@ -55,7 +55,7 @@ class KnownRows:
             for (name,) in self._rows.execute(twice):
                 raise InputError(
                     f"{store.path} holds the id {name.decode()!r:.60} twice, so its rows cannot be "
-                    "told apart; embed it again, with unique_ids=True (--unique-ids)"
+                    "told apart; embed it again, with unique_ids=True"
                 )
 
     def unknown(self, rows: Iterator[Row]) -> Iterator[Row]:

@@ -164,7 +164,7 @@ def _ways_on(
     """List advice on resuming a failed run, to add to its error."""
     notes = []
     if isinstance(error, RowError) and job.options.on_error == "fail":
-        notes.append("or leave bad rows out with on_error='skip' (--on-error skip)")
+        notes.append("or leave bad rows out with on_error='skip'")
     if output.num_kept_rows or (any_done and not job.sharded):
         notes.append(kept_rows(job, output))
     return notes

@@ -108,7 +108,7 @@ def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
-        raise OutputError(f"{target} exists; name a new folder, or pass overwrite (--overwrite)")
+        raise OutputError(f"{target} exists; name a new folder, or pass overwrite=True")
     if not target.is_dir():
         raise OutputError(f"{target} is not a folder; name another")
     if any(target.iterdir()) and not any(target.rglob(COMPILED)):

@@ -236,7 +236,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise OutputError(f"{target} is a file; name a directory")
     names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
     if names and not overwrite:
-        raise OutputError(f"{target} exists; choose another name or allow overwriting")
+        raise OutputError(f"{target} exists; name another folder, or pass overwrite=True")
     others = [name for name in names if name not in OWN_FILES]
     if others:
         raise OutputError(

@@ -116,7 +116,7 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
     if new:
         raise ConfigError(
             f"the corpus has {len(new)} tokens that the checkpoint does not know; prepare it with "
-            "the checkpoint's tokenizer, and no --add-tokens"
+            "the checkpoint's tokenizer, without further tokens"
         )
     size = _check_size(model.encoder, corpus, 0)
     _set_table(model.encoder, model.encoder.embedding.tokens.weight.detach()[:size].clone())

@@ -86,7 +86,7 @@ def build_objectives(
     if recipe.unit == "salient" and not corpus.has_salient:
         raise ConfigError(
             f"objectives.unit is salient, and {corpus.directory} marks no salient spans; prepare "
-            "the corpus with --salient"
+            "the corpus by `encoder-engine prepare --salient`"
         )
     if recipe.unit == "salient" and data.form in ("pairs", "swapped_pairs"):
         raise ConfigError(

@@ -70,4 +70,4 @@ def _further(directory: Path, changes: list[str]) -> str:
     """Return advice for training a finished run further, if only ``run.steps`` changed."""
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
-    return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"
+    return f"; to train a finished model further: checkpoint={directory / 'model'}, a new folder"

@@ -113,7 +113,7 @@ def test_a_bad_row_keeps_the_rows_before_it(tiny: Embedder, tmp_path: Path) -> N
     source = write_rows(tmp_path / "in.jsonl", 300)
     whole = source.read_text("utf-8")
     source.write_text(whole + '{"id": "bad"}\n', encoding="utf-8")
-    with pytest.raises(RowError, match=r"--on-error skip\); \d+ rows are kept in .*out") as caught:
+    with pytest.raises(RowError, match=r"on_error='skip'; \d+ rows are kept in .*out") as caught:
         tiny.encode_dataset(source, tmp_path / "out", id_column="id")
     assert caught.value.number == 301
     source.write_text(whole, encoding="utf-8")

@@ -266,18 +266,18 @@ def test_what_cannot_be_appended_is_refused_with_a_way_on(tiny: Embedder, tmp_pa
         with pytest.raises(error, match=words):
             tiny.encode_dataset(tmp_path / "in", output, **options)
 
-    refused(InputError, r"\(--append\).*is a file; name a folder", tmp_path / "x.npy", append=True)
+    refused(InputError, r"append=True.*is a file; name a folder", tmp_path / "x.npy", append=True)
     refused(InputError, r"not both", append=True, overwrite=True)
     refused(InputError, r"needs append=True", delete_missing=True)
-    refused(ResumeError, r"id_column \(--id-column\) was 'id'", append=True)
+    refused(ResumeError, r"id_column= was 'id'", append=True)
     write_day(tmp_path / "in", DAYS[1])
-    refused(ResumeError, r"append=True \(--append\)", id_column="id")
+    refused(ResumeError, r"append=True", id_column="id")
     tiny.encode_dataset(tmp_path / "in", out, id_column="id", append=True)
-    refused(ResumeError, r"was appended to.*go on with append=True \(--append\)", id_column="id")
+    refused(ResumeError, r"was appended to.*go on with append=True", id_column="id")
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "utf-8")
     tiny.encode_dataset(twice, tmp_path / "two/", id_column="id")
-    with pytest.raises(InputError, match=r"holds the id '1' twice.*--unique-ids"):
+    with pytest.raises(InputError, match=r"holds the id '1' twice.*unique_ids=True"):
         tiny.encode_dataset(twice, tmp_path / "two/", id_column="id", append=True)
 
 

@@ -67,7 +67,7 @@ def test_kept_columns_grow_with_their_store(tiny: Embedder, source: Path, tmp_pa
         19: {"lang": None, "year": 1},
         20: {"lang": None, "year": 2001},
     }
-    with pytest.raises(ResumeError, match=r"keep \(--keep\)"):
+    with pytest.raises(ResumeError, match=r"keep= was"):
         tiny.encode_dataset(source, tmp_path / "out", append=True, id_column="id")
 
 
@@ -97,12 +97,12 @@ def test_lines_of_texts_keep_their_text(tiny: Embedder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
     [
-        (ROWS, {"keep": ["language"]}, r"no column 'language'; did you mean 'lang'.*\(--keep\)"),
-        (ROWS, {"id_column": "ID"}, r"no column 'ID'.*id_column= \(--id-column\)"),
+        (ROWS, {"keep": ["language"]}, r"no column 'language'; did you mean 'lang'.*keep="),
+        (ROWS, {"id_column": "ID"}, r"no column 'ID'.*id_column="),
         (
             [{"text": "a", "n": 1}, {"text": "b", "n": "two"}],
             {"keep": ["n"]},
-            r"'n', which keep= \(--keep\) names, holds int64 in its first row and 'two' in row 1",
+            r"'n', which keep= names, holds int64 in its first row and 'two' in row 1",
         ),
         ([{"text": "a", "n": "\ud800"}], {"keep": ["n"]}, "n has"),
     ],
@@ -119,17 +119,17 @@ def test_columns_that_cannot_be_kept_are_refused(
 def test_arrays_and_names_of_vectors_keep_nothing(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(OutputError, match=r"no columns to keep.*--shard-format"):
+    with pytest.raises(OutputError, match=r"no columns for keep=.*shard_format="):
         tiny.encode_dataset(source, tmp_path / "out.npy", keep=["text"])
     for keep in (["id"], ["text", "text"]):
-        with pytest.raises(OutputError, match=r"keep= \(--keep\) names"):
+        with pytest.raises(OutputError, match=r"keep= names"):
             tiny.encode_dataset(source, tmp_path / "o.parquet", id_column="id", keep=keep)
 
 
 def test_errors_name_the_option_of_the_door(
     tiny: Embedder, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ReadError, match=r"name one with id_column= \(--id-column\)"):
+    with pytest.raises(ReadError, match=r"name one with id_column="):
         tiny.encode_dataset(source, tmp_path / "out.npy", id_column="key")
     model = tiny.loading.path  # type: ignore[union-attr]
     command = ["embed", str(source), "-m", model, "-o"]

@@ -102,7 +102,7 @@ def test_a_command_writes_what_the_libraries_load(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "static")
-    assert main(["distill", str(directory), "-o", out, "--dimension", "8"]) == 0
+    assert main(["distill", "--model", str(directory), "-o", out, "--dimension", "8"]) == 0
     assert "tokens" in capsys.readouterr().out
     texts = ["the query text", "row", ""]
     found = StaticEmbedder.from_pretrained(out).encode(texts)
@@ -115,7 +115,7 @@ def test_a_command_writes_what_the_libraries_load(
         else:
             vectors = library.SentenceTransformer(out, device="cpu").encode(texts)
         np.testing.assert_allclose(found, vectors, atol=1e-6)
-    assert main(["distill", str(directory), "-o", out]) == 1
+    assert main(["distill", "--model", str(directory), "-o", out]) == 1
     assert "exists and is not empty" in capsys.readouterr().err
 
 

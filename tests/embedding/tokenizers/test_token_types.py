@@ -97,7 +97,7 @@ def test_a_model_is_tuned_and_predicts_as_transformers_does(tmp_path: Path) -> N
     settings = ["task.pair=other", "run.device=cpu", "run.epochs=1", "report.samples=20"]
     given = [part for setting in settings for part in ("--set", setting)]
     files = ["--train", str(file), "--dev", str(file), "--output", str(run), "-q"]
-    command = ["finetune", "sequence-classification", "--checkpoint", str(path), *files, *given]
+    command = ["finetune", "sequence-classification", "--model", str(path), *files, *given]
     assert main(command) == 0
     tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
     inputs = tokenizer(*zip(*PAIRS[:2], strict=True), padding=True, return_tensors="pt")

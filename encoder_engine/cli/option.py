@@ -1,0 +1,147 @@
+"""The options that several verbs have, by one name and one help: ``@option.model``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+# The formats of files of texts.
+FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
+
+
+class CommandLine:
+    """The command that runs, of which a process has one, for its errors.
+
+    debug: whether ``--debug`` was given, before or after the verb alike.
+    verb: the command whose options were read last.
+    """
+
+    debug = False
+    verb = click.Command(None)
+
+
+def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    CommandLine.debug = value or (CommandLine.debug and context.parent is not None)
+    CommandLine.verb = context.command
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Join options into one decorator; the help lists them in this order."""
+
+    def add(command: Command) -> Command:
+        """Add the options to a command."""
+        for one in reversed(options):
+            command = one(command)
+        return command
+
+    return add
+
+
+_model = partial(click.option, "--model", "-m")
+column = click.option("--column", help="The column of the texts.  [default: text]")
+debug = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_note,
+    help="Show the traceback of a failure.",
+)
+device = click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+hub = together(
+    click.option("--revision", help="A branch, a tag or a commit of a hub id."),
+    click.option(
+        "--local-files-only",
+        is_flag=True,
+        help="Use a hub id's files as downloaded before; open no connection.",
+    ),
+)
+input_format = click.option(
+    "--input-format",
+    type=click.Choice(FORMATS),
+    help="The inputs' format.  [default: by name, or by the first line]",
+)
+model = _model(required=True, help="A model directory, or an id on the hub.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
+run = _model(required=True, help="The folder of a run, as finetune wrote it.")
+# Of a file without a header, or of another table than a model was trained on.
+table = together(
+    click.option(
+        "--header",
+        help="The columns of files without a header, separated by commas; by default as in "
+        "training.",
+    ),
+    click.option(
+        "--quoting/--no-quoting",
+        default=None,
+        help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
+    ),
+)
+threads = click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"
+)
+# Of pretrain and finetune, beside the recipe.
+training = together(
+    click.option(
+        *("--model", "-m", "checkpoint"),
+        help="The model to train: a directory or hub id.  [default: the recipe's]",
+    ),
+    click.option("--output", "-o", required=True, help="The run's folder; created, or resumed."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a value of the recipe, such as run.seed=1 or task.text=sentence; repeatable.",
+    ),
+    click.option(
+        "--sweep",
+        multiple=True,
+        metavar="KEY=A,B",
+        help="Train one model for each value; several keys: for each combination.",
+    ),
+    click.option(
+        "--seeds",
+        type=click.IntRange(min=2),
+        help="Train this many models with different seeds; print 95% t intervals.",
+    ),
+    threads,
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON."),
+    quiet,
+)
+# Of the queries that are embedded to search STORE.
+queries = together(
+    _model(help="The model.  [default: the one that the manifest of STORE names]"),
+    click.option(
+        "--prompt",
+        help="A text put before every query.  [default: the model's prompt named query, if any]",
+    ),
+    click.option("--prompt-name", help="The name of one of the model's own prompts."),
+    device,
+)
+copies = together(
+    click.option("--index", help="An index of STORE, made by encoder-engine index."),
+    click.option(
+        "--quantized", help="A copy of STORE, made by encoder-engine quantize, to find candidates."
+    ),
+    click.option(
+        "--oversampling",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="With --quantized, or --fuse of search: candidates for each result.",
+    ),
+)
+
+
+def hub_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of loading that :data:`hub` added, where they were given."""
+    given = {"revision": options["revision"], "local_files_only": options["local_files_only"]}
+    return {name: value for name, value in given.items() if value}
