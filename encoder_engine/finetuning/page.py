@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.pages.report import Bars, Drawing, Part, Table, report_page
-from encoder_engine.training.curves import draw_curves
+from encoder_engine.training.curves import draw_losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ def _parts(
             ],
             note="Intervals are bootstraps over rows.",
         )
-    yield Drawing(title="Training loss over tokens", svg=draw_curves(log))
+    yield Drawing(title="Training loss over tokens", svg=draw_losses(log))
     curves = [record for record in log if "evaluation" in record]
     if curves:
         names = list(curves[0]["evaluation"])[:5]

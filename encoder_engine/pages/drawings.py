@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from html import escape
 from itertools import groupby
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["draw_grid", "draw_lines", "draw_points"]
+__all__ = ["draw_curves", "draw_grid", "draw_lines", "draw_points", "round_ticks"]
 
 # Distinct also to most colour-blind readers (Okabe & Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a7a00")
 _WIDTH, _HEIGHT, _MARGIN = 800, 420, 56
 _CELL = 26
+_UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
 
 
 def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str:
@@ -33,32 +34,73 @@ def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str
     return _with_legend(drawn, list(points))
 
 
-def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form: str) -> str:
-    """Return one line a name, over places that ``ticks`` names; ``form``: of numbers at the axis.
+def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str]) -> str:
+    """Return one line a name, over places that ``ticks`` names.
 
     The vertical axis starts at 0, or at the least value where one is negative. A value that is not
     finite leaves a gap; a value between two gaps is a dot.
     """
     values = [value for line in lines.values() for value in line if isfinite(value)] + [0.0]
     places = [0.0, max(1.0, len(ticks) - 1.0)]
+    curves = {name: list(enumerate(line)) for name, line in lines.items()}
+    return _with_legend(_plot(curves, (places, values), list(enumerate(ticks))), list(lines))
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[tuple[float, float]]], across: str, upward: str
+) -> str:
+    """Return one line a name through points (x, y), with the axes' names; x starts at 0."""
+    xs = [0.0] + [x for curve in curves.values() for x, _ in curve]
+    ys = [y for curve in curves.values() for _, y in curve] or [0.0]
+    drawn = _plot(curves, (xs, ys), round_ticks(xs))
+    drawn += [
+        f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 12}" text-anchor="middle">{escape(across)}</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 16}">{escape(upward)}</text>',
+    ]
+    return _with_legend(drawn, list(curves))
+
+
+def round_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Return about five round numbers in the range of values, and their names.
+
+    They are the multiples of 1, 2 or 5 times a power of ten.
+    """
+    low, high = min(values), max(values)
+    if low == high:
+        return [(low, f"{low:.6g}")]
+    rough = (high - low) / 5
+    power = 10.0 ** floor(log10(rough))
+    # The quotients are as far from whole numbers as float64 rounds them.
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * (1 - 1e-9))
+    numbers = range(ceil(low / step - 1e-6), floor(high / step + 1e-6) + 1)
+    unit, size = next((u, s) for u, s in _UNITS if s == 1 or (high >= s and step >= s / 10))
+    return [(n * step, f"{n * step / size:.6g}{unit if n else ''}") for n in numbers]
+
+
+def _plot(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    within: tuple[Sequence[float], Sequence[float]],
+    ticks: Sequence[tuple[float, str]],
+) -> list[str]:
+    """Return rules at round values of y, the names of x, and the lines."""
+    xs, ys = within
     drawn = []
-    for quarter in range(5):
-        y = min(values) + quarter / 4 * (max(values) - min(values))
-        place = _upward(y, values)
+    for value, name in round_ticks(ys):
+        y = _upward(value, ys)
+        ends = f'x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{y:.1f}" y2="{y:.1f}"'
+        drawn.append(f'<line {ends} stroke="#ddd"/>')
         drawn.append(
-            f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{place:.1f}" y2="{place:.1f}" '
-            f'stroke="#ddd"/><text x="{_MARGIN - 6}" y="{place + 4:.1f}" text-anchor="end">'
-            f"{y:z{form}}</text>"
+            f'<text x="{_MARGIN - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(name)}</text>'
         )
     drawn += [
-        f'<text x="{_across(place, places):.1f}" y="{_HEIGHT - _MARGIN + 18}" '
-        f'text-anchor="middle">{escape(tick)}</text>'
-        for place, tick in enumerate(ticks)
+        f'<text x="{_across(x, xs):.1f}" y="{_HEIGHT - _MARGIN + 18}" '
+        f'text-anchor="middle">{escape(name)}</text>'
+        for x, name in ticks
     ]
-    for number, line in enumerate(lines.values()):
+    for number, curve in enumerate(curves.values()):
         colour = COLOURS[number % len(COLOURS)]
-        for there, part in groupby(enumerate(line), lambda point: isfinite(point[1])):
-            points = [(_across(place, places), _upward(y, values)) for place, y in part if there]
+        for there, part in groupby(curve, lambda point: isfinite(point[1])):
+            points = [(_across(x, xs), _upward(y, ys)) for x, y in part if there]
             if len(points) == 1:
                 ((x, y),) = points
                 drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>')
@@ -67,7 +109,7 @@ def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str], form:
                 drawn.append(
                     f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
                 )
-    return _with_legend(drawn, list(lines))
+    return drawn
 
 
 def draw_grid(

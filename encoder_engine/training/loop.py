@@ -40,7 +40,7 @@ from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
-from encoder_engine.training.curves import draw_curves
+from encoder_engine.training.curves import draw_losses
 from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
@@ -419,7 +419,7 @@ class Loop:
             self.export(self.directory / "model")
         with self.world.awaiting_first():
             if self.world.is_first:
-                drawn = draw_curves(read_log(self.directory))
+                drawn = draw_losses(read_log(self.directory))
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
