@@ -89,7 +89,10 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="Tokens kept of a text.  [default: that of the model's directory]",
 )
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
-@click.option("--prompt", help="A text put before every text.")
+@click.option(
+    "--prompt",
+    help="A text put before every text.  [default: the model's, of documents if it has one]",
+)
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option(
     "--dtype",

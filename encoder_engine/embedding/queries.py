@@ -40,11 +40,18 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.precision import Precision
     from encoder_engine.vectors.similarity import Similarity
 
-__all__ = ["DenseMethods", "QueryMethods", "TaskMethods", "document_prompt", "query_prompt"]
+__all__ = [
+    "DOCUMENT_NAMES",
+    "DenseMethods",
+    "QueryMethods",
+    "TaskMethods",
+    "document_prompt",
+    "query_prompt",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # The names under which directories keep the prompt of documents, the first one first.
-_DOCUMENT_NAMES = ("document", "passage", "corpus")
+DOCUMENT_NAMES = ("document", "passage", "corpus")
 
 
 def query_prompt(prompts: Mapping[str, str]) -> str | None:
@@ -58,7 +65,7 @@ def document_prompt(prompts: Mapping[str, str]) -> str | None:
     As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
     unless the directory states it.
     """
-    return next((name for name in _DOCUMENT_NAMES if name in prompts), None)
+    return next((name for name in DOCUMENT_NAMES if name in prompts), None)
 
 
 class _EmbedderType(ABCMeta):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,9 @@ def test_drawings_name_round_values() -> None:
 
 
 def test_the_curves_of_a_run_have_round_ticks() -> None:
-    log = [{"tokens": 4096 * step, "loss": 10.0 / step} for step in range(1, 5000)]
+    log: list[dict[str, Any]] = [
+        {"tokens": 4096 * step, "loss": 10.0 / step} for step in range(1, 5000)
+    ]
     log.append({"tokens": 4096 * 5000, "evaluation": {"mlm_loss": 2.5}})
     svg = draw_losses(log)
     assert names_of(svg, "end") == ["2", "4", "6", "8", "10"]

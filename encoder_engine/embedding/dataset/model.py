@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from encoder_engine.text import Tokenizer
 
-__all__ = ["EngineFacts", "JobModel", "WindowResult"]
+__all__ = ["EngineFacts", "JobModel", "Prompted", "WindowResult"]
 
 
 class EngineFacts(Protocol):
@@ -47,6 +47,14 @@ class WindowResult(Protocol):
     def tokenize_seconds(self) -> float: ...  # noqa: D102
     @property
     def encode_seconds(self) -> float: ...  # noqa: D102
+
+
+@runtime_checkable
+class Prompted(Protocol):
+    """A model that may have a prompt of documents."""
+
+    @property
+    def prompts(self) -> Mapping[str, str]: ...  # noqa: D102
 
 
 class JobModel(Protocol):

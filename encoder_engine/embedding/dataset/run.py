@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder import ShardFolder
+from encoder_engine.embedding.dataset.folder_state import read_folder
 from encoder_engine.embedding.dataset.growing_folder import GrowingFolder, is_finished
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
+from encoder_engine.embedding.dataset.model import Prompted
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
 from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
+from encoder_engine.embedding.queries import DOCUMENT_NAMES
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
 from encoder_engine.inputs.remote import upload_folder
 from encoder_engine.vectors.manifest import MANIFEST_NAME
@@ -97,7 +100,7 @@ def run_job(
 ) -> DatasetSummary:
     """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()
-    call = job.options.encode
+    call = _call_for(job, model)
     options = model.resolve(call)
     summary = DatasetSummary(
         output=str(job.output),
@@ -141,6 +144,25 @@ def run_job(
         summary.truncated_rows = output.num_truncated_rows
     summary.seconds["total"] = load_seconds + time.perf_counter() - start
     return summary
+
+
+def _call_for(job: DatasetJob, model: JobModel) -> Any:
+    """Return the options of the call, with the prompt of documents if the model states one.
+
+    A folder goes on with the prompt that it was begun with, which was the default one at first.
+    """
+    call = job.options.encode
+    if not isinstance(model, Prompted) or (call.prompt, call.prompt_name) != (None, None):
+        return call
+    name = next((one for one in DOCUMENT_NAMES if model.prompts.get(one)), None)
+    if name is None:
+        return call
+    begun = read_folder(job.output) if job.sharded else None
+    if begun is not None and begun.plan is not None:
+        starts_again = job.options.overwrite and not begun.journal.overwriting
+        if not starts_again and begun.plan["options"]["prompt"] != model.prompts[name]:
+            return call
+    return replace(call, prompt_name=name)
 
 
 def kept_rows(job: DatasetJob, output: Output) -> str:
