@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +16,17 @@ if TYPE_CHECKING:
 
     from encoder_engine.errors import EncoderEngineError
 
-__all__ = ["Difference", "describe_changes", "differences", "locked_folder", "refuse_changes"]
+__all__ = [
+    "Difference",
+    "describe_changes",
+    "differences",
+    "locked_folder",
+    "note_resumed",
+    "refuse_changes",
+]
+
+# Gets a line where a run is resumed; the command line prints it.
+LOGGER = logging.getLogger(__name__)
 
 
 class Difference(NamedTuple):
@@ -62,6 +74,15 @@ def refuse_changes(
         if isinstance(failure, ResumeError):
             failure.changes = tuple(changes)
         raise failure
+
+
+def note_resumed(done: str, record: Path) -> None:
+    """Log what an earlier run has done, and the local time at which its record was saved."""
+    saved = time.localtime(record.stat().st_mtime)
+    is_today = saved[:3] == time.localtime()[:3]
+    LOGGER.info(
+        "resumed from %s, saved %s", done, time.strftime("%H:%M" if is_today else "%F %H:%M", saved)
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -47,6 +48,7 @@ from encoder_engine.cli.tuning.fill_mask import fill_mask, score
 from encoder_engine.cli.tuning.finetune import finetune
 from encoder_engine.cli.tuning.predict import predict
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
+from encoder_engine.records import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A failure is one line on standard error, with a traceback only under ``--debug``.
     """
+    LOGGER.addHandler(_NOTES)
+    LOGGER.setLevel(logging.INFO)
     with warnings.catch_warnings():
         warnings.simplefilter("always", EncoderEngineWarning)
         warnings.showwarning = _show_warning
@@ -121,6 +125,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:  # the last line of defence
             return _fail(f"unexpected {type(error).__name__}: {error} (see it with --debug)")
     return code if isinstance(code, int) else DONE
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        context = click.get_current_context(silent=True)
+        options = {"quiet": True} if context is None else context.params
+        if not (options.get("quiet") or options.get("as_json")):
+            click.echo(record.getMessage(), err=True)
+
+
+_NOTES = _Notes()
 
 
 def _fail(reason: str) -> int:

@@ -42,6 +42,7 @@ from encoder_engine.records import (
     Difference,
     describe_changes,
     locked_folder,
+    note_resumed,
     refuse_changes,
 )
 from encoder_engine.text import Tokenizer
@@ -179,6 +180,8 @@ def prepare(
         recorded = _begin(directory, settings)
         kept = _keep_tokenizer(directory / TOKENIZER, tokenizer)
         done, used = _resume(recorded, kept.vocab_size)
+        if done.texts:
+            note_resumed(f"{done.texts:,} texts", directory / PROGRESS)
         reading, read = _checked(texts, len(languages)), RowsDigest()
         for batch in _batches(islice(reading, done.texts)):
             _digest(read, batch)

@@ -36,6 +36,7 @@ from encoder_engine.files import (
     writing,
 )
 from encoder_engine.json_values import read_value
+from encoder_engine.records import note_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,9 +102,14 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.directory / f"step-{step:08d}"
 
-    def find(self) -> tuple[int, dict[str, Any]] | None:
-        """Return step and state of the last good checkpoint; rename damaged ones."""
+    def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
+        """Return step and state of the last good checkpoint; rename damaged ones.
+
+        num_steps: the steps of the run, for the note that it is resumed.
+        """
         local = self._find() if self._world.is_first else None
+        if local is not None:
+            note_resumed(f"step {local[0]:,} of {num_steps:,}", self._path(local[0]) / STATE)
         found: tuple[int, dict[str, Any]] | None = self._world.broadcast(local)
         return found
 

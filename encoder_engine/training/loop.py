@@ -394,7 +394,7 @@ class Loop:
 
     def _resume(self) -> _State:
         """Load the last good checkpoint, if there is one, and return its state."""
-        found = self.checkpoints.find()
+        found = self.checkpoints.find(self.course.run.steps)
         if found is None:
             return _State()
         step, values = found

@@ -42,6 +42,7 @@ from encoder_engine.records import (
     Difference,
     describe_changes,
     locked_folder,
+    note_resumed,
     refuse_changes,
 )
 
@@ -213,6 +214,8 @@ def _clean(
         for added in _remembered(files[MEMORY]):
             cleaner.restore(added)
         cleaner.counts = CleanCounts.of_record(recorded["counts"])
+        if cleaner.counts.read:
+            note_resumed(f"{cleaner.counts.read:,} texts", job.folder / PROGRESS)
         with (job.folder / KEPT).open("rb") as kept_before:
             digest = hashlib.file_digest(kept_before, "sha256")
         reading, rows = iter(records), RowsDigest()

@@ -34,7 +34,7 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import DIGEST_BYTES, RowKeys, RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
-from encoder_engine.records import locked_folder, refuse_changes
+from encoder_engine.records import locked_folder, note_resumed, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     JOURNAL_NAME,
@@ -242,6 +242,8 @@ class ShardFolder:
             state.journal.go_on()
         self._records = list(state.records)
         self._num_recorded = len(self._records)
+        if self._records and not self._finished:
+            note_resumed(f"{self.num_kept_rows:,} rows", state.journal.path)
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return the rows to embed: all."""
