@@ -24,17 +24,11 @@ HEADS = (
     type=click.Path(path_type=Path),
     help="The folder to write, which takes the model's place.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16"]),
-    default="auto",
-    show_default=True,
-    help="Of the weights that are not int8.",
+@option.choice(
+    "--dtype", ["auto", "float32", "bfloat16"], "Of the weights that are not int8.", "auto"
 )
 @click.option("--int8", is_flag=True, help="Round the blocks' dense layers to 8-bit integers.")
-@click.option(
-    "--head", type=click.Choice(HEADS), help="The head to compile too, as rerankers need it."
-)
+@option.choice("--head", HEADS, "The head to compile too, as rerankers need it.")
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a compiled model.")
 def compile_(
     model: str, output: Path, dtype: str, int8: bool, head: str | None, overwrite: bool

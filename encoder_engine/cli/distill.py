@@ -27,13 +27,7 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
     help="A new folder, in the layout of model2vec and sentence-transformers.",
 )
 @option.hub
-@click.option(
-    "--dimension",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    help="Principal components to keep.",
-)
+@option.number("--dimension", "Principal components to keep.", 256)
 @click.option("--no-pca", is_flag=True, help="Keep the encoder's features as they are.")
 @click.option(
     "--sif",
@@ -43,22 +37,15 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
     help="The coefficient of the weights by frequency.",
 )
 @click.option("--no-sif", is_flag=True, help="Weight all tokens alike.")
-@click.option(
+@option.choice(
     "--pooling",
-    type=click.Choice(["mean", "cls", "lasttoken"]),
-    default="mean",
-    show_default=True,
-    help="Of a token's states, the special tokens' included.",
+    ["mean", "cls", "lasttoken"],
+    "Of a token's states, the special tokens' included.",
+    "mean",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(TABLE_DTYPES),
-    default="float32",
-    show_default=True,
-    help="Of the table in the file.",
-)
+@option.choice("--dtype", TABLE_DTYPES, "Of the table in the file.", "float32")
 @option.device
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
+@option.number("--threads", "CPU threads.")
 def distill(model: str, output: Path, **options: Any) -> None:
     """Distill a model into a static table of token vectors.
 

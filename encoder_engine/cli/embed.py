@@ -29,25 +29,18 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @option.model
 @option.hub
 @option.column
-@click.option(
+@option.choice(
     "--task",
-    type=click.Choice(TASKS),
-    default="dense",
-    show_default=True,
-    help="Vectors; sparse vectors (SPLADE); a vector of each token (ColBERT); scores of pairs.",
+    TASKS,
+    "Vectors; sparse vectors (SPLADE); a vector of each token (ColBERT); scores of pairs.",
+    "dense",
 )
 @click.option(
     "--pair-column", help="With --task scores: the column of the second texts.  [default: text]"
 )
-@click.option(
-    "--max-active-dims",
-    type=click.IntRange(min=1),
-    help="With --task sparse: the largest values to keep of a row.",
-)
-@click.option(
-    "--kind",
-    type=click.Choice(["document", "query"]),
-    help="With --task tokens: what the texts are.  [default: document]",
+@option.number("--max-active-dims", "With --task sparse: the largest values to keep of a row.")
+@option.choice(
+    "--kind", ["document", "query"], "With --task tokens: what the texts are.  [default: document]"
 )
 @click.option("--id-column", help="The column of row ids, stored with the vectors.")
 @click.option(
@@ -57,24 +50,15 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 )
 @click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")
 @option.input_format
-@click.option(
+@option.choice(
     "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="At a bad row: stop, or list it in _skipped.jsonl and continue.",
+    ["fail", "skip"],
+    "At a bad row: stop, or list it in _skipped.jsonl and continue.",
+    "fail",
 )
-@click.option(
-    "--max-characters", type=click.IntRange(min=1), help="Treat a longer text as a bad row."
-)
-@click.option(
-    "--shard-rows",
-    type=click.IntRange(min=1),
-    help="Rows per shard.  [default: 100000, or fewer after 45 seconds]",
-)
-@click.option(
-    "--shard-format", type=click.Choice(SHARD_FORMATS), help="Format of the shards.  [default: npy]"
-)
+@option.number("--max-characters", "Treat a longer text as a bad row.")
+@option.number("--shard-rows", "Rows per shard.  [default: 100000, or fewer after 45 seconds]")
+@option.choice("--shard-format", SHARD_FORMATS, "Format of the shards.  [default: npy]")
 @click.option(
     "--workers", type=click.IntRange(min=1), default=1, help="Processes; each has its own GPU."
 )
@@ -83,64 +67,44 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="Pooling modes: cls, mean, max, ... or several, such as mean,max.  "
     "[default: those of the model's directory]",
 )
-@click.option(
-    "--max-seq-length",
-    type=click.IntRange(min=1),
-    help="Tokens kept of a text.  [default: that of the model's directory]",
+@option.number(
+    "--max-seq-length", "Tokens kept of a text.  [default: that of the model's directory]"
 )
-@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
+@option.number("--batch-tokens", "Tokens per batch.")
 @click.option(
     "--prompt",
     help="A text put before every text.  [default: the model's, of documents if it has one]",
 )
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    default="auto",
-    show_default=True,
-    help="The dtype of the computation; auto is float32.",
-)
-@click.option(
-    "--quantization",
-    type=click.Choice(QUANTIZATIONS),
-    help="Compute dense layers in 8-bit integers, on a CPU.",
-)
+@option.choice("--dtype", DTYPES, "The dtype of the computation; auto is float32.", "auto")
+@option.choice("--quantization", QUANTIZATIONS, "Compute dense layers in 8-bit integers, on a CPU.")
 @option.device
-@click.option(
+@option.choice(
     "--engine",
-    type=click.Choice(ENGINES),
-    default="auto",
-    show_default=True,
-    help="compiled needs no PyTorch, on a CPU; torch runs anywhere; auto chooses.",
+    ENGINES,
+    "compiled needs no PyTorch, on a CPU; torch runs anywhere; auto chooses.",
+    "auto",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "binary", "ubinary"]),
-    default="float32",
-    show_default=True,
-    help="The format of a stored feature.",
+@option.choice(
+    "--precision", ["float32", "binary", "ubinary"], "The format of a stored feature.", "float32"
 )
-@click.option("--truncate-dim", type=click.IntRange(min=1), help="Leading features to keep.")
+@option.number("--truncate-dim", "Leading features to keep.")
 @click.option(
     "--normalize/--no-normalize",
     "normalize_embeddings",
     default=None,
     help="Vectors of length 1, or as pooled.  [default: that of the model's directory]",
 )
-@click.option(
+@option.choice(
     "--on-truncation",
-    type=click.Choice(["ignore", "error"]),
-    default="ignore",
-    show_default=True,
-    help="At a text beyond the model's limit: count it, or stop.",
+    ["ignore", "error"],
+    "At a text beyond the model's limit: count it, or stop.",
+    "ignore",
 )
 @click.option(
     "--staging", help="With an address as the output: the local folder of the run, to resume in."
 )
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: physical cores]"
-)
+@option.number("--threads", "CPU threads.  [default: physical cores]")
 @click.option(
     "--append",
     is_flag=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -30,6 +30,22 @@ class CommandLine:
 def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     CommandLine.debug = value or (CommandLine.debug and context.parent is not None)
     CommandLine.verb = context.command
+
+
+def number(name: str, help: str, default: int | None = None, *, least: int = 1) -> Any:  # noqa: A002
+    """Return an option that takes a whole number of at least ``least``."""
+    shown = default is not None
+    return click.option(
+        name, type=click.IntRange(min=least), default=default, show_default=shown, help=help
+    )
+
+
+def choice(name: str, choices: Sequence[str], help: str, default: str | None = None) -> Any:  # noqa: A002
+    """Return an option that takes one of some words."""
+    shown = default is not None
+    return click.option(
+        name, type=click.Choice(choices), default=default, show_default=shown, help=help
+    )
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -62,10 +78,8 @@ hub = together(
         help="Use a hub id's files as downloaded before; open no connection.",
     ),
 )
-input_format = click.option(
-    "--input-format",
-    type=click.Choice(FORMATS),
-    help="The inputs' format.  [default: by name, or by the first line]",
+input_format = choice(
+    "--input-format", FORMATS, "The inputs' format.  [default: by name, or by the first line]"
 )
 model = _model(required=True, help="A model directory, or an id on the hub.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
@@ -84,9 +98,7 @@ table = together(
         help="No: quotation marks are plain characters, as in GLUE. By default as in training.",
     ),
 )
-threads = click.option(
-    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"
-)
+threads = number("--threads", "CPU threads.  [default: all cores]")
 # Of pretrain and finetune, beside the recipe.
 training = together(
     click.option(
@@ -107,10 +119,8 @@ training = together(
         metavar="KEY=A,B",
         help="Train one model for each value; several keys: for each combination.",
     ),
-    click.option(
-        "--seeds",
-        type=click.IntRange(min=2),
-        help="Train this many models with different seeds; print 95% t intervals.",
+    number(
+        "--seeds", "Train this many models with different seeds; print 95% t intervals.", least=2
     ),
     threads,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON."),
@@ -131,12 +141,8 @@ copies = together(
     click.option(
         "--quantized", help="A copy of STORE, made by encoder-engine quantize, to find candidates."
     ),
-    click.option(
-        "--oversampling",
-        type=click.IntRange(min=1),
-        default=4,
-        show_default=True,
-        help="With --quantized, or --fuse of search: candidates for each result.",
+    number(
+        "--oversampling", "With --quantized, or --fuse of search: candidates for each result.", 4
     ),
 )
 

@@ -20,13 +20,7 @@ METHODS = ("pca", "umap")
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.option("--output", "-o", required=True, help="The page, such as map.html.")
-@click.option(
-    "--method",
-    type=click.Choice(METHODS),
-    default="pca",
-    show_default=True,
-    help="The projection; umap needs the extra plot.",
-)
+@option.choice("--method", METHODS, "The projection; umap needs the extra plot.", "pca")
 @click.option("--most-rows", type=click.IntRange(min=3), default=5000, show_default=True)
 @click.option(
     "--texts",

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     help="An input with its language; repeatable.",
 )
 @click.option("--tokenizer", "-t", help="A model directory or hub id, or a vocabulary.")
-@click.option(
+@option.number(
     "--vocab-size",
-    type=click.IntRange(min=100),
-    help="Without --tokenizer: train a WordPiece vocabulary of this size on the inputs.",
+    "Without --tokenizer: train a WordPiece vocabulary of this size on the inputs.",
+    least=100,
 )
 @click.option(
     "--add-tokens",
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     help="Words, one a line, to append to a WordPiece vocabulary.",
 )
 @option.column
-@click.option(
+@option.choice(
     "--books",
-    type=click.Choice(["whole", "chapters"]),
-    help="Inputs are books as .txt: a file, or a chapter, is a document.",
+    ["whole", "chapters"],
+    "Inputs are books as .txt: a file, or a chapter, is a document.",
 )
 @click.option("--salient", is_flag=True, help="Mark names and dates, to mask them as spans.")
 @click.option(
@@ -64,13 +64,7 @@ if TYPE_CHECKING:
     help="Mark the spans of this column instead: ranges of characters, [[0, 5], ...].",
 )
 @option.input_format
-@click.option(
-    "--shard-tokens",
-    type=click.IntRange(min=1),
-    default=2**26,
-    show_default=True,
-    help="Tokens per shard.",
-)
+@option.number("--shard-tokens", "Tokens per shard.", 2**26)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @option.quiet
 @resumable()

@@ -29,9 +29,7 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
 @click.argument("store", metavar="STORE")
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
 @option.queries
-@click.option(
-    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Results per query."
-)
+@option.number("--top", "Results per query.", 10)
 @option.copies
 @click.option(
     "--fuse",
@@ -39,9 +37,7 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
     help="Another store of the same texts, dense or sparse: the rankings are joined.",
 )
 @click.option("--pooling", help="The pooling of a file's vectors; see embed.")
-@click.option(
-    "--max-seq-length", type=click.IntRange(min=1), help="The limit of a file's texts; see embed."
-)
+@option.number("--max-seq-length", "The limit of a file's texts; see embed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per query.")
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     """Print the rows of STORE that are nearest to each QUERY.

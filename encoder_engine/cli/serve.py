@@ -27,16 +27,11 @@ MIB = 2**20
     envvar=["ENCODER_ENGINE_MODEL", "ENCODER_ENGINE_MODELS"],
     help="A model: a directory or hub id; repeatable, the first is the default.",
 )  # fmt: skip
-@click.option(
-    "--task", type=click.Choice(_TASKS), default="auto", show_default=True,
-    help="What the models do; auto: what their directories state.",
-)  # fmt: skip
+@option.choice("--task", _TASKS, "What the models do; auto: what their directories state.", "auto")
 @click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16, ...")
-@click.option("--quantization", type=click.Choice(["int8"]), help="Round the dense layers.")
+@option.choice("--quantization", ["int8"], "Round the dense layers.")
 @option.device
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores, or the quota]"
-)
+@option.number("--threads", "CPU threads.  [default: all cores, or the quota]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
 @click.option("--unix-socket", help="Listen at this path instead.")
@@ -64,28 +59,21 @@ MIB = 2**20
     show_default=True,
     help="The time that one client's texts in a batch may take, in ms.",
 )
-@click.option(
-    "--lanes", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Batches at a time, each with an equal share of the threads.",
-)  # fmt: skip
+@option.number("--lanes", "Batches at a time, each with an equal share of the threads.", 1)
 @click.option("--max-texts", type=click.IntRange(min=1), default=2048, show_default=True)
 @click.option("--max-body-mib", type=click.IntRange(min=1), default=16, show_default=True)
-@click.option("--max-queue-tokens", type=click.IntRange(min=1), help="[default: 10 seconds' work]")
+@option.number("--max-queue-tokens", "[default: 10 seconds' work]")
 @click.option("--max-queue-mib", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--max-answer-mib", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option(
-    "--max-connections", type=click.IntRange(min=1), default=4096, show_default=True,
-    help="Half as many requests may wait; the others are refused.",
-)  # fmt: skip
+@option.number("--max-connections", "Half as many requests may wait; the others are refused.", 4096)
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds of a request."
 )
 @click.option("--drain-delay", type=float, default=0.0, show_default=True)
 @click.option("--drain-timeout", type=float, default=30.0, show_default=True)
-@click.option(
-    "--truncation", type=click.Choice(["cut", "refuse"]), default="cut", show_default=True,
-    help="What happens to texts beyond a model's limit.",
-)  # fmt: skip
+@option.choice(
+    "--truncation", ["cut", "refuse"], "What happens to texts beyond a model's limit.", "cut"
+)
 @click.option(
     "--access-log", type=click.Choice(["errors", "all", "off"]), default="errors", show_default=True
 )

@@ -26,7 +26,7 @@ _CHUNK_ROWS = 1024
 @option.input_format
 @click.option("--tokens", is_flag=True, help="Print tokens instead of ids.")
 @click.option("--offsets", is_flag=True, help="Print each token's characters as start:end, too.")
-@click.option("--max-length", type=click.IntRange(min=1), help="Cut longer texts to this many.")
+@option.number("--max-length", "Cut longer texts to this many.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per text.")
 def tokenize(input: str, model: str, **options: Any) -> None:  # noqa: A002
     """Print the token ids of each text of INPUT, a line each.

@@ -51,10 +51,10 @@ class _Texts:
     default="wordpiece",
     show_default=True,
 )
-@click.option(
+@option.choice(
     "--trainer",
-    type=click.Choice(["tokenizers", "sentencepiece"]),
-    help="The library.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
+    ["tokenizers", "sentencepiece"],
+    "The library.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
 )
 @click.option("--vocab-size", type=int, default=30_000, show_default=True)
 @click.option(

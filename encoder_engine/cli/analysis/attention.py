@@ -25,13 +25,7 @@ SHOWN = 3
 @click.command()
 @option.model
 @click.argument("text", metavar="TEXT")
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Weights of each word; fewer where the page would pass 1 MB.",
-)
+@option.number("--top", "Weights of each word; fewer where the page would pass 1 MB.", 5)
 @click.option("--layers", help="Layers from 0, such as 0,5.  [default: all]")
 @analysis_options
 def attention(model: str, text: str, **options: Any) -> None:

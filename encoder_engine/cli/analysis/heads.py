@@ -21,20 +21,8 @@ if TYPE_CHECKING:
 @click.command()
 @option.model
 @click.argument("corpus", metavar="CORPUS")
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=300,
-    show_default=True,
-    help="Sentences read of the corpus.",
-)
-@click.option(
-    "--least",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Pairs that a relation has at least; others are not scored.",
-)
+@option.number("--rows", "Sentences read of the corpus.", 300)
+@option.number("--least", "Pairs that a relation has at least; others are not scored.", 50)
 @analysis_options
 def heads(model: str, corpus: str, **options: Any) -> None:
     """Describe every attention head over sentences of CORPUS.

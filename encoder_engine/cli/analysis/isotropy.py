@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @option.model
 @click.argument("corpus", metavar="CORPUS")
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=600,
-    show_default=True,
-    help="Sentences read of the corpus.",
-)
+@option.number("--rows", "Sentences read of the corpus.", 600)
 @click.option(
     "--output",
     "-o",

@@ -28,20 +28,12 @@ if TYPE_CHECKING:
     help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head. Tags of .conll and "
     "targets of .jsonl have no other.",
 )
-@click.option("--train-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
-@click.option("--test-rows", type=click.IntRange(min=1), help="Sentences read.  [default: all]")
-@click.option(
-    "--hidden",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Features of a hidden layer; 0: linear probes.",
-)
+@option.number("--train-rows", "Sentences read.  [default: all]")
+@option.number("--test-rows", "Sentences read.  [default: all]")
+@option.number("--hidden", "Features of a hidden layer; 0: linear probes.", 0, least=0)
 @click.option("--no-control", is_flag=True, help="Leave out the control tasks.")
 @click.option("--mix", is_flag=True, help="Probe mixes of layers 0 to l too.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=300, show_default=True, help="Of L-BFGS, most."
-)
+@option.number("--steps", "Of L-BFGS, most.", 300)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the control labels.")
 @analysis_options
 def probe(model: str, train: str, test: str | None, **options: Any) -> None:

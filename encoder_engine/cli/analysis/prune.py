@@ -20,12 +20,12 @@ CURVE_POINTS = 12
 @click.command()
 @option.run
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
-@click.option("--heads", type=click.IntRange(min=1), help="Heads that the written model loses.")
+@option.number("--heads", "Heads that the written model loses.")
 @click.option("--output", "-o", metavar="DIR", help="Write the model without them; a new folder.")
 @click.option(
     "--zeroed", is_flag=True, help="Keep the shape, with weights of 0: transformers 5 loads it."
 )
-@click.option("--rows", type=click.IntRange(min=1), help="Rows read.  [default: all]")
+@option.number("--rows", "Rows read.  [default: all]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random control.")
 @analysis_options
 def prune(model: str, files: tuple[str, ...], **options: Any) -> None:

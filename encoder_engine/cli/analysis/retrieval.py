@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--groups", metavar="A,B", help="The groups that are scored.  [default: all]")
 @click.option("--header", help="The columns of files without a header, separated by commas.")
-@click.option("--rows", type=click.IntRange(min=1), help="Pairs of each group.  [default: all]")
+@option.number("--rows", "Pairs of each group.  [default: all]")
 @click.option(
     "--query-column", "query", default="query", show_default=True, help="The column of queries."
 )

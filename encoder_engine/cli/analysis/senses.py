@@ -25,24 +25,14 @@ KINDS = {", static word": False, ", static sentence": True}
 @click.option(
     "--test", multiple=True, metavar="FILE", help="Words to decide; DATA then trains.  Repeatable."
 )
-@click.option(
-    "--rows",
-    type=click.IntRange(min=2),
-    default=600,
-    show_default=True,
-    help="Words drawn of each file, half of which train; without --test.",
+@option.number(
+    "--rows", "Words drawn of each file, half of which train; without --test.", 600, least=2
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the draw.")
 @click.option(
     "--standardise", metavar="FILE", help="Standardise features by this .conllu or text file."
 )
-@click.option(
-    "--standardise-rows",
-    type=click.IntRange(min=1),
-    default=600,
-    show_default=True,
-    help="Sentences read of it.",
-)
+@option.number("--standardise-rows", "Sentences read of it.", 600)
 @click.option(
     "--static",
     metavar="PATH",

@@ -44,13 +44,7 @@ COSINE = 0.95
     show_default=True,
     help="Drop texts whose runs of words have this Jaccard similarity with a kept one; 0: none.",
 )
-@click.option(
-    "--shingle-words",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Words of a run.",
-)
+@option.number("--shingle-words", "Words of a run.", 5)
 @click.option("--semantic", metavar="MODEL", help="Drop texts by vectors of this embedder, too.")
 @click.option(
     "--cosine",
@@ -59,12 +53,11 @@ COSINE = 0.95
     show_default=True,
     help="With --semantic: the least cosine of duplicates.",
 )
-@click.option(
+@option.choice(
     "--personal",
-    type=click.Choice(["mask", "drop", "keep"]),
-    default="mask",
-    show_default=True,
-    help="Addresses and numbers of people: mask them, drop their texts, or do not look.",
+    ["mask", "drop", "keep"],
+    "Addresses and numbers of people: mask them, drop their texts, or do not look.",
+    "mask",
 )
 @click.option("--label-languages", is_flag=True, help="Add a column of them.  [extra: clean]")
 @click.option("--languages", metavar="A,B", help="Keep texts of these, such as en,de.")
@@ -75,21 +68,9 @@ COSINE = 0.95
     metavar="NAME",
     help="The column that takes the labels.",
 )
-@click.option(
-    "--least-characters",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Of a text.",
-)
+@option.number("--least-characters", "Of a text.", 1, least=0)
 @click.option("--dropped", metavar="FILE", help="Write a .jsonl of dropped rows' numbers.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of the hash functions.",
-)
+@option.number("--seed", "Of the hash functions.", 0, least=0)
 @click.option("--device", default="auto", show_default=True, help="Of --semantic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
 @resumable()

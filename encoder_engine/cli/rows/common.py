@@ -29,13 +29,7 @@ row_options = option.together(
     option.column,
     option.input_format,
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
-    click.option(
-        "--epoch",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        help="Another epoch makes other draws.",
-    ),
+    option.number("--epoch", "Another epoch makes other draws.", 0, least=0),
     option.overwrite,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.rows.common import check_output, print_written, read_texts, row_options
 
 if TYPE_CHECKING:
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="The share of pairs whose sentence also stays in the passage.",
 )
-@click.option(
+@option.number(
     "--max-length",
-    type=click.IntRange(min=2),
-    default=200,
-    show_default=True,
-    help="The most words of a passage; longer texts become several passages.",
+    "The most words of a passage; longer texts become several passages.",
+    200,
+    least=2,
 )
 def inverse_cloze(inputs: tuple[str, ...], **options: Any) -> None:
     """Write pairs of a sentence and the passage around it.

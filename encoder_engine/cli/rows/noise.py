@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from encoder_engine.cli import option
 from encoder_engine.cli.rows.common import check_output, print_written, read_records, row_options
 from encoder_engine.data.noising.kinds import NOISE_KINDS
 
@@ -46,12 +47,11 @@ NUM_SENTINELS = 100
     show_default=True,
     help="Mean length of a span, for span-corruption and text-infilling.",
 )
-@click.option(
+@option.number(
     "--max-length",
-    type=click.IntRange(min=2),
-    default=512,
-    show_default=True,
-    help="The most words or tokens of a row; longer texts become several rows.",
+    "The most words or tokens of a row; longer texts become several rows.",
+    512,
+    least=2,
 )
 @click.option("--tokenizer", "-t", help="Write token ids by this model directory or hub id.")
 @click.option("--mask", help="The mask of words; --tokenizer has its own.  [default: <mask>]")

@@ -19,12 +19,11 @@ KINDS = ("hnsw", "flat")
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.option("--output", "-o", required=True, help="The index, such as vectors.faiss.")
-@click.option(
+@option.choice(
     "--kind",
-    type=click.Choice(KINDS),
-    default="hnsw",
-    show_default=True,
-    help="A graph, which finds the share --recall of the nearest rows, or all vectors, exactly.",
+    KINDS,
+    "A graph, which finds the share --recall of the nearest rows, or all vectors, exactly.",
+    "hnsw",
 )
 @click.option(
     "--recall",
@@ -33,16 +32,10 @@ KINDS = ("hnsw", "flat")
     show_default=True,
     help="The share of the nearest rows that the graph has to find; it is measured.",
 )
-@click.option("--links", type=click.IntRange(min=2), help="Links of a row.  [default: measured]")
-@click.option(
-    "--construction",
-    type=click.IntRange(min=2),
-    help="Candidates when a row is added.  [default: measured]",
-)
-@click.option(
-    "--depth",
-    type=click.IntRange(min=2),
-    help="Candidates of a search, whatever --recall says.  [default: measured]",
+@option.number("--links", "Links of a row.  [default: measured]", least=2)
+@option.number("--construction", "Candidates when a row is added.  [default: measured]", least=2)
+@option.number(
+    "--depth", "Candidates of a search, whatever --recall says.  [default: measured]", least=2
 )
 @option.overwrite
 def index(store: str, output: str, **options: Any) -> None:

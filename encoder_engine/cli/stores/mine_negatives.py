@@ -39,14 +39,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of the answers.",
 )
-@click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
-@click.option(
-    "--negatives",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Of each question.",
-)
+@option.choice("--input-format", FORMATS, "Of PAIRS.")
+@option.number("--negatives", "Of each question.", 3)
 @click.option("--first-rank", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--last-rank", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option(

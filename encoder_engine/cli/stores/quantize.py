@@ -13,13 +13,7 @@ from encoder_engine.cli.common import binary_size, count, print_facts
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="A .npy file.")
-@click.option(
-    "--precision",
-    type=click.Choice(["int8", "ubinary"]),
-    default="int8",
-    show_default=True,
-    help="A byte or a bit for each feature.",
-)
+@option.choice("--precision", ["int8", "ubinary"], "A byte or a bit for each feature.", "int8")
 @option.overwrite
 def quantize(store: str, output: Path, precision: str, overwrite: bool) -> None:
     """Write a copy of STORE in fewer bits, to search faster.

@@ -26,7 +26,7 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
     show_default=True,
     help="Of the answers.",
 )
-@click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
+@option.choice("--input-format", FORMATS, "Of PAIRS.")
 @click.option(
     "--at",
     "depths",

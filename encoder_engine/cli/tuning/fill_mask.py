@@ -37,9 +37,7 @@ def _load(model: str, device: str) -> MaskFiller:
 @click.command("fill-mask")
 @option.model
 @click.argument("text", metavar="TEXT")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Tokens of each mask."
-)
+@option.number("--top", "Tokens of each mask.", 5)
 @click.option("--joint", is_flag=True, help="Fill all masks together, from left to right.")
 @click.option(
     "--target", "targets", multiple=True, help="A word to compare in the mask's place; repeatable."
