@@ -32,19 +32,23 @@ def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> N
     CommandLine.verb = context.command
 
 
-def number(name: str, help: str, default: int | None = None, *, least: int = 1) -> Any:  # noqa: A002
+def number(
+    name: str, meaning: str, default: int | None = None, *, least: int = 1
+) -> Callable[[Command], Command]:
     """Return an option that takes a whole number of at least ``least``."""
     shown = default is not None
     return click.option(
-        name, type=click.IntRange(min=least), default=default, show_default=shown, help=help
+        name, type=click.IntRange(min=least), default=default, show_default=shown, help=meaning
     )
 
 
-def choice(name: str, choices: Sequence[str], help: str, default: str | None = None) -> Any:  # noqa: A002
+def choice(
+    name: str, choices: Sequence[str], meaning: str, default: str | None = None
+) -> Callable[[Command], Command]:
     """Return an option that takes one of some words."""
     shown = default is not None
     return click.option(
-        name, type=click.Choice(choices), default=default, show_default=shown, help=help
+        name, type=click.Choice(choices), default=default, show_default=shown, help=meaning
     )
 
 
