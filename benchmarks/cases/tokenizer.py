@@ -131,11 +131,17 @@ def case_specs() -> list[CaseSpec]:
             name=case_name(vocabulary, kind),
             summary=kind.summary,
             make=partial(make_case, vocabulary, kind),
-            unavailable=texts_of.missing,
+            unavailable=partial(_why_not, vocabulary, kind),
         )
         for vocabulary in VOCABULARIES
         for kind in KINDS
     ]
+
+
+def _why_not(vocabulary: Vocabulary, kind: Kind) -> str | None:
+    """Return which files the case lacks, or None."""
+    files = [vocabulary.file, *([] if vocabulary.pieces is None else [vocabulary.pieces.path])]
+    return texts_of.missing(kind.texts, *files)
 
 
 def case_name(vocabulary: Vocabulary, kind: Kind) -> str:

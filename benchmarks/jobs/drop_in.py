@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.texts.corpus import ROOT
+from benchmarks.texts import beside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
 
-# Data sets that some checkouts have beside them.
-DATA = ROOT.parent / "shared" / "data"
-STSB = DATA / "sts" / "stsb-en-dev.csv"
-TRECQA = DATA / "ir" / "trecqa_dev.csv.xz"
-SST2 = DATA / "cls" / "sst2_dev.tsv"
+NAMES = ("sts/stsb-en-dev.csv", "ir/trecqa_dev.csv.xz", "cls/sst2_dev.tsv")
+STSB, TRECQA, SST2 = (beside.DATA / name for name in NAMES)
 CUTOFF = 10
 BATCH_SIZE = 16
 Vectors = Any
@@ -29,8 +26,7 @@ Vectors = Any
 
 def missing_data() -> str | None:
     """Return the reason why the data cannot be read, or None."""
-    absent = [path.name for path in (STSB, TRECQA, SST2) if not path.is_file()]
-    return f"{', '.join(absent)} are not beside this checkout" if absent else None
+    return beside.missing(*NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)

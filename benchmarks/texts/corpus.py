@@ -12,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.texts.beside import DATA
+
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "examples" / "python_stdlib.jsonl"
 # English prose kept beside the checkout where the machine has it; never needed.
-PROSE = ROOT.parent / "shared" / "data" / "corpus" / "en_prose.txt.xz"
+PROSE = DATA / "corpus" / "en_prose.txt.xz"
 NUM_SPECIAL_TOKENS = 2
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 

