@@ -69,7 +69,7 @@ def test_texts_of_the_repository_are_as_many_and_as_long() -> None:
 
 
 def test_every_file_of_a_case_has_an_origin() -> None:
-    named = {rows.file.relative_to(finetuning.DATA).as_posix() for rows in finetuning.SETS.values()}
+    named = {rows.file.relative_to(beside.DATA).as_posix() for rows in finetuning.SETS.values()}
     named |= {file.file for file in tokenizer.VOCABULARIES}
     named |= {file.pieces.path for file in tokenizer.VOCABULARIES if file.pieces is not None}
     named |= {f"corpus/{name}.txt.xz" for name in tokenizer_texts.CORPORA.values()}
