@@ -147,7 +147,10 @@ def _fail(reason: str) -> int:
 
 def in_options(message: str) -> str:
     """Return a message with ``--on-error skip`` where it says ``on_error='skip'``."""
-    options = {one.name: one for one in option.CommandLine.verb.params}
+    verb = option.CommandLine.verb
+    # A store that does not do is to be embedded again, with options of embed.
+    again = embed.params if verb in SECTIONS["Stores"] else []
+    options = {one.name: one for one in (*again, *verb.params)}
 
     def name(found: re.Match[str]) -> str:
         named, value = options.get(found["name"]), found["value"].strip("'")

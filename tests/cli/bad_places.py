@@ -247,7 +247,7 @@ OUTPUTS: dict[str, BadPlace] = {
         ("more rows than before", "--shard-rows 15", "inputs changed", ResumeError, after(_more)),
         ("fewer rows than before", "--shard-rows 15", "end after 15 rows", ResumeError,
          after(_fewer)),
-        ("another option", "--shard-rows 15 --truncate-dim 4", r"truncate-dim\) was 16, is 4",
+        ("another option", "--shard-rows 15 --truncate-dim 4", r"truncate-dim was 16, is 4",
          ResumeError, after(lambda _: None)),
         ("another size of shards", "--shard-rows 16", r"rows was 15, is 16", ResumeError,
          after(lambda _: None)),

@@ -90,6 +90,7 @@ def test_the_documentation_uses_options_that_exist() -> None:
         ("embed", "pass normalize_embeddings=False", "pass --no-normalize"),
         ("embed", "dtype= was 'float32', is 'bfloat16'", "--dtype was 'float32', is 'bfloat16'"),
         ("embed", "pass links=3", "pass links=3"),
+        ("search", "embed them with on_error='fail'", "embed them with --on-error fail"),
         ("recall", "name one with pair_column=", "name one with --positive-column"),
         ("retrieval", "name one with label=", "name one with --label-column"),
         ("finetune", "go on: checkpoint=run/model, a folder", "go on: --model run/model, a folder"),

@@ -176,7 +176,7 @@ def _describe(change: Difference) -> str:
         return "the inputs are others, or were changed"
     if change.name == "model" or change.name.endswith(".fingerprint"):
         return "the model, semantic=, is another"
-    name = change.name.removeprefix("settings.").replace("model.", "semantic= ", 1)
+    name = change.name.removeprefix("settings.").replace("model.", "semantic=: ", 1)
     return str(change._replace(name=name))
 
 
