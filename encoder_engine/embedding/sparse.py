@@ -349,11 +349,6 @@ class SparseEmbedder(PickledModel, TaskMethods):
         """The path that the model was loaded from."""
         return self._path or "memory"
 
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
-        return self.settings.prompts
-
     def resolve(self, call: SparseCall) -> SparseOptions:
         """Check the options of a call and fill in the directory's settings for those not given."""
         settings, most = self.settings, call.max_active_dims
