@@ -130,7 +130,9 @@ def _judged(way: Way, job: TokenizerJob) -> Rows:
     """Tokenize the timed texts and those for the gate alone."""
     if job.form == "sentence":  # whose call returns the last text's ids
         return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
-    return [*way.rows(way.call(list(job.texts))), *way.rows(way.call(list(job.judged)))]
+    return [
+        row for texts in (job.texts, job.judged) if texts for row in way.rows(way.call([*texts]))
+    ]
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:

@@ -6,8 +6,8 @@ import hashlib
 import importlib.util
 import json
 import lzma
+import os
 import sysconfig
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -49,21 +49,26 @@ def _bundled_wordpiece() -> Path | None:
     return next(Path(found.origin).parent.rglob("tokenizer.json"), None)
 
 
-@lru_cache
 def unpacked(name: str, folder: Path) -> str:
     """Unpack a file of the data into a folder, once, and return its path."""
     source = DATA / name
     bundled = _bundled_wordpiece() if name == WORDPIECE and not source.is_file() else None
-    if bundled is not None:
-        return str(bundled)
-    if source.suffix != ".xz":
+    if bundled is None and source.suffix != ".xz":
         return str(source)
-    target = folder / source.stem
+    target = folder / (f"bundled-{source.stem}" if bundled else source.stem)
     if not target.is_file():
-        part = target.with_suffix(".partial")
-        part.write_bytes(lzma.decompress(source.read_bytes()))
+        part = target.with_suffix(f".{os.getpid()}.partial")
+        part.write_bytes(
+            lzma.decompress(source.read_bytes()) if bundled is None else _whole(bundled)
+        )
         part.rename(target)
     return str(target)
+
+
+def _whole(file: Path) -> bytes:
+    """Return a tokenizer.json that neither cuts texts nor fills them up."""
+    values = json.loads(file.read_text("utf-8"))
+    return json.dumps(values | {"truncation": None, "padding": None}).encode()
 
 
 def read_texts(texts: Texts, *, smoke: bool) -> list[str]:

@@ -16,6 +16,7 @@ from encoder_engine.embedding.library_keywords import (
     resolve_output,
 )
 from encoder_engine.embedding.options import EncodeCall, EncodeKeywords
+from encoder_engine.embedding.prompts import document_prompt, query_prompt
 from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.vectors.precision import quantize_vectors
@@ -40,32 +41,9 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.precision import Precision
     from encoder_engine.vectors.similarity import Similarity
 
-__all__ = [
-    "DOCUMENT_NAMES",
-    "DenseMethods",
-    "QueryMethods",
-    "TaskMethods",
-    "document_prompt",
-    "query_prompt",
-]
+__all__ = ["DenseMethods", "QueryMethods", "TaskMethods"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# The names under which directories keep the prompt of documents, the first one first.
-DOCUMENT_NAMES = ("document", "passage", "corpus")
-
-
-def query_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of queries; None: there is none."""
-    return "query" if "query" in prompts else None
-
-
-def document_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of documents; None: there is none.
-
-    As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
-    unless the directory states it.
-    """
-    return next((name for name in DOCUMENT_NAMES if name in prompts), None)
 
 
 class _EmbedderType(ABCMeta):

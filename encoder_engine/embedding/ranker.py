@@ -96,6 +96,7 @@ class Ranker(PickledModel):
 
     engine: Engine
     call_type = ScoreCall
+    _recipe: PoolingRecipe | None = None
 
     def __init__(
         self,

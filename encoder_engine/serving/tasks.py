@@ -23,7 +23,7 @@ from encoder_engine.embedding import (
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.multi_vector import TokensJob
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.queries import document_prompt, query_prompt
+from encoder_engine.embedding.prompts import document_prompt, query_prompt
 from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.parts import TokenizedTexts
 from encoder_engine.embedding.steps.calls import ScoreCall, SparseCall

@@ -10,6 +10,7 @@ from benchmarks.cases import finetuning, tokenizer
 from benchmarks.cases.drop_in import case_specs as drop_in_specs
 from benchmarks.jobs import drop_in
 from benchmarks.measuring.case import Options
+from benchmarks.measuring.measure import measure
 from benchmarks.texts import beside, tokenizer_texts
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ def test_short_texts_and_code_need_no_files(name: str) -> None:
     vocabulary = tokenizer.VOCABULARIES[0]
     specs = {spec.name: spec for spec in tokenizer.case_specs()}
     assert specs[tokenizer.case_name(vocabulary, kind)].unavailable() is None
-    job = tokenizer.make_job(vocabulary, kind, Options(smoke=True))
-    assert job.file.endswith("tokenizer.json")
-    assert len(job.texts) >= 1
+    case = specs[tokenizer.case_name(vocabulary, kind)].make(Options(threads=1, smoke=True))
+    ours, *_ = measure(case, threads=1, rounds=1, smoke=True)
+    assert (ours.status, ours.reason) == ("measured", None)
 
 
 @pytest.mark.usefixtures("plain_clone")

@@ -18,7 +18,7 @@ from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
-from encoder_engine.embedding.queries import DOCUMENT_NAMES
+from encoder_engine.embedding.prompts import DOCUMENT_NAMES
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
 from encoder_engine.inputs.remote import upload_folder
 from encoder_engine.vectors.manifest import MANIFEST_NAME

@@ -14,7 +14,7 @@ from encoder_engine.embedding.dataset.plan import describe_embedding
 from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.queries import document_prompt
+from encoder_engine.embedding.prompts import document_prompt
 from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import (

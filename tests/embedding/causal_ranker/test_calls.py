@@ -153,7 +153,7 @@ def test_a_job_writes_the_scores(
     with pytest.raises(ResumeError, match="prompt"):
         again.score_dataset(source, out, shard_rows=12, prompt="other")
     other = replace(TEMPLATE, positive="a")
-    with pytest.raises(ResumeError, match=r"model\.answers was"):
+    with pytest.raises(ResumeError, match=r"answers= was"):
         CausalRanker.from_pretrained(folder, **(options | {"template": other})).score_dataset(
             source, out, shard_rows=12
         )
