@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.layers import ProcessGuard, add_markers, is_left_out
+from tests.oldest_torch import skip_failing
 from tests.selection import select
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test by the place it is in."""
+    """Mark a test by the place it is in, and skip what the oldest PyTorch fails."""
     add_markers(item)
+    skip_failing(item)
 
 
 @pytest.hookimpl(wrapper=True)
