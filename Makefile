@@ -58,7 +58,8 @@ docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/benchmark-report.
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python -m tests.census.verdicts
 	$(BIN)/python docs/make_models.py
-	$(BIN)/python -m benchmarks report --readme --markdown docs/benchmark-report.md
+	$(BIN)/python -m benchmarks report --readme
+	$(BIN)/python -m benchmarks report > docs/benchmark-report.md
 
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache

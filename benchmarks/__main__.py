@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +27,11 @@ from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
 from benchmarks.records.front_doors import read_front_doors
+from benchmarks.records.resident import read_residents
 from benchmarks.registry import choose_cases
+from benchmarks.report.html import write_html
+from benchmarks.report.page import make_page
+from benchmarks.report.readme import write_readme
 from benchmarks.report.tables import comparison_table
 
 if TYPE_CHECKING:
@@ -105,10 +107,6 @@ def quick(output: Path, threads: int | None) -> int:
 
     Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results.
     """
-    from benchmarks.report.build import make_page
-    from benchmarks.report.html import write_html
-
-    _require_pictures()
     specs = choose_cases(quick_cases.CASES, "cpu")
     code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
     page = output / "report.html"
@@ -163,40 +161,28 @@ cli.add_command(gpu)
 
 
 @cli.command()
-@click.option("--html", type=_FILE, help="Write one file that needs no other, pictures included.")
-@click.option("--markdown", type=_FILE, help="Write the main part, and a folder of pictures.")
+@click.option("--html", type=_FILE, help="Write one file that needs no other.")
 @click.option("--readme", is_flag=True, help="Renew README.md's table, and drop older runs.")
-def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
-    """Write the newest results of each case; by default as Markdown, without pictures."""
-    from benchmarks.records.resident import read_residents
-    from benchmarks.report.build import make_page
-    from benchmarks.report.html import write_html
-    from benchmarks.report.markdown import write_markdown
-    from benchmarks.report.readme import write_readme
-
-    if html is not None or markdown is not None:
-        _require_pictures()
-    for path in filter(None, (html, markdown)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+def report(html: Path | None, *, readme: bool) -> int:
+    """Write the newest results of each case; by default as Markdown to standard output."""
     if readme:
         records.drop_superseded()
     everything = list(records.read())
     if readme:
         text = README.read_text("utf-8")
         README.write_text(write_readme(text, records.latest_runs(everything)), "utf-8")
-    page = partial(
-        make_page,
+    if readme and html is None:
+        return DONE
+    page = make_page(
         everything,
         residents=list(read_residents(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
     )
-    if html is not None:
-        html.write_text(write_html(page()), "utf-8")
-    if markdown is not None:
-        text = write_markdown(page(every_case=False), markdown.with_suffix(""))
-        markdown.write_text(text, "utf-8")
-    if html is None and markdown is None and not readme:
-        click.echo(write_markdown(page()), nl=False)
+    if html is None:
+        click.echo(page, nl=False)
+    else:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(write_html(page), "utf-8")
     return DONE
 
 
@@ -210,23 +196,16 @@ def list_peers(folder: Path | None, *, setup: bool) -> int:
     and otherwise in .peers of the checkout.
     """
     if setup:
-        for one in environments(folder):
-            click.echo(f"{one.name}: installing {', '.join(map('=='.join, one.wanted.items()))}")
-            one.set_up()
-    for one in environments(folder):
-        click.echo(f"environment {one.name}: {one.unavailable() or 'ready'}")
+        for environment in environments(folder):
+            pins = ", ".join(map("==".join, environment.wanted.items()))
+            click.echo(f"{environment.name}: installing {pins}")
+            environment.set_up()
+    for environment in environments(folder):
+        click.echo(f"environment {environment.name}: {environment.unavailable() or 'ready'}")
     for peer in find_peers():
         versions = ", ".join(map(" ".join, peer.versions().items()))
         click.echo(f"peer {peer.name}: {peer.available() or 'ready'} {versions}".rstrip())
     return DONE
-
-
-def _require_pictures() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise click.ClickException(
-            "the page's pictures need matplotlib, which is not installed; "
-            "pip install -e '.[bench]' brings it"
-        )
 
 
 def _require(device: str) -> None:

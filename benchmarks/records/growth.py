@@ -61,7 +61,7 @@ def case_name(axis: str, value: int) -> str:
     return f"{GROUP}/{axis}-{value}"
 
 
-def place(case: str) -> tuple[str, int] | None:
+def axis_value(case: str) -> tuple[str, int] | None:
     """Return the axis and value of a case's name; None for a case of another group."""
     group, _, name = case.partition("/")
     axis, _, value = name.partition("-")
@@ -80,10 +80,10 @@ def fit_exponents(results: Sequence[Result]) -> list[Fit]:
     """
     placed: dict[tuple[str, int, str], Result] = {}
     for result in results:
-        found = place(result.case)
-        if found is None:
+        point = axis_value(result.case)
+        if point is None:
             continue
-        if placed.setdefault((*found, result.candidate), result) is not result:
+        if placed.setdefault((*point, result.candidate), result) is not result:
             raise ValueError(f"{result.candidate} has two results of {result.case}, expected one")
     devices = sorted({result.device for result in placed.values()})
     if len(devices) > 1:

@@ -1,80 +1,288 @@
-"""A page as values, rendered later as Markdown or HTML."""
+"""Writes the newest results of each case as one page of Markdown.
+
+Ratios come first, losses in bold, then targets, growth, who has no figure, and every case.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from benchmarks.records import results as records
+from benchmarks.records.growth import AXES, GROUP, axis_value, fit_exponents
+from benchmarks.records.runs import (
+    NO_CONTEST,
+    OURS,
+    broken,
+    by_device,
+    disturbed,
+    facing,
+    group_of,
+)
+from benchmarks.records.words import (
+    amount,
+    case_words,
+    count,
+    day,
+    device_words,
+    listed,
+    number,
+    restricted,
+    times,
+)
+from benchmarks.report.tables import BUSY, RESULT_HEADER, footnotes, markdown_table, result_rows
+from benchmarks.report.targets import target_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from matplotlib.figure import Figure
+    from benchmarks.records.front_doors import FrontDoor
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.results import Result
+    from benchmarks.records.runs import Facing, Run
 
-Mark = Literal["loss", "win", "unknown"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """A paragraph; code stands between backticks."""
-
-    words: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Items:
-    """A list."""
-
-    items: Sequence[str]
+# So many cases without a figure are named; of more, the number.
+_NAMED = 3
+METHOD = (
+    "A tool whose results are wrong gets no time. All take turns, and the figure is the median of "
+    "the rounds. The newest run of each case and machine counts, whether it is better or worse "
+    "than those before. Figures belong to a machine: only ratios taken side by side are compared. "
+    "`docs/benchmarks.md` describes the method, `benchmarks/LOG.md` what was tried; "
+    "`python -m benchmarks run` measures again."
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text cells; ``marks`` highlights rows by their index."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    marks: Mapping[int, Mark] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A figure, drawn on demand, and the same numbers as a table.
-
-    ``name``: the name of its file, unique on the page. ``main``: Markdown writes it as a file;
-    other figures become tables.
-    """
-
-    name: str
-    caption: str
-    draw: Callable[[], Figure]
-    table: Table
-    main: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fold:
-    """A collapsed part of the page."""
-
-    title: str
-    blocks: Sequence[Block]
-
-
-Block = Text | Items | Table | Picture | Fold
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A section; ``reading`` states its result in one sentence."""
-
-    title: str
-    reading: str
-    blocks: Sequence[Block] = ()
+def make_page(
+    results: Sequence[Result],
+    *,
+    residents: Sequence[Resident] = (),
+    front_doors: Sequence[FrontDoor] = (),
+) -> str:
+    """Write the page. Results of a quick run are held to no target."""
+    title = "# Benchmark results"
+    runs = records.latest_runs(results)
+    if not runs:
+        return f"{title}\n\nNothing has been measured yet: `python -m benchmarks run`.\n"
+    days = sorted(day(run[0]) for run in runs)
+    cases = count(len({run[0].case for run in runs}), "case")
+    machines = listed([f"`{name}`" for name in by_device(runs)])
+    reading = (
+        f"encoder-engine beside other tools for the same work: {count(len(runs), 'run')} of "
+        f"{cases} on {machines}, {days[0]} to {days[-1]}. "
+        f"Whatever is slower is shown as such. {METHOD}"
+    )
+    quick = any(result.quick for run in runs for result in run)
+    if quick:
+        reading = f"A first answer, on a part of the texts: no target is held to it. {reading}"
+    sections = {
+        "Summary": [summary_reading(runs), *_ratio_lines(runs)],
+        "Targets": [] if quick else target_lines(records.all_runs(results), residents, front_doors),
+        "How cost grows": list(growth_lines(runs)),
+        "A million sentences": _resident_lines(residents),
+        "Skipped, failed or left out": _missing_lines(runs),
+        "Machines, versions, commits": list(_machine_lines(runs)),
+        "Every case": [line for run in runs for line in _case_lines(run)],
+    }
+    lines = [title, "", reading]
+    for name, content in sections.items():
+        if content:
+            lines += ["", f"## {name}", "", *content]
+    return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """The whole page."""
+def contests(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs whose ratios are compared: of the unrestricted engine, beside others."""
+    return [run for run in runs if run[0].isa is None and group_of(run) not in NO_CONTEST]
 
-    title: str
-    reading: str
-    sections: Sequence[Section]
+
+def losses_of(runs: Sequence[Run]) -> list[Facing]:
+    """Return every comparison in which the engine is slower, the worst first."""
+    losses = [pair for run in runs for pair in facing(run) if pair.lost]
+    return sorted(losses, key=lambda pair: pair.ratio)
+
+
+def label(pair: Facing) -> str:
+    """Name a comparison: the case and, where there are several, the engine's candidate."""
+    suffix = pair.ours.candidate.removeprefix(OURS).strip(", ")
+    words = case_words(pair.ours.case)
+    if not suffix or pair.ours.case.startswith("dataset/"):
+        return words
+    return f"{words}, {suffix}"
+
+
+def summary_reading(runs: Sequence[Run]) -> str:
+    """Count the cases in which the engine is faster; name losses and missing results."""
+    runs = contests(runs)
+    pairs = [pair for run in runs for pair in facing(run)]
+    several = [pair for pair in pairs if pair.num_others > 1]
+    alone = [pair for pair in pairs if pair.num_others == 1]
+    failed = [result for run in runs for result in broken(run)]
+    reading = (
+        f"In {sum(not pair.lost for pair in several)} of "
+        f"{count(len(several) + len(failed), 'comparison')} encoder-engine is at "
+        "least as fast as the fastest other tool whose results are right."
+    )
+    if alone:
+        wins = sum(not pair.lost for pair in alone)
+        reading += f" Of {len(alone)} more, with one other tool alone, it is in {wins}."
+    losses = [f"{label(p)} ({times(p.ratio)} {p.peer.candidate})" for p in losses_of(runs)]
+    if losses:
+        reading += f" It is slower in: {'; '.join(losses)}."
+    if failed:
+        named = [f"{case_words(r.case)}, {r.candidate} ({r.reason or r.status})" for r in failed]
+        reading += f" It has no right result in: {'; '.join(named)}."
+    return reading
+
+
+def _ratio_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """Compare each case with the best peer, in a table for each machine and restriction."""
+    header = ["case", "ours, ms", "compared with", "its ms", "times", "of the limit", "day"]
+    compared = [run for run in runs if group_of(run) not in NO_CONTEST]
+    for of_device in by_device(compared).values():
+        for isa, threads in dict.fromkeys((run[0].isa, run[0].threads) for run in of_device):
+            alike = [run for run in of_device if (run[0].isa, run[0].threads) == (isa, threads)]
+            rows = [_ratio_row(pair) for run in alike for pair in facing(run)]
+            if rows:
+                yield from ("", f"### {device_words(alike[0][0])}", "")
+                yield from markdown_table(header, rows)
+
+
+def _ratio_row(pair: Facing) -> list[str]:
+    limit = pair.ours.fraction_of_limit
+    return [
+        label(pair),
+        number(pair.ours.p50_ms),
+        pair.beside,
+        number(pair.peer.p50_ms),
+        f"**{times(pair.ratio)}, slower**" if pair.lost else times(pair.ratio),
+        "" if limit is None else f"{limit:.0%}",
+        day(pair.ours),
+    ]
+
+
+def growth_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """Fit the exponents of time and memory on each axis, and name who failed where."""
+    runs = [run for run in runs if group_of(run) == GROUP and run[0].isa is None]
+    if runs:
+        yield "What more of one thing costs: an exponent of 1 doubles with it, of 2 is four times."
+    for of_device in by_device(runs).values():
+        for threads in sorted({run[0].threads for run in of_device}, reverse=True):
+            results = [r for run in of_device for r in run if r.threads == threads]
+            rows = [
+                [
+                    fit.axis,
+                    fit.candidate,
+                    fit.quantity,
+                    f"{fit.exponent:.2f}",
+                    f"{fit.low:.2f} .. {fit.high:.2f}",
+                    str(fit.num_points),
+                ]
+                for fit in fit_exponents(results)
+            ]
+            yield from ("", f"### Growth on {device_words(results[0])}", "")
+            header = ["axis", "candidate", "of", "exponent", "95 %", "points"]
+            yield from markdown_table(header, rows)
+            for axis in AXES:
+                yield from _growth_failures(axis, results)
+
+
+def _growth_failures(axis: str, results: Sequence[Result]) -> list[str]:
+    failed = [r for r in results if r.status in ("failed", "gate failed", "left out")]
+    points = [(r, axis_value(r.case)) for r in failed]
+    lines = [
+        f"- {r.candidate} at {axis} {point[1]:,}: {r.status}: {r.reason}"
+        for r, point in points
+        if point is not None and point[0] == axis
+    ]
+    return ["", *lines] if lines else []
+
+
+def _resident_lines(residents: Sequence[Resident]) -> list[str]:
+    header = ["machine", "rows", "seconds", "most MiB", "growth over the second half", "again, s"]
+    rows = [
+        [
+            resident.device,
+            f"{resident.rows:,}",
+            number(resident.seconds[-1]),
+            number(max(resident.mib)),
+            f"{resident.trend:+.1%}",
+            number(resident.again_seconds),
+        ]
+        for resident in residents
+    ]
+    return markdown_table(header, rows) if rows else []
+
+
+def _missing_lines(runs: Sequence[Run]) -> list[str]:
+    """Name who has no figure, and why; and which figures were taken on a busy machine."""
+    cases: dict[tuple[str, str, str], list[str]] = {}
+    for result in (r for run in runs for r in run if r.status != "measured"):
+        key = (result.candidate, result.status, result.reason or "")
+        cases.setdefault(key, []).append(result.case)
+    order = ("failed", "gate failed", "left out", "skipped")
+    keys = sorted(cases, key=lambda key: (order.index(key[1]), key))
+    rows = [
+        [candidate, status.replace("gate failed", "wrong results"), reason, _named(cases[key])]
+        for key in keys
+        for candidate, status, reason in [key]
+    ]
+    wrong = sum(status == "gate failed" for _, status, _ in cases)
+    lines = [
+        "A tool without a figure was not installed, cannot do the work, gave wrong results or was "
+        f"far slower than the others; none is left out silently. {wrong} kinds of wrong results "
+        "were found and not timed."
+    ]
+    if rows:
+        lines += ["", *markdown_table(["candidate", "what", "why", "in"], rows)]
+    busy = sorted({run[0].case for run in runs if disturbed(run, BUSY)})
+    if busy:
+        words = f"Other processes used more than {BUSY} cores while these were measured"
+        lines += ["", f"{words}, so their figures scatter more: {listed(busy)}."]
+    return lines
+
+
+def _named(cases: Sequence[str]) -> str:
+    unlike = list(dict.fromkeys(cases))
+    rest = len(unlike) - _NAMED
+    return ", ".join(unlike[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _machine_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """List the machines, libraries and commits of the results."""
+    for device, of_device in by_device(runs).items():
+        first = of_device[0][0]
+        memory = "" if first.memory_gib is None else f", {first.memory_gib} GiB of memory"
+        commits = sorted({f"{run[0].commit}{'*' if run[0].dirty else ''}" for run in of_device})
+        versions: dict[str, set[str]] = {}
+        for run in of_device:
+            for name, version in run[0].versions.items():
+                versions.setdefault(name, set()).add(version)
+        libraries = [f"{name} {' or '.join(sorted(found))}" for name, found in versions.items()]
+        yield (
+            f"- `{device}`: {first.device_name}, {count(first.cores, 'core')}{memory}; "
+            f"{', '.join(first.instruction_sets) or 'no instruction sets recorded'}; "
+            f"{count(len(of_device), 'run')}; commits (* with changes): {', '.join(commits)}; "
+            f"versions: {', '.join(sorted(libraries))}"
+        )
+
+
+def _case_lines(run: Run) -> Iterator[str]:
+    """Write all figures of a case, its kernels, and its skipped and failed candidates."""
+    first = run[0]
+    state = " with changes" if first.dirty else ""
+    amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
+    yield from (f"### {case_words(first.case)}: `{first.case}`, `{first.device}`", "")
+    yield (
+        f"{amounts}; {count(first.threads, 'thread')}{restricted(first)}; commit "
+        f"{first.commit}{state}; {first.time_utc}."
+    )
+    rows = result_rows(run)
+    if rows:
+        yield from ("", *markdown_table(RESULT_HEADER, rows))
+    yield ""
+    yield from (f"- {note}" for note in footnotes(run))
+    yield ""
+    kernels = next((r.kernels for r in run if r.kernels), [])
+    if kernels:
+        busy = sum(ms for _, _, ms in kernels)
+        kernel_rows = [[f"`{k}`", str(n), number(ms), f"{ms / busy:.1%}"] for k, n, ms in kernels]
+        yield from (*markdown_table(["kernel", "launches", "ms", "share"], kernel_rows), "")

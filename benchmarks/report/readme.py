@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.records.runs import NO_CONTEST, facing, group_of
+from benchmarks.records.runs import facing
 from benchmarks.records.words import case_words, count, day, machine_name, number, times
-from benchmarks.report.summary import label, losses_of
+from benchmarks.report.page import contests, label, losses_of
 from benchmarks.report.tables import markdown_table
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def readme_table(runs: Sequence[Run]) -> str:
     """Write the table between its markers, and below it every other case that is lost."""
     shown = {case: _headline(case, threads, runs) for case, threads in HEADLINES.items()}
     rows = [_row(case, pair) for case, pair in shown.items()]
-    runs = [run for run in runs if run[0].isa is None and group_of(run) not in NO_CONTEST]
-    losses = [pair for pair in losses_of(runs) if pair not in shown.values()]
+    losses = [pair for pair in losses_of(contests(runs)) if pair not in shown.values()]
     below = []
     if losses:
         named = [
-            f"{label(one)} ({times(one.ratio)} {one.peer.candidate}, on {machine_name(one.ours)})"
-            for one in losses
+            f"{label(pair)} ({times(pair.ratio)} {pair.peer.candidate}, "
+            f"on {machine_name(pair.ours)})"
+            for pair in losses
         ]
         below = ["", f"Slower in {len(losses)} more: {'; '.join(named)}."]
     return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
@@ -56,19 +56,19 @@ def write_readme(text: str, runs: Sequence[Run]) -> str:
     Raises ``ValueError`` where the markers are missing.
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"README.md has no place for the table: expected one {BEGIN} and {END}")
+        raise ValueError(f"README.md lacks the table's markers: expected one {BEGIN} and {END}")
     before, rest = text.split(BEGIN)
     return before + readme_table(runs) + rest.split(END)[1]
 
 
 def _headline(case: str, threads: int | None, runs: Sequence[Run]) -> Facing | None:
     """Return the newest comparison of a case."""
-    found = [
+    candidates = [
         run
         for run in runs
         if run[0].case == case and run[0].isa is None and threads in (None, run[0].threads)
     ]
-    run = max(found, key=lambda run: run[0].time_utc, default=())
+    run = max(candidates, key=lambda run: run[0].time_utc, default=())
     return next(iter(facing(run)), None) if run else None
 
 

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from benchmarks.records.words import amount, count, number, restricted
-from benchmarks.report.page import Items, Text
-from benchmarks.report.page import Table as Cells
+from benchmarks.records.words import amount, count, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from benchmarks.records.compare import Comparison
     from benchmarks.records.results import Result
-    from benchmarks.report.page import Block
 
 Row = list[str]
 # Cores' worth of other work above which figures are marked as disturbed.
@@ -43,27 +40,6 @@ _COMPARISON_HEADER = [
 ]
 
 
-def case_blocks(run: Sequence[Result]) -> list[Block]:
-    """Return all figures of a case, and its skipped and failed candidates."""
-    first = run[0]
-    state = " with changes" if first.dirty else ""
-    amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
-    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
-    measured = [result_row(result) for result in _measured(run)]
-    return [
-        Text(
-            words=f"{amounts}; {count(first.threads, 'thread')}{restricted(first)}; commit "
-            f"{first.commit}{state}; {first.time_utc}; {versions}."
-        ),
-        *([Cells(header=RESULT_HEADER, rows=measured)] if measured else []),
-        Items(items=footnotes(run)),
-    ]
-
-
-def _measured(run: Sequence[Result]) -> list[Result]:
-    return [result for result in run if result.status == "measured"]
-
-
 def footnotes(run: Sequence[Result]) -> list[str]:
     """Return the notes of a run: gate figures, kind of memory, reasons for missing times."""
     notes = []
@@ -71,11 +47,14 @@ def footnotes(run: Sequence[Result]) -> list[str]:
     if busy >= BUSY:
         notes.append(f"not a quiet machine: other processes used {busy:.2f} cores meanwhile")
     for result in run:
+        figures = ", ".join(f"{k.replace('_', ' ')} {v:.9g}" for k, v in result.gate.items())
         if result.status == "measured":
             memory = "" if result.peak_of is None else f"; peak memory of the {result.peak_of}"
-            notes.append(f"{result.candidate}: {gate_figures(result)}{memory}")
+            processor = result.cpu_p50_ms
+            spent = "" if processor is None else f"; {number(processor)} ms of CPU time"
+            notes.append(f"{result.candidate}: {figures}{memory}{spent}")
         else:
-            figures = f" ({gate_figures(result)})" if result.gate else ""
+            figures = f" ({figures})" if figures else ""
             notes.append(f"{result.candidate}: {result.status}: {result.reason}{figures}")
     return notes
 
@@ -88,7 +67,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 def result_table(run: Sequence[Result]) -> Table:
     """Return the table of one run for the terminal."""
-    return _rich_table(run[0].case, RESULT_HEADER, [result_row(r) for r in _measured(run)])
+    return _rich_table(run[0].case, RESULT_HEADER, result_rows(run))
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
@@ -105,8 +84,12 @@ def _rich_table(title: str, header: Sequence[str], rows: Iterable[Row]) -> Table
     return table
 
 
-def result_row(result: Result) -> Row:
-    """Write a measured candidate's figures."""
+def result_rows(run: Sequence[Result]) -> list[Row]:
+    """Write the figures of the measured candidates."""
+    return [_result_row(result) for result in run if result.status == "measured"]
+
+
+def _result_row(result: Result) -> Row:
     settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
     return [
         f"{result.candidate} ({settings})" if settings else result.candidate,
@@ -118,11 +101,6 @@ def result_row(result: Result) -> Row:
         "" if result.fraction_of_limit is None else f"{result.fraction_of_limit:.0%}",
         "" if result.ratio_to_best_peer is None else f"{result.ratio_to_best_peer:.2f}",
     ]
-
-
-def gate_figures(result: Result) -> str:
-    """Format the gate's figures: ``min cosine 0.9999999``."""
-    return ", ".join(f"{k.replace('_', ' ')} {v:.9g}" for k, v in result.gate.items())
 
 
 def comparison_row(comparison: Comparison) -> Row:

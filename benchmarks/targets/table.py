@@ -1,59 +1,249 @@
-"""Reads the targets from their table, ``targets.tsv``: a row each, tabs between the columns.
+"""Reads the targets from ``targets.tsv``, a row each, and computes the figures that answer them.
 
-``answered_by`` names a function of ``quantities.py``, perhaps with whom it compares:
+``answered_by`` names one of :data:`QUANTITIES`, perhaps with whom it compares:
 ``times_peer(torch eager)``. Reasons are qualitative; figures are in LOG.md.
 """
 
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.targets import quantities
-from benchmarks.targets.target import Target
+from benchmarks.records.runs import default, measured
+from benchmarks.records.words import amount, number, times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.records.front_doors import FrontDoor
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.results import Result
+    from benchmarks.records.runs import Run
 
 TABLE = Path(__file__).with_name("targets.tsv")
-_LONG_RUN = ("again", "trend")
-_FRONT_DOOR = ("installed_mb", "minutes_to_run", "minutes_to_test")
-# Quantities that are functions of a run; the others make one.
-_PLAIN = ("memory_over_best", "microseconds_a_text", "share_of_limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """A recorded value, in ``words`` with its unit; ``peer``: compared with whom.
+
+    ``limit``: the share of the roofline that the engine reached and, for a ratio, the largest ratio
+    that the roofline permits.
+    """
+
+    value: float
+    words: str
+    peer: str = ""
+    limit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A wanted value in words, and as exactly one of ``at_least`` and ``at_most``.
+
+    - ``case``, ``threads``, ``isa``: the runs that answer the target, by ``answered_by``.
+    - ``gpu``: the prefix of the runs' device names; empty: CPUs.
+    - ``unmeasured``: why nothing answers the target.
+    - ``reason``: why the target is missed, where that is known.
+    """
+
+    group: str
+    what: str
+    wanted: str
+    at_least: float | None = None
+    at_most: float | None = None
+    answered_by: str = ""
+    case: str = ""
+    threads: int | None = None
+    isa: str | None = None
+    gpu: str = ""
+    unmeasured: str = ""
+    reason: str = ""
+
+    @property
+    def quantity(self) -> str:
+        """The name of the quantity that answers the target."""
+        return self.answered_by.partition("(")[0]
+
+    def find_runs(self, runs: Sequence[Run]) -> list[Run]:
+        """Return each device's newest run that can answer the target, the newest first."""
+        newest: dict[str, Run] = {}
+        for run in sorted(runs, key=lambda run: run[0].time_utc, reverse=True):
+            device = run[0].device
+            if (
+                (run[0].case, run[0].isa) == (self.case, self.isa)
+                and self.threads in (None, run[0].threads)
+                and device.startswith("nvidia") == bool(self.gpu)
+                and device.startswith(self.gpu)
+            ):
+                newest.setdefault(device, run)
+        return list(newest.values())
+
+    def answer(self, record: Run | Resident | FrontDoor) -> Reached | None:
+        """Compute the value that was reached; None where the engine or the peer has no figure."""
+        compared = self.answered_by.partition("(")[2].removesuffix(")")
+        return QUANTITIES[self.quantity](record, compared)
+
+    def is_met(self, value: float) -> bool:
+        """Return whether a value meets the target."""
+        if self.at_least is not None:
+            return value >= self.at_least
+        return self.at_most is not None and value <= self.at_most
 
 
 def all_targets() -> list[Target]:
     """Read every target, in the order of the table."""
+    convert: dict[str, Callable[[str], Any]] = {
+        "at_least": lambda text: float(text) if text else None,
+        "at_most": lambda text: float(text) if text else None,
+        "threads": lambda text: int(text) if text else None,
+        "isa": lambda text: text or None,
+    }
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-        return [_target(row) for row in rows]
+        return [Target(**{k: convert.get(k, str)(v) for k, v in row.items()}) for row in rows]
 
 
-def _target(row: dict[str, str]) -> Target:
-    return Target(
-        group=row["group"],
-        what=row["what"],
-        wanted=row["wanted"],
-        case=row["case"],
-        gpu=row["gpu"],
-        unmeasured=row["unmeasured"],
-        reason=row["reason"],
-        at_least=float(row["at_least"]) if row["at_least"] else None,
-        at_most=float(row["at_most"]) if row["at_most"] else None,
-        threads=int(row["threads"]) if row["threads"] else None,
-        isa=row["isa"] or None,
-        **_answer(row["answered_by"]),
-    )
+def _ours(run: Run) -> Result | None:
+    """Return the engine's line or, for an operation, that of what calls take."""
+    ours = default(run)
+    return None if ours is None or ours.p50_ms is None else ours
 
 
-def _answer(answered_by: str) -> dict[str, Any]:
-    """Find the function that answers a target, and the field of the target to set."""
-    if not answered_by:
-        return {}
-    name, _, compared = answered_by.partition("(")
-    function = getattr(quantities, name)
-    if name in _LONG_RUN:
-        return {"long_run": function}
-    if name in _FRONT_DOOR:
-        return {"front_door": function}
-    if name in _PLAIN:
-        return {"quantity": function}
-    return {"quantity": function(compared.removesuffix(")")) if compared else function()}
+def _named(run: Run, name: str | None) -> Result | None:
+    return next((r for r in run if r.candidate == name and r.p50_ms is not None), None)
+
+
+def _share(ours: Result) -> str:
+    return "" if ours.fraction_of_limit is None else f"{ours.fraction_of_limit:.0%}"
+
+
+def _times(ours: Result | None, peer: Result | None, ratio: float | None = None) -> Reached | None:
+    """Return the engine's speed in multiples of the peer's; ``ratio``: as it was recorded."""
+    if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
+        return None
+    if ratio is None:
+        ratio = peer.p50_ms / ours.p50_ms
+    limit = _share(ours)
+    if peer.fraction_of_limit and ours.amounts == peer.amounts:
+        limit += f"; it permits {times(1 / peer.fraction_of_limit)}"
+    return Reached(value=ratio, words=times(ratio), peer=peer.candidate, limit=limit)
+
+
+def times_best(run: Run, _: str) -> Reached | None:
+    """Return the speed in multiples of the fastest peer's."""
+    ours = _ours(run)
+    if ours is None or ours.ratio_to_best_peer is None:
+        return None
+    return _times(ours, _named(run, ours.best_peer), ours.ratio_to_best_peer)
+
+
+def times_named(run: Run, name: str) -> Reached | None:
+    """Return the speed in multiples of one peer's, or of another of the engine's candidates."""
+    return _times(_ours(run), _named(run, name))
+
+
+def time_over_best(run: Run, name: str) -> Reached | None:
+    """Return the time in multiples of the fastest peer's, or of one peer's."""
+    ours = _ours(run)
+    peer = _named(run, name) if name else next(iter(measured(run, "peer")), None)
+    if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
+        return None
+    ratio = ours.p50_ms / peer.p50_ms
+    words = f"{ratio:.2f}x the time ({number(ours.p50_ms)} ms, {number(peer.p50_ms)} ms)"
+    return Reached(value=ratio, words=words, peer=peer.candidate)
+
+
+def memory_over_best(run: Run, name: str) -> Reached | None:
+    """Return the peak memory in multiples of that of the peer with the least, or of one peer."""
+    ours = _ours(run)
+    peers = [r for r in measured(run, "peer") if r.peak_mib and name in ("", r.candidate)]
+    if ours is None or not ours.peak_mib or not peers:
+        return None
+    least = min(peers, key=lambda r: r.peak_mib or 0.0)
+    ratio = ours.peak_mib / (least.peak_mib or 1.0)
+    words = f"{ratio:.2f}x ({number(ours.peak_mib)} MiB, {number(least.peak_mib)} MiB)"
+    return Reached(value=ratio, words=words, peer=least.candidate)
+
+
+def share_of_limit(run: Run, _: str) -> Reached | None:
+    """Return the share of the roofline that the engine reaches."""
+    ours = _ours(run)
+    if ours is None or ours.fraction_of_limit is None:
+        return None
+    best = next((r for r in measured(run, "peer") if r.fraction_of_limit is not None), None)
+    peer = "" if best is None else f"{best.candidate} {_share(best)}"
+    share = _share(ours)
+    return Reached(value=ours.fraction_of_limit, words=share, peer=peer, limit=share)
+
+
+def microseconds_a_text(run: Run, _: str) -> Reached | None:
+    """Return the median time per text."""
+    ours = _ours(run)
+    if ours is None or ours.p50_ms is None:
+        return None
+    value = 1e3 * ours.p50_ms / ours.amounts["texts"]
+    return Reached(value=value, words=f"{number(value)} us")
+
+
+def rate(run: Run, what: str) -> Reached | None:
+    """Return the throughput of one amount, per second."""
+    ours = _ours(run)
+    if ours is None or what not in ours.throughput_per_s:
+        return None
+    value = ours.throughput_per_s[what]
+    return Reached(value=value, words=f"{amount(what, value)}/s", limit=_share(ours))
+
+
+def gate_figure(run: Run, name: str) -> Reached | None:
+    """Return a figure of the engine's gate, whether it passed or not."""
+    ours = next((r for r in run if r.role == "ours" and name in r.gate), None)
+    return None if ours is None else Reached(value=ours.gate[name], words=f"{ours.gate[name]:.7g}")
+
+
+def trend(resident: Resident, _: str) -> Reached:
+    """Return the growth of memory over the second half of a long run."""
+    words = f"{100 * resident.trend:+.1f} % of {number(max(resident.mib))} MiB"
+    return Reached(value=resident.trend, words=words)
+
+
+def again(resident: Resident, _: str) -> Reached:
+    """Return the time of running a finished command again."""
+    words = f"{number(resident.again_seconds)} s for {resident.rows:,} rows"
+    return Reached(value=resident.again_seconds, words=words)
+
+
+def _minutes(seconds: float) -> Reached:
+    return Reached(value=seconds / 60, words=f"{number(seconds / 60)} minutes")
+
+
+def installed_mb(visit: FrontDoor, _: str) -> Reached:
+    """Return the size of an installation, and its largest part."""
+    sizes = visit.installed_mb
+    total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
+    words = f"{number(total)} MB, {largest} {number(sizes[largest])}"
+    return Reached(value=total, words=words)
+
+
+LONG_RUN: dict[str, Callable[..., Reached | None]] = {"again": again, "trend": trend}
+FRONT_DOOR: dict[str, Callable[..., Reached | None]] = {
+    "installed_mb": installed_mb,
+    "minutes_to_run": lambda visit, _: _minutes(visit.run_seconds),
+    "minutes_to_test": lambda visit, _: _minutes(visit.test_seconds),
+}
+QUANTITIES: dict[str, Callable[..., Reached | None]] = {
+    "gate_figure": gate_figure,
+    "memory_over": memory_over_best,
+    "memory_over_best": memory_over_best,
+    "microseconds_a_text": microseconds_a_text,
+    "rate": rate,
+    "share_of_limit": share_of_limit,
+    "time_over_best": time_over_best,
+    "times_best": times_best,
+    "times_own": times_named,
+    "times_peer": times_named,
+    **LONG_RUN,
+    **FRONT_DOOR,
+}

@@ -1,16 +1,34 @@
-"""Made-up results of every kind, for tests of the report."""
+"""Made-up results of every kind, for tests of records, targets and the report."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.records.resident import Resident
-from benchmarks.tests.records.test_compare import TEMPLATE
+from benchmarks.records.results import Result
 
-if TYPE_CHECKING:
-    from benchmarks.records.results import Result
-
+TEMPLATE = Result(
+    run="r",
+    time_utc="2026-11-21T00:00:00+00:00",
+    commit="c",
+    dirty=False,
+    source="s",
+    device="abacus-2c",
+    device_name="Abacus",
+    cores=2,
+    memory_gib=None,
+    instruction_sets=[],
+    threads=2,
+    versions={"torch": "2.13.0"},
+    seed=0,
+    case="fake/case",
+    fingerprint="f",
+    amounts={},
+    candidate="ours",
+    role="ours",
+    status="measured",
+)
 RESIDENT = Resident(
     device="abacus-2c",
     rows=4000,
@@ -28,12 +46,10 @@ def lines(case: str, ours_ms: float, peer_ms: float, **fields: Any) -> list[Resu
         run=" ".join(map(str, (case, *fields.values()))),
         case=case,
         amounts={"documents": 10, "tokens": 100, "bytes": 10**6, "texts": 10},
-        ceilings={"operations": 1e9},
-        versions={"torch": "2.13.0"},
         **fields,
     )
 
-    def one(name: str, role: str, ms: float, peak_mib: float) -> Result:
+    def measured(name: str, role: str, ms: float, peak_mib: float) -> Result:
         return dataclasses.replace(
             common,
             candidate=name,
@@ -41,50 +57,29 @@ def lines(case: str, ours_ms: float, peer_ms: float, **fields: Any) -> list[Resu
             p50_ms=ms,
             p20_ms=ms,
             p80_ms=ms,
-            p99_ms=2 * ms,
-            cpu_p50_ms=ms,
             peak_mib=peak_mib,
             peak_of="process",
-            gate={"mean_cosine": 1 - ms * 1e-6, "min_cosine": 0.9999995},
+            gate={"min_cosine": 0.9999995},
             throughput_per_s={what: 1e3 * n / ms for what, n in common.amounts.items()},
             fraction_of_limit=0.1 / ms,
             best_peer=AWKWARD,
             ratio_to_best_peer=peer_ms / ms,
         )
 
+    wrong = dataclasses.replace(
+        common,
+        candidate="wrong",
+        role="peer",
+        status="gate failed",
+        reason="mean cosine is too low",
+        gate={"min_cosine": 0.5},
+    )
     return [
-        one("encoder-engine", "ours", ours_ms, 80.0),
-        one(AWKWARD, "peer", peer_ms, 99.5),
-        one("sentence-transformers", "peer", 3 * peer_ms, 1234.0),
-        dataclasses.replace(
-            common,
-            candidate="wrong",
-            role="peer",
-            status="gate failed",
-            reason="mean cosine is too low",
-            gate={"mean_cosine": 0.9, "min_cosine": 0.5},
-        ),
-        dataclasses.replace(
-            common, candidate="absent", role="peer", status="skipped", reason="not installed"
-        ),
-    ]
-
-
-def some_results() -> list[Result]:
-    """Make a case of every section, a loss among them, and a second machine."""
-    return [
-        *lines("embedding/minilm-float32-short", 0.5, 0.61),
-        *lines("embedding/minilm-int8-skewed", 1.0, 0.8),
-        *lines("latency/minilm-bfloat16", 5.0, 3.9),
-        *lines("cold_start/minilm-float32", 900.0, 4000.0),
-        *lines("drop_in/encode-skewed", 1.0, 1.7),
-        *lines("pretraining/tiny", 1.0, 4.4),
-        *lines("tokenizer/wordpiece-english", 1.0, 7.9, threads=1),
-        *lines("tokenizer/wordpiece-english", 1.0, 5.9, isa="avx2"),
-        *lines("tokenizer/xlmr-offsets", 1.0, 177.0),
-        *lines("layer_norm/forward", 1.0, 1.1),
-        *(line for length in (16, 128, 1024, 8192) for line in growing(length)),
-        *lines("encoder/mixed", 0.3, 0.9, device="nvidia-h200", device_name="NVIDIA H200"),
+        measured("encoder-engine", "ours", ours_ms, 80.0),
+        measured(AWKWARD, "peer", peer_ms, 99.5),
+        measured("sentence-transformers", "peer", 3 * peer_ms, 1234.0),
+        wrong,
+        dataclasses.replace(wrong, candidate="absent", status="skipped", reason="not installed"),
     ]
 
 

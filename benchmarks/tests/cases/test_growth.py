@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.cases.growth import CPU_TOKENS, VALUES, choose_job, padded_groups
 from benchmarks.measuring.case import Options
-from benchmarks.records.growth import AXES, GROUP, case_name, fit_exponents, place
+from benchmarks.records.growth import AXES, GROUP, axis_value, case_name, fit_exponents
 from benchmarks.registry import all_cases
-from benchmarks.tests.records.test_compare import TEMPLATE
+from benchmarks.tests.made_up import TEMPLATE
 
 if TYPE_CHECKING:
     from benchmarks.records.results import Result
@@ -121,7 +121,7 @@ def test_results_that_cannot_stand_side_by_side_are_refused() -> None:
 
 
 def test_every_axis_has_cases_and_every_case_an_axis() -> None:
-    places = [place(name) for name in all_cases() if name.startswith(f"{GROUP}/")]
+    places = [axis_value(name) for name in all_cases() if name.startswith(f"{GROUP}/")]
     assert {found[0] for found in places if found} == set(AXES)
     assert None not in places
     for axis in AXES:
@@ -147,5 +147,5 @@ def test_padded_groups_hold_every_sequence_once_and_no_more_tokens_than_allowed(
 
 def test_names_and_places_are_each_other_s_inverse() -> None:
     for axis in AXES:
-        assert place(case_name(axis, 4096)) == (axis, 4096)
-    assert place("encoder/equal-512") is None
+        assert axis_value(case_name(axis, 4096)) == (axis, 4096)
+    assert axis_value("encoder/equal-512") is None

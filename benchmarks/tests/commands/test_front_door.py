@@ -12,47 +12,17 @@ from click.testing import CliRunner
 
 from benchmarks.commands import front_door as door
 from benchmarks.records import results as records
-from benchmarks.records.front_doors import FrontDoor, read_front_doors, write_front_door
-from benchmarks.report.aims import hold
-from benchmarks.targets import quantities as by
-from benchmarks.targets.target import Target
+from benchmarks.records.front_doors import read_front_doors, write_front_door
+from benchmarks.tests.targets.test_targets import VISIT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-VISIT = FrontDoor(
-    device="a-machine",
-    time_utc="2026-11-22T10:00:00+00:00",
-    commit="abc",
-    run_seconds=90.0,
-    test_seconds=840.0,
-    installed_mb={"numpy": 70.0, "small": 2.5},
-)
-
-
-def aim(most: float, front_door: object) -> Target:
-    """Make a target that a visit answers."""
-    return Target(group="g", what="w", wanted="x", at_most=most, front_door=front_door)  # type: ignore[arg-type]
-
-
-def test_a_visit_is_held_against_its_targets() -> None:
-    (run,) = hold(aim(3, by.minutes_to_run), [], (), [VISIT])
-    (test,) = hold(aim(12, by.minutes_to_test), [], (), [VISIT])
-    (size,) = hold(aim(60, by.installed_mb), [], (), [VISIT])
-    assert [one.state for one in (run, test, size)] == ["met", "missed", "missed"]
-    assert run.reached is not None
-    assert run.reached.words == "1.5 minutes"
-    assert size.reached is not None
-    assert size.reached.words == "72.5 MB, numpy 70"
-    assert run.where is not None
-    assert (run.where.device, run.where.day) == ("a-machine", "2026-11-22")
-    assert hold(aim(3, by.minutes_to_run), [])[0].state == "not measured"
-
 
 def test_the_newest_visit_of_a_device_is_kept(tmp_path: Path) -> None:
     other = replace(VISIT, device="b-machine")
-    for one in (VISIT, other, replace(VISIT, run_seconds=1.0)):
-        write_front_door(one, tmp_path)
+    for visit in (VISIT, other, replace(VISIT, run_seconds=1.0)):
+        write_front_door(visit, tmp_path)
     assert list(read_front_doors(tmp_path)) == [replace(VISIT, run_seconds=1.0), other]
 
 

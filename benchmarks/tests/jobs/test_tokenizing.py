@@ -14,11 +14,7 @@ from benchmarks.jobs.gates import ParityGate
 from benchmarks.jobs.tokenizing import TokenizerJob, Way, Ways, list_rows, one_row
 from benchmarks.measuring.measure import measure
 from benchmarks.peers import Peer
-from benchmarks.report.details import tokenizer_section
-from benchmarks.report.page import Table, Text
-from benchmarks.report.tokenizers import tokenizer_row
 from benchmarks.tests import fakes
-from benchmarks.tests.records.test_compare import TEMPLATE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,42 +174,3 @@ def test_a_peer_of_another_version_never_runs_here(
     peer = Peer(name="p", modules={"json": "json"}, environment="tokenizers-1", only_there=True)
     assert "is not set up" in str(peer.available())
     assert dataclasses.replace(peer, only_there=False).available() is None
-
-
-def test_the_table_names_the_peer_to_beat_and_who_was_wrong() -> None:
-    line = dataclasses.replace(
-        TEMPLATE, case="tokenizer/wordpiece-two-threads", amounts={"bytes": 10}
-    )
-
-    def measured(name: str, ms: float, role: str = "peer") -> Any:
-        return dataclasses.replace(
-            line,
-            candidate=name,
-            role=role,
-            p50_ms=ms,
-            cpu_p50_ms=2 * ms,
-            throughput_per_s={"bytes": 1e6 / ms},
-        )
-
-    wrong = dataclasses.replace(
-        line,
-        candidate="wrong",
-        role="peer",
-        status="gate failed",
-        gate={"rows": 9, "differing_rows": 2},
-    )
-    run = [
-        measured("encoder-engine", 1.0, "ours"),
-        measured("encoder-engine, one thread", 1.9, "ours"),
-        measured("slow", 40.0),
-        measured("fast", 10.0),
-        wrong,
-    ]
-    expected = ["wordpiece-two-threads", "2", "1 MB/s", "fast, 0.1 MB/s", "10.00", "10.00"]
-    assert tokenizer_row(run) == [*expected, "1.90", "wrong 2 of 9"]
-    restricted = [dataclasses.replace(result, isa="avx2") for result in run]
-    title, table, other_title, _ = tokenizer_section([run, restricted]).blocks
-    assert isinstance(table, Table)
-    assert table.rows == [tokenizer_row(run)]
-    assert title == Text(words="Abacus (`abacus-2c`):")
-    assert other_title == Text(words="Abacus (`abacus-2c`), restricted to avx2:")

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from benchmarks.records.compare import bootstrap_ratio, compare
-from benchmarks.records.results import Result
 from benchmarks.report.tables import comparison_row
+from benchmarks.tests.made_up import TEMPLATE
 
-TEMPLATE = Result(
-    run="r",
-    time_utc="2026-11-21T00:00:00+00:00",
-    commit="c",
-    dirty=False,
-    source="s",
-    device="abacus-2c",
-    device_name="Abacus",
-    cores=2,
-    memory_gib=None,
-    instruction_sets=[],
-    threads=2,
-    versions={},
-    seed=0,
-    case="fake/case",
-    fingerprint="f",
-    amounts={},
-    candidate="ours",
-    role="ours",
-    status="measured",
-)
+if TYPE_CHECKING:
+    from benchmarks.records.results import Result
 
 
 def result(commit: str, samples_ms: list[float], **fields: Any) -> Result:

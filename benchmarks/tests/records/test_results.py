@@ -17,8 +17,6 @@ from benchmarks.measuring.machine import (
 )
 from benchmarks.measuring.measure import Status, measure
 from benchmarks.records import results as records
-from benchmarks.report.build import make_page
-from benchmarks.report.markdown import write_markdown
 from benchmarks.tests import fakes
 
 if TYPE_CHECKING:
@@ -80,15 +78,6 @@ def test_recorded_results_are_readable_and_hold_no_folder() -> None:
         assert result.status in get_args(Status)
         text = json.dumps(dataclasses.asdict(result))
         assert not any(root in text for root in ("/home", "/root", "/usr", "/opt", "/tmp"))
-
-
-def test_the_report_names_everyone() -> None:
-    text = write_markdown(make_page(some_results()))
-    assert "`abacus-2c`: Abacus" in text
-    assert "| ours |" in text
-    assert "- wrong: gate failed: 41 is not 42 (found 41)" in text
-    assert "- absent: skipped: absent is not installed" in text
-    assert "Nothing has been measured yet" in write_markdown(make_page([]))
 
 
 @pytest.mark.parametrize(
