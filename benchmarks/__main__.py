@@ -15,9 +15,7 @@ from benchmarks.commands import quick as quick_cases
 from benchmarks.commands.front_door import front_door
 from benchmarks.commands.gpu import gpu
 from benchmarks.commands.million import million
-from benchmarks.commands.open_loop import load
 from benchmarks.commands.run_case import open_console, run_case
-from benchmarks.commands.serving_cost import serving_cost
 from benchmarks.commands.serving_targets import serving
 from benchmarks.environments import environments
 from benchmarks.measuring.case import CaseSpec, Options
@@ -153,9 +151,7 @@ def compare(base: str, head: str) -> int:
 
 
 cli.add_command(million)
-cli.add_command(load)
 cli.add_command(serving)
-cli.add_command(serving_cost)
 cli.add_command(front_door)
 cli.add_command(gpu)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
@@ -27,8 +28,7 @@ import psutil
 
 from benchmarks.cases.embedding import SEED, load_ours, make_gate, minilm_directory
 from benchmarks.cases.serving import MAX_LENGTH, PATH
-from benchmarks.commands.open_loop import measure_capacity, measure_load
-from benchmarks.jobs.http_load import closed_loop, open_loop, percentile
+from benchmarks.jobs.http_load import arrivals, closed_loop, open_loop, percentile
 from benchmarks.jobs.http_servers import ServerProcess, ServingJob, our_command, read_vectors
 from benchmarks.measuring.case import EmbeddingJob
 from benchmarks.peers import find_peers
@@ -37,13 +37,13 @@ from benchmarks.texts import corpus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.commands.open_loop import Load
     from benchmarks.jobs.http_load import Target
 
 BATCH_MS = 20.0
 # The lone texts a second beside large requests.
 LONE_RATE = 20.0
 LARGE_TEXTS = 2048
+CLIENTS, CAPACITY_REQUESTS = 32, 2000
 MIB = 2**20
 # Of the histogram of refusals: those within 20 ms, and all.
 REFUSED_IN_TIME = ('bucket{le="0.02"}', "count")
@@ -68,6 +68,63 @@ class Row:
     wanted: str
     found: str
     met: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """The result of requests that were sent when they were due; times in milliseconds.
+
+    failures: the requests that were neither answered nor refused, by the exception or the status.
+    refused_p99_ms: of refusals, from the time when the request was due.
+    refused_after_ms: the same, from the time when the generator turned to the request: what the
+        server takes, a new connection included, and the generator until it reads the answer.
+    late_p99_ms: how late requests were sent, because the generator had too little of the CPU.
+    """
+
+    sent: int
+    refused: int
+    failures: dict[str, int]
+    p50_ms: float
+    p99_ms: float
+    refused_p99_ms: float
+    refused_after_ms: float
+    late_p99_ms: float
+    answered_per_second: float
+    wrong_vectors: int
+
+
+def measure_load(target: Target, expected: Any, *, rate: float, seconds: float) -> Load:
+    """Load a server for some seconds; latency counts from the time when a request was due.
+
+    ``expected``: the vector of every text by ``encode`` at rest; under load they are the same
+    bytes.
+    """
+    start = time.perf_counter()
+    answers = open_loop(target, rate=rate, seconds=seconds, seed=SEED)
+    # What waits when the last request was sent is still answered: beyond the capacity for seconds.
+    elapsed = max(seconds, time.perf_counter() - start)
+    served = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status == 429]
+    failed = [answer for answer in answers if answer.status not in (200, 429)]
+    from_sending = [a._replace(seconds=a.seconds - a.late_seconds) for a in refused]
+    lateness = [a._replace(seconds=a.late_seconds) for a in answers]
+    wrong = [
+        answer
+        for answer in served
+        if (expected[answer.number % len(expected)] != read_vectors(answer.body)[0]).any()
+    ]
+    return Load(
+        sent=len(arrivals(rate=rate, seconds=seconds, seed=SEED)),
+        refused=len(refused),
+        failures=dict(Counter(a.failure or f"status {a.status}" for a in failed)),
+        p50_ms=1e3 * percentile(served, 0.5),
+        p99_ms=1e3 * percentile(served, 0.99),
+        refused_p99_ms=1e3 * percentile(refused, 0.99),
+        refused_after_ms=1e3 * percentile(from_sending, 0.99),
+        late_p99_ms=1e3 * percentile(lateness, 0.99),
+        answered_per_second=len(served) / elapsed,
+        wrong_vectors=len(wrong),
+    )
 
 
 class Measurement:
@@ -181,41 +238,42 @@ class Measurement:
     def load(self, expected: Any) -> Iterator[Row]:
         """Load the server at 0.8 and 3 times its capacity."""
         target = self.target()
-        capacity = measure_capacity(target)
-        at = partial(measure_load, self.server, target, expected=expected)
-        found = at(share=0.8, rate=0.8 * capacity, seconds=self.seconds)
+        # The throughput of clients that each wait for their answer.
+        waiting = closed_loop(target, connections=CLIENTS, requests=CAPACITY_REQUESTS)
+        capacity = CLIENTS / (sum(answer.seconds for answer in waiting) / len(waiting))
+        load = measure_load(target, expected, rate=0.8 * capacity, seconds=self.seconds)
         yield Row(
             what="Poisson arrivals at 80 % of the capacity",
             wanted=f"p99 <= 3 x p50 and <= {4 * BATCH_MS:.0f} ms, no wrong vector",
-            found=f"p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms, "
-            f"{found.wrong_vectors} wrong, {found.sent} sent, {_failed(found)}",
-            met=found.p99_ms <= min(3 * found.p50_ms, 4 * BATCH_MS)
-            and not found.wrong_vectors
-            and not found.failures,
+            found=f"p50 {load.p50_ms:.1f} ms, p99 {load.p99_ms:.1f} ms, "
+            f"{load.wrong_vectors} wrong, {load.sent} sent, {_failed(load)}",
+            met=load.p99_ms <= min(3 * load.p50_ms, 4 * BATCH_MS)
+            and not load.wrong_vectors
+            and not load.failures,
         )
         process = psutil.Process(self.server.process.pid)
         before = process.memory_info().rss
         in_time_before, counted_before = (
             self.metric(f"refusal_seconds_{name}") for name in REFUSED_IN_TIME
         )
-        found = at(share=3.0, rate=3.0 * capacity, seconds=self.seconds)
+        load = measure_load(target, expected, rate=3.0 * capacity, seconds=self.seconds)
         grown = (_peak_bytes(process.pid) - before) / MIB
-        work = found.answered_per_second / capacity
+        work = load.answered_per_second / capacity
         in_time, counted = (self.metric(f"refusal_seconds_{name}") for name in REFUSED_IN_TIME)
         own = (in_time - in_time_before) / max(counted - counted_before, 1)
         yield Row(
             what="arrivals at 3 x the capacity",
             wanted=">= 95 % of it answered, refusals p99 <= 20 ms, none failed, memory bounded "
             "(512 MiB)",
-            found=f"{work:.0%} answered, {found.refused} refused with p99 "
-            f"{found.refused_p99_ms:.1f} ms from when they were due, {found.refused_after_ms:.1f} "
-            f"from when they were sent (late by {found.late_p99_ms:.1f} ms at p99), {own:.1%} "
-            f"within 20 ms by the server's clock, {_failed(found)}, {grown:.0f} MiB more",
+            found=f"{work:.0%} answered, {load.refused} refused with p99 "
+            f"{load.refused_p99_ms:.1f} ms from when they were due, {load.refused_after_ms:.1f} "
+            f"from when they were sent (late by {load.late_p99_ms:.1f} ms at p99), {own:.1%} "
+            f"within 20 ms by the server's clock, {_failed(load)}, {grown:.0f} MiB more",
             met=work >= 0.95
-            and found.refused_p99_ms <= 20
+            and load.refused_p99_ms <= 20
             and grown <= 512
-            and not found.wrong_vectors
-            and not found.failures,
+            and not load.wrong_vectors
+            and not load.failures,
         )
 
     def lone(self) -> Row:
@@ -311,10 +369,10 @@ def beside_infinity(job: EmbeddingJob, *, rounds: int, requests: int) -> Row:
     return row(found=f"{share:.2f} x ({ours:.2f} and {theirs:.2f} ms)", met=share <= 0.5)
 
 
-def _failed(found: Load) -> str:
+def _failed(load: Load) -> str:
     """State the requests that were neither answered nor refused, by what happened to them."""
-    kinds = ", ".join(f"{name} {count}" for name, count in found.failures.items())
-    return f"{sum(found.failures.values())} failed" + (f" ({kinds})" if kinds else "")
+    kinds = ", ".join(f"{name} {count}" for name, count in load.failures.items())
+    return f"{sum(load.failures.values())} failed" + (f" ({kinds})" if kinds else "")
 
 
 def _peak_bytes(pid: int) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks import peers, test_speed
+from benchmarks import peers
 from benchmarks.__main__ import main
 from benchmarks.cases.embedding import build_ours
 from benchmarks.cases.growth import VALUES
@@ -205,13 +203,3 @@ def test_a_quick_run_writes_its_own_results_and_page(
     found = list(records.read(tmp_path / "page"))
     assert {result.case for result in found} == {"quantize_rows/forward"}
     assert all(result.quick for result in found)
-
-
-@pytest.mark.exhaustive
-def test_pytest_benchmark_has_the_cases_of_operations_and_tokenizers() -> None:
-    command = ["-m", "pytest", "-q", "benchmarks/test_speed.py", "-k", "quantize_rows"]
-    once = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "1 passed" in once.stdout
-    assert {name.partition("/")[0] for name in test_speed.CASES} >= {"tokenizer", "layer_norm"}
