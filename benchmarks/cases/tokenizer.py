@@ -27,8 +27,8 @@ from benchmarks.jobs.tokenizing import (
 )
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options
 from benchmarks.measuring.worker import run_in_worker
-from benchmarks.peers import tokenizer_candidates
-from benchmarks.peers import tokenizers as truth_peer
+from benchmarks.peers import find_peers, tokenizer_candidates
+from benchmarks.peers import tokenizing as truth_peer
 from benchmarks.texts import tokenizer_texts as texts_of
 
 if TYPE_CHECKING:
@@ -184,8 +184,9 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
 def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
     """Compare the engine with its peers; the reference runs in its own process."""
     job = make_job(vocabulary, kind, options)
-    right = partial(truth, truth_peer.load, job)
-    python = truth_peer.PEER.python()
+    right = partial(truth, truth_peer.load_tokenizers, job)
+    (reference,) = (peer for peer in find_peers() if peer.name == "tokenizers")
+    python = reference.python()
     here = options.smoke and python is None
     rows: Rows = right() if here else run_in_worker(right, options.threads, python)
     return Case(

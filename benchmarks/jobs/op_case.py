@@ -72,6 +72,10 @@ class Shape:
             return draw_normal(sizes, seed=seed, device=self.device).to(self.dtype)
         return rows(*sizes, seed=seed, dtype=self.dtype, device=self.device)
 
+    def inputs(self, **sizes: tuple[int, ...]) -> Tensors:
+        """Draw a tensor of each name and size."""
+        return {n: self.draw(*size, seed=seed) for seed, (n, size) in enumerate(sizes.items())}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
@@ -225,6 +229,16 @@ def make_shape(options: Options, *, equal: bool) -> Shape:
     low, high = math.log(longest / 16), math.log(2 * longest)
     drawn = np.exp(np.random.default_rng(SEED).uniform(low, high, size=len(shape.lengths)))
     return replace(shape, lengths=tuple(int(length) for length in drawn))
+
+
+def liger(shape: Shape, function: Function) -> Rival:
+    """Return the operation of Liger."""
+    return Rival(
+        name="Liger",
+        function=function,
+        unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
+        libraries=("liger-kernel",),
+    )
 
 
 def why_missing(device: str, module: str, library: str) -> str | None:

@@ -1,6 +1,6 @@
-"""Other libraries for the same work, one file each; every file in the folder is found.
+"""Other libraries for the same work; every file in the folder defines ``PEERS``.
 
-Each file defines ``PEER``. A library that is not installed is recorded as skipped.
+A library that is not installed is recorded as skipped.
 """
 
 from __future__ import annotations
@@ -128,22 +128,43 @@ class Peer:
 
 def find_peers() -> list[Peer]:
     """Load every peer, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return [importlib.import_module(f"{__name__}.{name}").PEER for name in names]
+    modules = [
+        importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
+    ]
+    return sorted((peer for m in modules for peer in m.PEERS), key=lambda peer: peer.name.lower())
+
+
+def candidate(
+    peer: Peer,
+    build: Callable[..., Any],
+    *,
+    name: str = "",
+    unavailable: str | None = None,
+    **options: Any,
+) -> Candidate:
+    """Return a way to do a case's work by a library, named like it where no name is given."""
+    python = peer.python()
+    return Candidate(
+        name=name or peer.name,
+        role="peer",
+        build=build,
+        unavailable=unavailable or peer.available(),
+        libraries=() if python else tuple(peer.modules.values()),
+        python=python,
+        versions=peer.versions(),
+        **options,
+    )
 
 
 def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]:
     """Return every peer's ways to embed texts in the job's precision."""
     return [
-        Candidate(
+        candidate(
+            peer,
+            partial(way.build, job),
             name=way.name,
-            role="peer",
-            build=partial(way.build, job),
             tune=partial(way.tune, job) if len(way.batch_sizes) > 1 else None,
             unavailable=peer.available() or (options.why_uncompiled if way.compiled else None),
-            libraries=() if peer.python() else tuple(peer.modules.values()),
-            python=peer.python(),
-            versions=peer.versions(),
             keep_slow=way.keep_slow,
         )
         for peer in find_peers()
@@ -155,14 +176,10 @@ def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]
 def serving_candidates(serving: ServingJob, path: str) -> list[Candidate]:
     """Return every peer's servers, all of which compute in float32."""
     return [
-        Candidate(
+        candidate(
+            peer,
+            partial(build_server, serving, way.command, path, way.ready),
             name=way.name,
-            role="peer",
-            build=partial(build_server, serving, way.command, path, way.ready),
-            unavailable=peer.available(),
-            libraries=() if peer.python() else tuple(peer.modules.values()),
-            python=peer.python(),
-            versions=peer.versions(),
             keep_slow=way.keep_slow,
         )
         for peer in find_peers()
@@ -174,14 +191,10 @@ def serving_candidates(serving: ServingJob, path: str) -> list[Candidate]:
 def tokenizer_candidates(job: TokenizerJob) -> list[Candidate]:
     """Return every peer's candidate; one without the job's form is marked unavailable."""
     return [
-        Candidate(
-            name=peer.name,
-            role="peer",
-            build=partial(build, peer.tokenizing.load, job, modules=tuple(peer.modules)),
-            unavailable=_lacks(peer.tokenizing, job) or peer.available(),
-            libraries=() if peer.python() else tuple(peer.modules.values()),
-            python=peer.python(),
-            versions=peer.versions(),
+        candidate(
+            peer,
+            partial(build, peer.tokenizing.load, job, modules=tuple(peer.modules)),
+            unavailable=_lacks(peer.tokenizing, job),
         )
         for peer in find_peers()
         if peer.tokenizing is not None

@@ -60,17 +60,19 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
     ctranslate2.converters.TransformersConverter(job.directory).convert(folder, force=True)
 
 
-PEER = Peer(
-    name="CTranslate2",
-    modules={"ctranslate2": "ctranslate2"},
-    embedding=(
-        EmbeddingPeer(
-            name="CTranslate2",
-            load=load,
-            batch_sizes=BATCH_SIZES,
-            precisions=frozenset({"float32", "int8"}),
+PEERS = (
+    Peer(
+        name="CTranslate2",
+        modules={"ctranslate2": "ctranslate2"},
+        embedding=(
+            EmbeddingPeer(
+                name="CTranslate2",
+                load=load,
+                batch_sizes=BATCH_SIZES,
+                precisions=frozenset({"float32", "int8"}),
+            ),
         ),
+        environment="embedding",
+        only_there=True,
     ),
-    environment="embedding",
-    only_there=True,
 )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PEER = Peer(name="datasketch", modules={"datasketch": "datasketch"})
+PEERS = (PEER,)
 NUM_PERMUTATIONS = 128
 # Of false positives and false negatives.
 WEIGHTS = (0.1, 0.9)

@@ -55,17 +55,19 @@ def _export(job: EmbeddingJob, folder: str) -> None:
     (Path(folder) / "model.onnx").symlink_to(onnx_file(job))
 
 
-PEER = Peer(
-    name="fastembed",
-    modules={"fastembed": "fastembed", "onnxruntime": "onnxruntime"},
-    embedding=(
-        EmbeddingPeer(
-            name="fastembed", load=load, batch_sizes=(DEFAULT_BATCH_SIZE,), keep_slow=True
+PEERS = (
+    Peer(
+        name="fastembed",
+        modules={"fastembed": "fastembed", "onnxruntime": "onnxruntime"},
+        embedding=(
+            EmbeddingPeer(
+                name="fastembed", load=load, batch_sizes=(DEFAULT_BATCH_SIZE,), keep_slow=True
+            ),
+            EmbeddingPeer(
+                name="fastembed tuned", load=load, batch_sizes=(*BATCH_SIZES, DEFAULT_BATCH_SIZE)
+            ),
         ),
-        EmbeddingPeer(
-            name="fastembed tuned", load=load, batch_sizes=(*BATCH_SIZES, DEFAULT_BATCH_SIZE)
-        ),
+        environment="embedding",
+        only_there=True,
     ),
-    environment="embedding",
-    only_there=True,
 )

@@ -14,6 +14,7 @@ PEER = Peer(
     name="model2vec",
     modules={"model2vec": "model2vec", "tokenizers": "tokenizers"},
 )
+PEERS = (PEER,)
 # Its default.
 BATCH_SIZE = 1024
 

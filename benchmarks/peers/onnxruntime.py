@@ -58,17 +58,19 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
         )
 
 
-PEER = Peer(
-    name="onnxruntime",
-    modules={"onnxruntime": "onnxruntime", "onnx": "onnx"},
-    embedding=(
-        EmbeddingPeer(
-            name="onnxruntime",
-            load=load,
-            batch_sizes=BATCH_SIZES,
-            precisions=frozenset({"float32", "int8"}),
+PEERS = (
+    Peer(
+        name="onnxruntime",
+        modules={"onnxruntime": "onnxruntime", "onnx": "onnx"},
+        embedding=(
+            EmbeddingPeer(
+                name="onnxruntime",
+                load=load,
+                batch_sizes=BATCH_SIZES,
+                precisions=frozenset({"float32", "int8"}),
+            ),
         ),
+        environment="embedding",
+        only_there=True,
     ),
-    environment="embedding",
-    only_there=True,
 )

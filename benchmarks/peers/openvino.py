@@ -78,17 +78,19 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
     openvino.save_model(model, f"{folder}/model.xml", compress_to_fp16=False)
 
 
-PEER = Peer(
-    name="OpenVINO",
-    modules={"openvino": "openvino", "nncf": "nncf"},
-    embedding=(
-        EmbeddingPeer(
-            name="OpenVINO",
-            load=load,
-            batch_sizes=BATCH_SIZES,
-            precisions=frozenset({"float32", "bfloat16", "int8"}),
+PEERS = (
+    Peer(
+        name="OpenVINO",
+        modules={"openvino": "openvino", "nncf": "nncf"},
+        embedding=(
+            EmbeddingPeer(
+                name="OpenVINO",
+                load=load,
+                batch_sizes=BATCH_SIZES,
+                precisions=frozenset({"float32", "bfloat16", "int8"}),
+            ),
         ),
+        environment="embedding",
+        only_there=True,
     ),
-    environment="embedding",
-    only_there=True,
 )

@@ -80,3 +80,23 @@ PEER = Peer(
         EmbeddingPeer(name="sentence-transformers tuned", load=load, batch_sizes=BATCH_SIZES),
     ),
 )
+# With its other CPU backends, as its documentation recommends.
+BACKENDS: tuple[Backend, ...] = ("onnx", "openvino")
+PEERS = (
+    PEER,
+    Peer(
+        name="sentence-transformers 5",
+        modules={"sentence_transformers": "sentence-transformers", "optimum": "optimum"},
+        embedding=tuple(
+            EmbeddingPeer(
+                name=f"sentence-transformers {backend}",
+                load=partial(load, backend=backend),
+                batch_sizes=BATCH_SIZES,
+                precisions=frozenset({"float32", "bfloat16"}),
+            )
+            for backend in BACKENDS
+        ),
+        environment="embedding",
+        only_there=True,
+    ),
+)

@@ -1,7 +1,9 @@
-"""transformers under torch.compile: PyTorch's inductor, and torchao's dynamic int8 upon it."""
+"""transformers under torch.compile: inductor, torchao's dynamic int8 upon it, AMD's zentorch."""
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.jobs.padded import embed_sorted, pooled_module
@@ -20,6 +22,8 @@ def load(job: EmbeddingJob, *, backend: str = "inductor") -> Callable[[int], Any
     """Compile the model; the result embeds all texts in batches of a given size."""
     import torch
 
+    if backend != "inductor":
+        importlib.import_module(backend)
     torch._inductor.config.freezing = True
     module = pooled_module(job, "float32" if job.precision == "int8" else job.precision)
     if job.precision == "int8":
@@ -35,25 +39,32 @@ def load(job: EmbeddingJob, *, backend: str = "inductor") -> Callable[[int], Any
     return embed_sorted(job, embed)
 
 
-PEER = Peer(
-    name="torch.compile",
-    modules={"transformers": "transformers", "torchao": "torchao"},
-    embedding=(
-        EmbeddingPeer(
-            name="torch.compile",
-            load=load,
-            batch_sizes=BATCH_SIZES,
-            precisions=frozenset({"float32", "bfloat16"}),
-            compiled=True,
+def _way(name: str, *precisions: str, backend: str = "inductor") -> EmbeddingPeer:
+    return EmbeddingPeer(
+        name=name,
+        load=partial(load, backend=backend),
+        batch_sizes=BATCH_SIZES,
+        precisions=frozenset(precisions),
+        compiled=True,
+    )
+
+
+PEERS = (
+    Peer(
+        name="torch.compile",
+        modules={"transformers": "transformers", "torchao": "torchao"},
+        embedding=(
+            _way("torch.compile", "float32", "bfloat16"),
+            _way("torchao, compiled", "int8"),
         ),
-        EmbeddingPeer(
-            name="torchao, compiled",
-            load=load,
-            batch_sizes=BATCH_SIZES,
-            precisions=frozenset({"int8"}),
-            compiled=True,
-        ),
+        environment="embedding",
+        only_there=True,
     ),
-    environment="embedding",
-    only_there=True,
+    Peer(
+        name="zentorch",
+        modules={"zentorch": "zentorch"},
+        embedding=(_way("zentorch", "float32", "bfloat16", backend="zentorch"),),
+        environment="embedding",
+        only_there=True,
+    ),
 )

@@ -73,3 +73,4 @@ PEER = Peer(
         ),
     ),
 )
+PEERS = (PEER,)

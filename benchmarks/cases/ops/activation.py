@@ -1,13 +1,13 @@
-"""Bias and GELU, each implementation against plain PyTorch."""
+"""Bias and GELU, GeGLU and SwiGLU, each implementation against plain PyTorch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
 
-from benchmarks.jobs.op_case import Shape, Work, op_specs
+from benchmarks.jobs.op_case import Function, Shape, Work, liger, op_specs
 from encoder_engine import ops
 
 if TYPE_CHECKING:
@@ -16,23 +16,41 @@ if TYPE_CHECKING:
 
 def case_specs() -> list[CaseSpec]:
     """Forward, and forward with backward."""
-    return op_specs("bias_gelu", make_work)
+    return [
+        *op_specs("bias_gelu", make_gelu_work),
+        *op_specs("geglu", partial(make_gated_work, ops.geglu, F.gelu)),
+        *op_specs("swiglu", partial(make_gated_work, ops.swiglu, F.silu)),
+    ]
 
 
-def make_work(shape: Shape) -> Work:
+def make_gelu_work(shape: Shape) -> Work:
     """Activate rows of four times the model's width, as in every feed-forward layer."""
-    num_rows, width = shape.num_tokens, 4 * shape.width
+    width = 4 * shape.width
     return Work(
-        inputs={"x": shape.draw(num_rows, width, seed=0), "bias": shape.draw(width, seed=1)},
-        ours=_ours,
-        eager=_eager,
-        terms=num_rows + 1,
+        inputs=shape.inputs(x=(shape.num_tokens, width), bias=(width,)),
+        ours=lambda by, x, bias: ops.bias_gelu(x, bias, implementation=by),
+        eager=lambda x, bias: F.gelu(x + bias),
+        terms=shape.num_tokens + 1,
     )
 
 
-def _ours(by: str, *, x: Tensor, bias: Tensor) -> Tensor:
-    return ops.bias_gelu(x, bias, implementation=by)
+def make_gated_work(operation: Function, activation: Function, shape: Shape) -> Work:
+    """Gate rows one and a half times as wide as the model, as ModernBERT does."""
 
+    def eager(x: Any) -> Any:
+        value, gate = x.chunk(2, dim=1)
+        return activation(value) * gate
 
-def _eager(*, x: Tensor, bias: Tensor) -> Tensor:
-    return F.gelu(x + bias)
+    def liger_swiglu(x: Any) -> Any:
+        from liger_kernel.transformers.functional import liger_swiglu
+
+        return liger_swiglu(*x.chunk(2, dim=1))
+
+    return Work(
+        inputs=shape.inputs(x=(shape.num_tokens, 2 * (shape.width * 3 // 2))),
+        ours=lambda by, x: operation(x, implementation=by),
+        eager=eager,
+        # Liger's GeGLU uses the tanh approximation, a different function.
+        rivals=() if activation is F.gelu else (liger(shape, liger_swiglu),),
+        terms=shape.num_tokens + 1,
+    )

@@ -81,15 +81,27 @@ def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options
 def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) -> Work:
     """Attend within each sequence; SDPA pays for padding, and for putting it in and out."""
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
-    sizes = (shape.num_tokens, shape.num_heads, shape.head_dim)
-    names = ("query", "key", "value")
+    size = (shape.num_tokens, shape.num_heads, shape.head_dim)
     pairs = sum(_seen_pairs(length, window) for length in shape.lengths)
+
+    def ours(by: str, dropout: float = 0.0, **inputs: Tensor) -> Tensor:
+        return ops.attention(
+            inputs["query"],
+            inputs["key"],
+            inputs["value"],
+            layout,
+            window=window,
+            dropout=dropout,
+            implementation=by,
+        )
+
+    eager = partial(_eager, layout, window)
     return Work(
-        inputs={name: shape.draw(*sizes, seed=seed) for seed, name in enumerate(names)},
-        ours=partial(_ours, layout, window, 0.0),
-        eager=partial(_eager, layout, window, 0.0),
-        timed=partial(_ours, layout, window, dropout) if dropout else None,
-        eager_timed=partial(_eager, layout, window, dropout) if dropout else None,
+        inputs=shape.inputs(query=size, key=size, value=size),
+        ours=ours,
+        eager=eager,
+        timed=partial(ours, dropout=dropout) if dropout else None,
+        eager_timed=partial(eager, dropout=dropout) if dropout else None,
         rivals=tuple(_rivals(layout, shape, window, dropout)),
         facts=AttentionFacts(
             device=shape.device,
@@ -113,29 +125,14 @@ def _seen_pairs(length: int, window: int | None) -> int:
     return length * (2 * window + 1) - window * (window + 1)
 
 
-def _ours(
-    layout: Sequences,
-    window: int | None,
-    dropout: float,
-    by: str,
-    *,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-) -> Tensor:
-    return ops.attention(
-        *(query, key, value, layout), window=window, dropout=dropout, implementation=by
-    )
-
-
 def _eager(
     layout: Sequences,
     window: int | None,
-    dropout: float,
     *,
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute one sequence at a time, by matmul and softmax."""
     lengths = layout.lengths.tolist()

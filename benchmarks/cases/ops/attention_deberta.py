@@ -58,13 +58,10 @@ def make_work(shape: Shape) -> Work:
     own, position = (
         (rows, shape.num_heads, shape.head_dim) for rows in (shape.num_tokens, 2 * BUCKETS)
     )
-    sizes = {"query": own, "key": own, "value": own, "far_key": position, "far_query": position}
     scored = sum(length * min(2 * length - 1, 2 * BUCKETS) for length in shape.lengths)
     missing = why_missing(shape.device, MODULE, LIBRARY)
     return Work(
-        inputs={
-            name: shape.draw(*size, seed=seed) for seed, (name, size) in enumerate(sizes.items())
-        },
+        inputs=shape.inputs(query=own, key=own, value=own, far_key=position, far_query=position),
         ours=partial(_ours, layout, entries_R),
         eager=partial(_eager, layout, entries_R),
         rivals=(
@@ -89,21 +86,14 @@ def make_work(shape: Shape) -> Work:
     )
 
 
-def _ours(
-    layout: Sequences,
-    entries_R: Tensor,
-    by: str,
-    *,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    far_key: Tensor,
-    far_query: Tensor,
-) -> Tensor:
+def _ours(layout: Sequences, entries_R: Tensor, by: str, **inputs: Tensor) -> Tensor:
     return ops.attention(
-        *(query, key, value, layout),
+        inputs["query"],
+        inputs["key"],
+        inputs["value"],
+        layout,
         scale=SCALE,
-        disentangled=Disentangled(far_key, far_query, entries_R),
+        disentangled=Disentangled(inputs["far_key"], inputs["far_query"], entries_R),
         implementation=by,
     )
 

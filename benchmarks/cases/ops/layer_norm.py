@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.jobs.op_case import (
-    Function,
-    Rival,
-    Shape,
-    Work,
-    gpu_specs,
-    make_shape,
-    op_specs,
-    why_missing,
-)
+from benchmarks.cases.ops.linear import eager_scales
+from benchmarks.jobs.op_case import Shape, Work, gpu_specs, liger, make_shape, op_specs
 from encoder_engine import ops
 from encoder_engine.ops.layer_norm import LayerNormFacts
 
@@ -31,7 +23,7 @@ DROPOUT = 0.1
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward, of both; on a GPU training with dropout too."""
+    """Forward, and forward with backward; on a GPU training with dropout too."""
     dropping = gpu_specs(
         "layer_norm",
         "layer_norm_dropout",
@@ -39,49 +31,73 @@ def case_specs() -> list[CaseSpec]:
         partial(make_shape, equal=True),
         equal=True,
     )
-    plain = [*op_specs("layer_norm", make_work), *op_specs("rms_norm", make_rms_work)]
-    # Nothing drops in inference.
-    return [*plain, dropping[1]]
+    return [
+        *op_specs("layer_norm", make_work),
+        *op_specs("rms_norm", make_rms_work),
+        *op_specs("layer_norm_quantized", make_quantized_work, inference_only=True),
+        # Nothing drops in inference.
+        dropping[1],
+    ]
 
 
 def make_work(shape: Shape) -> Work:
     """Add a residual and normalise, as every block does twice."""
-    num_rows, width = shape.num_tokens, shape.width
+    rows, width = (shape.num_tokens, shape.width), (shape.width,)
     return Work(
-        inputs={
-            "x": shape.draw(num_rows, width, seed=0),
-            "residual": shape.draw(num_rows, width, seed=1),
-            "weight": shape.draw(width, seed=2),
-            "bias": shape.draw(width, seed=3),
-        },
+        inputs=shape.inputs(x=rows, residual=rows, weight=width, bias=width),
         ours=_ours,
         eager=_eager,
-        rivals=(_liger(shape, _liger_layer_norm),),
-        terms=width + num_rows,
-        facts=LayerNormFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
+        rivals=(liger(shape, _liger_layer_norm),),
+        terms=shape.width + shape.num_tokens,
+        facts=LayerNormFacts(device=shape.device, dtype=shape.facts.dtype, width=shape.width),
     )
 
 
 def make_rms_work(shape: Shape) -> Work:
     """Draw the same inputs for RMS norm."""
     work = make_work(shape)
-    inputs = {name: x for name, x in work.inputs.items() if name != "bias"}
-    rivals = (_liger(shape, _liger_rms_norm),)
-    return replace(work, inputs=inputs, ours=_ours_rms, eager=_eager_rms, rivals=rivals)
+    return replace(
+        work,
+        inputs={name: x for name, x in work.inputs.items() if name != "bias"},
+        ours=lambda by, x, residual, weight: ops.rms_norm(
+            x, weight, epsilon=EPSILON, residual_TD=residual, implementation=by
+        ),
+        eager=lambda x, residual, weight: F.rms_norm(x + residual, weight.shape, weight, EPSILON),
+        rivals=(liger(shape, _liger_rms_norm),),
+    )
 
 
 def make_dropping_work(shape: Shape) -> Work:
     """Drop a tenth of the branch first, as training does."""
-    work = make_work(shape)
-    facts = LayerNormFacts(
-        device=shape.device, dtype=shape.facts.dtype, width=shape.width, dropout=True
-    )
     return replace(
-        work,
+        make_work(shape),
         timed=partial(_ours, dropout=DROPOUT),
         eager_timed=partial(_eager, dropout=DROPOUT),
         rivals=(),
-        facts=facts,
+        facts=LayerNormFacts(
+            device=shape.device, dtype=shape.facts.dtype, width=shape.width, dropout=True
+        ),
+    )
+
+
+def make_quantized_work(shape: Shape) -> Work:
+    """Normalise and quantize, as before the first dense layer; the gate looks at the norm."""
+
+    def eager(*, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        output = _eager(x=x, residual=residual, weight=weight, bias=bias)
+        eager_scales(output)
+        return output
+
+    return replace(
+        make_work(shape),
+        ours=lambda by, x, residual, weight, bias: ops.layer_norm_quantized(
+            x, weight, bias, epsilon=EPSILON, residual_TD=residual, implementation=by
+        )[0],
+        eager=eager,
+        rivals=(),
+        compilable=False,  # it would leave out the bytes, which nobody asks for
+        terms=shape.width,
+        facts=None,
     )
 
 
@@ -89,7 +105,9 @@ def _ours(
     by: str, *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0
 ) -> Tensor:
     return ops.layer_norm(
-        *(x, weight, bias),
+        x,
+        weight,
+        bias,
         epsilon=EPSILON,
         residual_TD=residual,
         dropout=dropout,
@@ -101,23 +119,6 @@ def _eager(
     *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0
 ) -> Tensor:
     return F.layer_norm(F.dropout(x, dropout) + residual, weight.shape, weight, bias, EPSILON)
-
-
-def _ours_rms(by: str, *, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
-    return ops.rms_norm(x, weight, epsilon=EPSILON, residual_TD=residual, implementation=by)
-
-
-def _eager_rms(*, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
-    return F.rms_norm(x + residual, weight.shape, weight, EPSILON)
-
-
-def _liger(shape: Shape, function: Function) -> Rival:
-    return Rival(
-        name="Liger",
-        function=function,
-        unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
-        libraries=("liger-kernel",),
-    )
 
 
 def _liger_layer_norm(*, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,43 +1,127 @@
-"""The dense layer, each implementation against plain PyTorch."""
+"""The dense layer, plain, packed and in 8-bit integers, against plain PyTorch."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchmarks.jobs.op_case import Shape, Work, op_specs
 from encoder_engine import ops
+from encoder_engine.inference.layers import pack
+from encoder_engine.inference.rows import project_rows
+from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 
 if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward."""
-    return op_specs("linear", make_work)
+    """Forward, and with backward where there is a gradient: not of integers, nor compiled."""
+    return [
+        *op_specs("linear", make_work),
+        *op_specs("packed_linear", make_packed_work, inference_only=True),
+        *op_specs("quantize_rows", make_rows_work, inference_only=True),
+        *(
+            spec
+            for name in ("quantized_linear", "requantized_linear")
+            for spec in op_specs(name, partial(make_quantized_work, name), inference_only=True)
+        ),
+    ]
 
 
 def make_work(shape: Shape) -> Work:
     """Widen rows fourfold, as the first layer of every feed-forward does."""
-    num_rows, width = shape.num_tokens, shape.width
+    width = shape.width
     return Work(
-        inputs={
-            "x": shape.draw(num_rows, width, seed=0),
-            "weight": shape.draw(4 * width, width, seed=1),
-            "bias": shape.draw(4 * width, seed=2),
-        },
-        ours=_ours,
-        eager=_eager,
-        terms=5 * width + num_rows,
-        operations=8 * num_rows * width**2,
+        inputs=shape.inputs(
+            x=(shape.num_tokens, width), weight=(4 * width, width), bias=(4 * width,)
+        ),
+        ours=lambda by, x, weight, bias: ops.linear(x, weight, bias, implementation=by),
+        eager=lambda x, weight, bias: F.linear(x, weight, bias),
+        terms=5 * width + shape.num_tokens,
+        operations=8 * shape.num_tokens * width**2,
     )
 
 
-def _ours(by: str, *, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return ops.linear(x, weight, bias, implementation=by)
+def make_packed_work(shape: Shape) -> Work:
+    """Do the same with GELU and a packed weight, as compiled encoders do."""
+    plain = make_work(shape)
+    weight, bias = plain.inputs["weight"], plain.inputs["bias"]
+    layer = pack(to_array(weight), to_array(bias))
+
+    def ours(by: str, *, x: Tensor) -> Tensor:
+        if by == "reference":
+            return eager(x=x)
+        threads = torch.get_num_threads()
+        return to_tensor(project_rows(to_array(x), layer, function="gelu", num_threads=threads))
+
+    def eager(*, x: Tensor) -> Tensor:
+        return F.gelu(F.linear(x, weight.to(x.dtype), bias.to(x.dtype)))
+
+    return Work(
+        inputs={"x": plain.inputs["x"]},
+        ours=ours,
+        eager=eager,
+        terms=shape.width + 1,
+        operations=plain.operations,
+        refusals={"native": None},
+    )
 
 
-def _eager(*, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.linear(x, weight, bias)
+# The gates look at the scales; tests/ops/linear at the bytes.
+
+
+def make_rows_work(shape: Shape) -> Work:
+    """Quantize rows of four times the model's width, as before the second dense layer."""
+    return Work(
+        inputs=shape.inputs(x=(shape.num_tokens, 4 * shape.width)),
+        ours=lambda by, x: ops.quantize_rows(x, implementation=by)[1],
+        eager=eager_scales,
+        compilable=False,  # it would leave out the bytes, which nobody asks for
+        terms=1,
+    )
+
+
+def eager_scales(x: Tensor) -> Tensor:
+    """Compute the bytes of rows and return their scales."""
+    scale = x.abs().amax(1) / 127
+    ((x / scale[:, None]).round() + 128).byte()
+    return scale
+
+
+def make_quantized_work(name: str, shape: Shape) -> Work:
+    """Widen rows of bytes fourfold, to floats or to bytes; GELU follows."""
+    plain = make_work(shape)
+    weight = ops.quantize_weight(plain.inputs["weight"], plain.inputs["bias"])
+    plain_NK = weight.dequantize()
+    bytes_TK, scale_T = ops.quantize_rows(plain.inputs["x"])
+
+    def ours(by: str, *, scale: Tensor) -> Tensor:
+        if scale.dtype == torch.float64:  # the truth
+            return eager(scale=scale)
+        if name == "quantized_linear":
+            return ops.quantized_linear(bytes_TK, scale, weight, gelu="none", implementation=by)
+        return ops.requantized_linear(bytes_TK, scale, weight, gelu="none", implementation=by)[1]
+
+    def eager(*, scale: Tensor) -> Tensor:
+        assert weight.bias_N is not None
+        rows_TK = (bytes_TK.to(scale.dtype) - 128) * scale[:, None]
+        raised_TN = F.linear(rows_TK, plain_NK.to(scale.dtype), weight.bias_N.to(scale.dtype))
+        activated_TN = F.gelu(raised_TN)
+        if name == "quantized_linear":
+            return activated_TN
+        return activated_TN.abs().amax(1) / 127
+
+    return Work(
+        inputs={"scale": scale_T},
+        ours=ours,
+        eager=eager,
+        terms=shape.width + 1,
+        operations=plain.operations,
+        precision="int8",
+        read_bytes=bytes_TK.nbytes + scale_T.nbytes + plain_NK.numel(),
+    )

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.jobs.op_case import SEED, Rival, Shape, Work, op_specs, why_missing
+from benchmarks.jobs.op_case import SEED, Rival, Shape, Work, liger, op_specs, why_missing
 from encoder_engine import ops
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | None = None) -> Work:
-    """Score 15% of the rows against a vocabulary, BERT's by default; the dense head scores all."""
+    """Score 15% of the rows against a vocabulary, BERT's by default; the dense head scores all.
+
+    A loss of logits in half precision is as exact as they are: all return it in the inputs' dtype.
+    """
     generator = torch.Generator().manual_seed(SEED)
     num_tokens, width = shape.num_tokens, shape.width
     num_rows = round(MASKED_SHARE * num_tokens)
@@ -42,30 +45,63 @@ def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | N
     rows, labels = rows.to(shape.device), labels.to(shape.device)
     all_labels = torch.full((num_tokens,), IGNORED, device=shape.device)
     all_labels[rows] = labels
+
+    def ours(by: str | None, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        loss = ops.masked_cross_entropy(
+            hidden, rows, labels, weight, bias, mode=mode, implementation=by
+        )
+        return loss.to(hidden.dtype)
+
+    def eager(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        logits = F.linear(hidden[rows], weight, bias)
+        return F.cross_entropy(logits.float(), labels).to(hidden.dtype)
+
+    def dense(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        logits = F.linear(hidden, weight, bias)
+        return F.cross_entropy(logits.float(), all_labels, ignore_index=IGNORED).to(hidden.dtype)
+
+    def chunked(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        options = torch.nn.LinearCrossEntropyOptions()
+        loss: Tensor = F.linear_cross_entropy(
+            hidden[rows], weight, labels, linear_bias=bias, options=options
+        )
+        return loss.to(hidden.dtype)
+
+    def by_liger(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+        loss: Tensor = liger_fused_linear_cross_entropy(hidden[rows], weight, labels, bias)
+        return loss.to(hidden.dtype)
+
+    def by_cut(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        from cut_cross_entropy import linear_cross_entropy
+
+        # Without its gradient filter, so that every gradient is computed.
+        loss: Tensor = linear_cross_entropy(
+            hidden[rows], weight, labels, bias=bias, filter_eps=None
+        )
+        return loss.to(hidden.dtype)
+
+    inputs = shape.inputs(
+        hidden=(num_tokens, width), weight=(vocab_size, width), bias=(vocab_size,)
+    )
+    inputs["weight"] *= width**-0.5
+    without_chunks = f"torch {torch.__version__} has no linear_cross_entropy"
     return Work(
-        inputs={
-            "hidden": shape.draw(num_tokens, width, seed=0),
-            "weight": shape.draw(vocab_size, width, seed=1) * width**-0.5,
-            "bias": shape.draw(vocab_size, seed=2),
-        },
-        ours=partial(_ours, mode, rows, labels),
-        eager=partial(_eager, rows, labels),
+        inputs=inputs,
+        ours=ours,
+        eager=eager,
         rivals=(
-            Rival(name="torch dense head", function=partial(_eager, None, all_labels)),
+            Rival(name="torch dense head", function=dense),
             Rival(
                 name="torch linear_cross_entropy",
-                function=partial(_chunked, rows, labels),
-                unavailable=_why_not_chunked(),
+                function=chunked,
+                unavailable=None if hasattr(F, "linear_cross_entropy") else without_chunks,
             ),
-            Rival(
-                name="Liger",
-                function=partial(_liger, rows, labels),
-                unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
-                libraries=("liger-kernel",),
-            ),
+            liger(shape, by_liger),
             Rival(
                 name="cut cross-entropy",
-                function=partial(_cut, rows, labels),
+                function=by_cut,
                 unavailable=_why_not_cut(shape.device),
                 libraries=("cut-cross-entropy",),
             ),
@@ -73,63 +109,6 @@ def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | N
         terms=width + vocab_size + num_rows,
         operations=2 * num_rows * vocab_size * width,
     )
-
-
-# A loss of logits in half precision is as exact as they are: all return it in the inputs' dtype.
-
-
-def _ours(
-    mode: ops.ProjectionMode | None,
-    rows: Tensor,
-    labels: Tensor,
-    by: str | None,
-    *,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> Tensor:
-    loss = ops.masked_cross_entropy(
-        hidden, rows, labels, weight, bias, mode=mode, implementation=by
-    )
-    return loss.to(hidden.dtype)
-
-
-def _eager(
-    rows: Tensor | None, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor
-) -> Tensor:
-    logits = F.linear(hidden if rows is None else hidden[rows], weight, bias)
-    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED).to(hidden.dtype)
-
-
-def _chunked(
-    rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor
-) -> Tensor:
-    options = torch.nn.LinearCrossEntropyOptions()
-    loss: Tensor = F.linear_cross_entropy(
-        hidden[rows], weight, labels, linear_bias=bias, options=options
-    )
-    return loss.to(hidden.dtype)
-
-
-def _why_not_chunked() -> str | None:
-    if hasattr(F, "linear_cross_entropy"):
-        return None
-    return f"torch {torch.__version__} has no linear_cross_entropy"
-
-
-def _liger(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
-
-    loss: Tensor = liger_fused_linear_cross_entropy(hidden[rows], weight, labels, bias)
-    return loss.to(hidden.dtype)
-
-
-def _cut(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Cut Cross Entropy with its gradient filter off, so that every gradient is computed."""
-    from cut_cross_entropy import linear_cross_entropy
-
-    loss: Tensor = linear_cross_entropy(hidden[rows], weight, labels, bias=bias, filter_eps=None)
-    return loss.to(hidden.dtype)
 
 
 def _why_not_cut(device: str) -> str | None:

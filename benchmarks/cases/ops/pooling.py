@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,29 +25,24 @@ def case_specs() -> list[CaseSpec]:
 def make_work(shape: Shape) -> Work:
     """Average each sequence's rows and normalise, as sentence encoders do."""
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
-    num_rows, width = shape.num_tokens, shape.width
+    lengths = list(shape.lengths)
+
+    def eager(hidden: Tensor) -> Tensor:
+        means = [part.sum(0) / max(len(part), 1) for part in torch.split(hidden, lengths)]
+        return F.normalize(torch.stack(means), dim=-1)
+
+    def index_add(hidden: Tensor) -> Tensor:
+        wide = hidden if hidden.dtype == torch.float64 else hidden.float()
+        sums = wide.new_zeros(len(layout), wide.shape[1]).index_add(0, layout.sequence_ids, wide)
+        # Normalised next, so the number of rows falls out of the mean.
+        return F.normalize(sums, dim=-1).to(hidden.dtype)
+
     return Work(
-        inputs={"hidden": shape.draw(num_rows, width, seed=0)},
-        ours=partial(_ours, layout),
-        eager=partial(_eager, list(shape.lengths)),
-        rivals=(Rival(name="torch index_add", function=partial(_index_add, layout)),),
+        inputs=shape.inputs(hidden=(shape.num_tokens, shape.width)),
+        ours=lambda by, hidden: ops.pooling(hidden, layout, normalize=True, implementation=by),
+        eager=eager,
+        rivals=(Rival(name="torch index_add", function=index_add),),
         compilable=False,  # one sequence at a time
-        terms=num_rows + width,
-        facts=PoolingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
+        terms=shape.num_tokens + shape.width,
+        facts=PoolingFacts(device=shape.device, dtype=shape.facts.dtype, width=shape.width),
     )
-
-
-def _ours(layout: Sequences, by: str, *, hidden: Tensor) -> Tensor:
-    return ops.pooling(hidden, layout, normalize=True, implementation=by)
-
-
-def _eager(lengths: list[int], *, hidden: Tensor) -> Tensor:
-    sums = [part.sum(0) / max(len(part), 1) for part in torch.split(hidden, lengths)]
-    return F.normalize(torch.stack(sums), dim=-1)
-
-
-def _index_add(layout: Sequences, *, hidden: Tensor) -> Tensor:
-    wide = hidden if hidden.dtype == torch.float64 else hidden.float()
-    sums = wide.new_zeros(len(layout), wide.shape[1]).index_add(0, layout.sequence_ids, wide)
-    # Normalised next, so the number of rows falls out of the mean.
-    return F.normalize(sums, dim=-1).to(hidden.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,32 +26,25 @@ def make_work(shape: Shape) -> Work:
     """Turn query and key, and lay them side by side: every candidate returns one tensor."""
     positions = Sequences.from_lengths(shape.lengths, device=shape.device).positions
     # In float64 it serves the reference too; all others are given its float32.
-    table = ops.rotary_table(
+    exact = ops.rotary_table(
         max(shape.lengths), shape.head_dim, base=BASE, device=shape.device, dtype=torch.float64
     )
-    tables = {dtype: table.to(dtype) for dtype in (torch.float32, torch.float64)}
+    tables = {dtype: exact.to(dtype) for dtype in (torch.float32, torch.float64)}
+
+    def ours(by: str, *, query: Tensor, key: Tensor) -> Tensor:
+        table = tables[torch.promote_types(query.dtype, torch.float32)]
+        return torch.cat(ops.rotary(query, key, table, positions, implementation=by))
+
+    def eager(*, query: Tensor, key: Tensor) -> Tensor:
+        halves = tables[torch.float32][positions].chunk(2, dim=1)
+        cosine, sine = (x[:, None].repeat(1, 1, 2) for x in halves)
+
+        def turn(x: Tensor) -> Tensor:
+            wide = x.float()
+            first, second = wide.chunk(2, dim=2)
+            return (wide * cosine + torch.cat((-second, first), dim=2) * sine).to(x.dtype)
+
+        return torch.cat((turn(query), turn(key)))
+
     sizes = (shape.num_tokens, shape.num_heads, shape.head_dim)
-    return Work(
-        inputs={"query": shape.draw(*sizes, seed=0), "key": shape.draw(*sizes, seed=1)},
-        ours=partial(_ours, tables, positions),
-        eager=partial(_eager, tables[torch.float32], positions),
-        terms=2,
-    )
-
-
-def _ours(
-    tables: dict[torch.dtype, Tensor], positions: Tensor, by: str, *, query: Tensor, key: Tensor
-) -> Tensor:
-    table = tables[torch.promote_types(query.dtype, torch.float32)]
-    return torch.cat(ops.rotary(query, key, table, positions, implementation=by))
-
-
-def _eager(table: Tensor, positions: Tensor, *, query: Tensor, key: Tensor) -> Tensor:
-    cosine, sine = (x[:, None].repeat(1, 1, 2) for x in table[positions].chunk(2, dim=1))
-
-    def turn(x: Tensor) -> Tensor:
-        wide = x.float()
-        first, second = wide.chunk(2, dim=2)
-        return (wide * cosine + torch.cat((-second, first), dim=2) * sine).to(x.dtype)
-
-    return torch.cat((turn(query), turn(key)))
+    return Work(inputs=shape.inputs(query=sizes, key=sizes), ours=ours, eager=eager, terms=2)

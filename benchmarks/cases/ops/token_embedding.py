@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -33,47 +32,35 @@ def make_work(shape: Shape) -> Work:
         torch.randint(0, limit, (num_tokens,), generator=generator).to(shape.device)
         for limit in (VOCAB_SIZE, NUM_POSITIONS)
     )
+
+    def ours(by: str, tokens: Tensor, positions: Tensor, **norm: Any) -> Tensor:
+        return ops.embedding(
+            ids,
+            places,
+            None,
+            token_weight_VE=tokens,
+            position_weight_PE=positions,
+            segment_weight_SE=None,
+            norm_weight_E=norm["weight"],
+            norm_bias_E=norm["bias"],
+            epsilon=EPSILON,
+            implementation=by,
+        )
+
+    def eager(tokens: Tensor, positions: Tensor, **norm: Any) -> Tensor:
+        summed = F.embedding(ids, tokens) + F.embedding(places, positions)
+        return F.layer_norm(summed, (width,), norm["weight"], norm["bias"], EPSILON)
+
     return Work(
-        inputs={
-            "tokens": shape.draw(VOCAB_SIZE, width, seed=0),
-            "positions": shape.draw(NUM_POSITIONS, width, seed=1),
-            "weight": shape.draw(width, seed=2),
-            "bias": shape.draw(width, seed=3),
-        },
-        ours=partial(_ours, ids, places),
-        eager=partial(_eager, ids, places),
+        inputs=shape.inputs(
+            tokens=(VOCAB_SIZE, width),
+            positions=(NUM_POSITIONS, width),
+            weight=(width,),
+            bias=(width,),
+        ),
+        ours=ours,
+        eager=eager,
         terms=width + num_tokens,
         read_bytes=2 * num_tokens * width * shape.dtype.itemsize,
         facts=EmbeddingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
-
-
-def _ours(
-    ids: Tensor,
-    places: Tensor,
-    by: str,
-    *,
-    tokens: Tensor,
-    positions: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> Tensor:
-    return ops.embedding(
-        ids,
-        places,
-        None,
-        token_weight_VE=tokens,
-        position_weight_PE=positions,
-        segment_weight_SE=None,
-        norm_weight_E=weight,
-        norm_bias_E=bias,
-        epsilon=EPSILON,
-        implementation=by,
-    )
-
-
-def _eager(
-    ids: Tensor, places: Tensor, *, tokens: Tensor, positions: Tensor, weight: Tensor, bias: Tensor
-) -> Tensor:
-    summed = F.embedding(ids, tokens) + F.embedding(places, positions)
-    return F.layer_norm(summed, weight.shape, weight, bias, EPSILON)

@@ -1,0 +1,280 @@
+"""Tokenizers: their ids and offsets, in the forms of output that each library has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.jobs.tokenizing import (
+    Way,
+    list_rows,
+    matrix_rows,
+    offset_rows,
+    one_row,
+    packed_rows,
+    with_template,
+)
+from benchmarks.peers import Peer, TokenizerPeer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.jobs.tokenizing import PieceFile, Rows, TokenizerJob, Ways
+
+
+def load_kitoken(job: TokenizerJob) -> Ways:
+    """Load kitoken, in Rust: lists of ids only; it sets no template's tokens."""
+    import kitoken
+
+    tokenizer = kitoken.Kitoken.from_tokenizers_file(job.file)
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text, True)
+        return ids
+
+    def rows(found: list[list[int]]) -> Rows:
+        return with_template(job, found)
+
+    return {
+        "lists": Way(call=lambda texts: tokenizer.encode_all(texts, True), rows=rows),
+        "sentence": Way(call=sentence, rows=lambda ids: rows([ids])),
+    }
+
+
+def load_sentencepiece(job: TokenizerJob) -> Ways:
+    """Load Unigram as it was first written, by the .model; only the gate adds the template."""
+    import sentencepiece
+
+    pieces = job.pieces
+    assert pieces is not None
+    processor: Any = sentencepiece.SentencePieceProcessor(model_file=pieces.path)
+    threads = job.threads
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = processor.encode(text)
+        return ids
+
+    def rows(found: Sequence[Any]) -> Rows:
+        return with_template(job, [translate(pieces, ids) for ids in found])
+
+    return {
+        "arrays": Way(
+            call=lambda texts: processor.encode(texts, return_type="numpy", num_threads=threads),
+            rows=rows,
+        ),
+        "lists": Way(call=lambda texts: processor.encode(texts, num_threads=threads), rows=rows),
+        "sentence": Way(call=sentence, rows=lambda ids: rows([ids])),
+    }
+
+
+def translate(pieces: PieceFile, ids: Any) -> list[int]:
+    """Map a model's ids to those of the tokenizer.json."""
+    return [pieces.ids.get(int(number), int(number) + pieces.shift) for number in np.asarray(ids)]
+
+
+def load_splintr(job: TokenizerJob) -> Ways:
+    """Load splintr, in Rust: ids only."""
+    import splintr
+
+    tokenizer = splintr.from_json(job.file)
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text)
+        return ids
+
+    def arrays(texts: list[str]) -> Any:
+        ids, starts = tokenizer.encode_batch_flat(texts)
+        return np.frombuffer(ids, dtype=np.uint32), np.frombuffer(starts, dtype=np.uint64)
+
+    return {
+        "arrays": Way(call=arrays, rows=lambda packed: packed_rows(*packed)),
+        "lists": Way(call=tokenizer.encode_batch, rows=list_rows),
+        "sentence": Way(call=sentence, rows=one_row),
+    }
+
+
+def load_tokenizers(job: TokenizerJob) -> Ways:
+    """Load tokenizers 0.23, the reference for all other candidates."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(job.file)
+    if job.form == "matrix":
+        tokenizer.enable_truncation(job.max_length)
+        tokenizer.enable_padding(length=job.max_length, **pad_token(job))
+    # The fast way leaves offsets out.
+    encode = tokenizer.encode_batch_fast
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text).ids
+        return ids
+
+    def matrix(texts: list[str]) -> Any:
+        rows = encode(texts)
+        return (
+            np.array([row.ids for row in rows]),
+            np.array([row.attention_mask for row in rows]),
+        )
+
+    def offsets(texts: list[str]) -> Any:
+        rows = tokenizer.encode_batch(texts)
+        return [row.ids for row in rows], [row.offsets for row in rows]
+
+    return {
+        "arrays": Way(
+            call=lambda texts: [np.array(row.ids, dtype=np.uint32) for row in encode(texts)],
+            rows=list_rows,
+        ),
+        "lists": Way(call=lambda texts: [row.ids for row in encode(texts)], rows=list_rows),
+        "sentence": Way(call=sentence, rows=one_row),
+        "matrix": Way(call=matrix, rows=matrix_rows),
+        "offsets": Way(call=offsets, rows=lambda found: offset_rows(*found)),
+    }
+
+
+def pad_token(job: TokenizerJob) -> dict[str, Any]:
+    """Find the padding token in the file, as the libraries' options name it."""
+    added = json.loads(Path(job.file).read_text(encoding="utf-8"))["added_tokens"]
+    return next(
+        {"pad_id": token["id"], "pad_token": token["content"]}
+        for token in added
+        if token["content"] in ("[PAD]", "<pad>")
+    )
+
+
+def load_tokenizers_1(job: TokenizerJob) -> Ways:
+    """Load tokenizers 1.0, a pre-release of the rewrite: without offsets and word ids."""
+    import tokenizers
+
+    # Its types are those of another version than the one that is checked here.
+    library: Any = tokenizers
+    tokenizer = library.Tokenizer.from_file(job.file)
+    encode = tokenizer.encode_batch
+    if job.form == "matrix":
+        tokenizer.truncation = library.Truncation(max_length=job.max_length)
+        tokenizer.padding = library.Padding(length=job.max_length, **pad_token(job))
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text).ids_array
+        return ids
+
+    def matrix(texts: list[str]) -> Any:
+        rows = encode(texts)
+        return (
+            np.stack([row.ids_array for row in rows]),
+            np.stack([row.attention_mask_array for row in rows]),
+        )
+
+    return {
+        "arrays": Way(call=lambda texts: [row.ids_array for row in encode(texts)], rows=list_rows),
+        "lists": Way(call=lambda texts: [row.ids for row in encode(texts)], rows=list_rows),
+        "sentence": Way(call=sentence, rows=one_row),
+        "matrix": Way(call=matrix, rows=matrix_rows),
+    }
+
+
+def load_tokie(job: TokenizerJob) -> Ways:
+    """Load tokie, in Rust; its offsets are bytes of the normalized text."""
+    import tokie
+
+    # Its stub lacks encode_batch_flat.
+    tokenizer: Any = tokie.Tokenizer.from_json(job.file)
+    # With Unigram it leaves out the template's last token: it is held to the others, without any.
+    whole = job.pieces is None
+    if job.form == "matrix":
+        tokenizer.enable_truncation(job.max_length)
+        tokenizer.enable_padding(length=job.max_length, pad_id=pad_token(job)["pad_id"])
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids, _ = tokenizer.encode_batch_flat([text], whole)
+        return ids
+
+    def rows(found: Any) -> Rows:
+        return list_rows(found) if whole else with_template(job, found)
+
+    def matrix(texts: list[str]) -> Any:
+        rows = tokenizer.encode_batch(texts)
+        return (
+            np.array([row.ids for row in rows]),
+            np.array([row.attention_mask for row in rows]),
+        )
+
+    def offsets(texts: list[str]) -> Any:
+        rows = [tokenizer.encode_with_offsets(text) for text in texts]
+        return [row.ids for row in rows], [row.offsets for row in rows]
+
+    def packed(found: Any) -> Any:
+        ids, lengths = found
+        return rows(packed_rows(ids, np.concatenate([[0], np.cumsum(lengths)])))
+
+    return {
+        "arrays": Way(call=lambda texts: tokenizer.encode_batch_flat(texts, whole), rows=packed),
+        "lists": Way(
+            call=lambda texts: [row.ids for row in tokenizer.encode_batch(texts, whole)], rows=rows
+        ),
+        "sentence": Way(call=sentence, rows=lambda ids: rows([ids])),
+        "matrix": Way(call=matrix, rows=matrix_rows),
+        "offsets": Way(call=offsets, rows=lambda found: offset_rows(*found)),
+    }
+
+
+PEERS = (
+    Peer(
+        name="kitoken",
+        modules={"kitoken": "kitoken"},
+        tokenizing=TokenizerPeer(load=load_kitoken, forms=frozenset({"lists", "sentence"})),
+        environment="tokenizers",
+    ),
+    Peer(
+        name="sentencepiece",
+        modules={"sentencepiece": "sentencepiece"},
+        tokenizing=TokenizerPeer(
+            load=load_sentencepiece,
+            forms=frozenset({"arrays", "lists", "sentence"}),
+            by_pieces=True,
+        ),
+        environment="tokenizers",
+    ),
+    Peer(
+        name="splintr",
+        modules={"splintr": "splintr-rs"},
+        tokenizing=TokenizerPeer(
+            load=load_splintr, forms=frozenset({"arrays", "lists", "sentence"})
+        ),
+        environment="tokenizers",
+    ),
+    Peer(
+        name="tokenizers",
+        modules={"tokenizers": "tokenizers"},
+        tokenizing=TokenizerPeer(
+            load=load_tokenizers,
+            forms=frozenset({"arrays", "lists", "sentence", "matrix", "offsets"}),
+        ),
+        environment="tokenizers",
+    ),
+    Peer(
+        name="tokenizers 1.0",
+        modules={"tokenizers": "tokenizers"},
+        tokenizing=TokenizerPeer(
+            load=load_tokenizers_1, forms=frozenset({"arrays", "lists", "sentence", "matrix"})
+        ),
+        environment="tokenizers-1",
+        only_there=True,
+    ),
+    Peer(
+        name="tokie",
+        modules={"tokie": "tokie"},
+        tokenizing=TokenizerPeer(
+            load=load_tokie, forms=frozenset({"arrays", "lists", "sentence", "matrix", "offsets"})
+        ),
+        environment="tokenizers",
+    ),
+)
