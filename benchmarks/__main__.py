@@ -24,8 +24,7 @@ from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
-from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.resident import read_residents
+from benchmarks.records.device_records import read_front_doors, read_residents
 from benchmarks.registry import choose_cases
 from benchmarks.report.html import write_html
 from benchmarks.report.page import make_page

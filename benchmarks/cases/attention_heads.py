@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.cases.embedding import minilm_directory, why_not
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.case import Case, CaseSpec, Options, Verdict, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 
 if TYPE_CHECKING:
@@ -70,17 +70,8 @@ def make_case(length: int, options: Options) -> Case:
     return Case(
         name=f"heads/statistics-{length}",
         candidates=(
-            Candidate(
-                name="encoder-engine, statistics",
-                role="ours",
-                build=partial(build_statistics, drawn),
-            ),
-            Candidate(
-                name="encoder-engine, a forward pass",
-                role="ours",
-                build=partial(build_forward, drawn),
-                keep_slow=True,
-            ),
+            ours(partial(build_statistics, drawn), "encoder-engine, statistics"),
+            ours(partial(build_forward, drawn), "encoder-engine, a forward pass", keep_slow=True),
         ),
         gate=AgreementGate(truth=truth, allowed=allowed),
         fingerprint=f"seed {SEED}, {num_texts} x {size}",

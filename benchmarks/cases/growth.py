@@ -5,7 +5,6 @@ Every case is one value of one axis, all else being equal; ``records/growth.py``
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,9 +29,19 @@ from benchmarks.cases.encoder import (
 from benchmarks.cases.ops import masked_projection as bench_masked_projection
 from benchmarks.jobs import op_case
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work
+from benchmarks.measuring.case import (
+    Candidate,
+    Case,
+    CaseSpec,
+    Options,
+    Verdict,
+    Work,
+    digest,
+    ours,
+)
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
 from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from benchmarks.records.growth import case_name
 from encoder_engine import Encoder
@@ -149,22 +158,15 @@ def make_case(axis: str, value: int, options: Options) -> Case:
     peers = {"transformers, SDPA": "sdpa"}
     if axis == "length":
         peers["transformers, eager attention"] = "eager"
-    ours = Candidate(name=OURS, role="ours", build=partial(build_encoder, job))
     theirs = [
-        Candidate(
-            name=name,
-            role="peer",
-            build=partial(build_peer, job, attention),
-            unavailable=PEER.available(),
-            libraries=("transformers",),
-        )
+        candidate(PEER, partial(build_peer, job, attention), name=name)
         for name, attention in peers.items()
     ]
     return _case(
         axis,
         value,
         options,
-        candidates=[ours, *theirs],
+        candidates=[ours(partial(build_encoder, job)), *theirs],
         gate=CosineGate(
             truth=truth,
             rows=range(len(truth)),
@@ -184,20 +186,20 @@ def make_case(axis: str, value: int, options: Options) -> Case:
 
 def build_encoder(job: EncoderJob) -> Work:
     """Load the engine's own."""
-    ours = job.encoder().to(getattr(torch, job.precision))
+    encoder = job.encoder().to(getattr(torch, job.precision))
     vocab_size = job.config["vocab_size"]
     batch = pack(job.sequences(), vocab_size=vocab_size, device=job.device)
-    call = build_ours(ours, batch)
+    call = build_ours(encoder, batch)
     return Work(call=call, answer=lambda: packed_rows(call()))
 
 
 def build_peer(job: EncoderJob, attention: str) -> Work:
     """Load transformers' model with the same weights, for padded batches sorted by length."""
-    ours = job.encoder()
-    theirs = load_theirs(ours, getattr(torch, job.precision), attention)
+    encoder = job.encoder()
+    theirs = load_theirs(encoder, getattr(torch, job.precision), attention)
     most = GPU_TOKENS if job.device == "cuda" else CPU_TOKENS
     groups = list(padded_groups(job.lengths, most))
-    call = build_theirs(theirs, job.sequences(), groups, ours.device)
+    call = build_theirs(theirs, job.sequences(), groups, encoder.device)
     return Work(call=call, answer=lambda: packed_rows(call()))
 
 
@@ -228,7 +230,7 @@ def _case(
         name=case_name(axis, value),
         candidates=tuple(replace(candidate, keep_slow=True) for candidate in candidates),
         gate=gate,
-        fingerprint=hashlib.sha256(repr(job).encode()).hexdigest()[:16],
+        fingerprint=digest(job),
         seed=seed,
         amounts=amounts,
         ceilings={} if options.smoke else {"operations": ceiling},
@@ -289,12 +291,11 @@ def make_head_case(axis: str, value: int, options: Options) -> Case:
         )
         for rival in rivals
     ]
-    ours = Candidate(name=OURS, role="ours", build=partial(build_head, job, OURS))
     return _case(
         axis,
         value,
         options,
-        candidates=[ours, *peers],
+        candidates=[ours(partial(build_head, job, OURS)), *peers],
         gate=HeadGate(
             budget=op_case.BudgetGate(
                 truth=truth, eager=eager, inputs=work.inputs, terms=work.terms

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.case import Case, CaseSpec, Options, Verdict, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers import candidate
 from benchmarks.peers import datasketch as peer
 from benchmarks.texts import corpus
 
@@ -64,15 +65,8 @@ def make_case(options: Options) -> Case:
     return Case(
         name="hygiene/near-duplicates",
         candidates=(
-            Candidate(name="encoder-engine", role="ours", build=partial(build_ours, texts)),
-            Candidate(
-                name="datasketch",
-                role="peer",
-                build=partial(peer.build, texts, THRESHOLD, SHINGLE),
-                unavailable=peer.PEER.available(),
-                libraries=tuple(peer.PEER.modules.values()),
-                keep_slow=True,
-            ),
+            ours(partial(build_ours, texts)),
+            candidate(peer.PEER, partial(peer.build, texts, THRESHOLD, SHINGLE), keep_slow=True),
         ),
         gate=RecallGate(truth=by_all_pairs(texts)),
         fingerprint=corpus.fingerprint(texts),

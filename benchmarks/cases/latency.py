@@ -15,7 +15,7 @@ from benchmarks.cases.embedding import (
     why_not,
 )
 from benchmarks.environments import peers_folder
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.measuring.case import Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.peers import embedding_candidates
 from benchmarks.texts.corpus import fingerprint
 
@@ -60,10 +60,9 @@ def make_case(name: str, options: Options) -> Case:
         precision=precision,
     )
     own = replace(job, directory=_compile(job)) if name.endswith("-compiled") else job
-    ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, own))
     # A batch of one text has one size.
     peers = [p for p in embedding_candidates(job, options) if not p.name.endswith(" tuned")]
-    candidates = [ours, *(replace(peer, tune=None) for peer in peers)]
+    candidates = [ours(partial(build_ours, own)), *(replace(p, tune=None) for p in peers)]
     case = Case(
         name=name,
         candidates=tuple(candidates),

@@ -7,7 +7,6 @@ show another token. The steps train on such batches from memory.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import tempfile
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ import torch
 
 from benchmarks.cases.pretraining import MASK_ID, SIZES, make_model
 from benchmarks.jobs.training_step import LossesGate, exact_losses, make_step
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work
+from benchmarks.measuring.case import Case, CaseSpec, Options, Verdict, Work, digest, ours
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from encoder_engine.data.loader import Loader
 from encoder_engine.data.samples import Samples, cut_blocks
@@ -83,22 +83,14 @@ def make_case(options: Options) -> Case:
     return Case(
         name="pretraining/loader",
         candidates=(
-            Candidate(
-                name="encoder-engine",
-                role="ours",
-                build=partial(_ours, samples, batch_tokens, model),
+            ours(partial(_ours, samples, batch_tokens, model)),
+            ours(
+                partial(_training, samples, batch_tokens, model), "encoder-engine, the steps alone"
             ),
-            Candidate(
-                name="encoder-engine, the steps alone",
-                role="ours",
-                build=partial(_training, samples, batch_tokens, model),
-            ),
-            Candidate(
+            candidate(
+                PEER,
+                partial(_theirs, samples, len(size.lengths), size.config["vocab_size"]),
                 name="transformers' collator",
-                role="peer",
-                build=partial(_theirs, samples, len(size.lengths), size.config["vocab_size"]),
-                unavailable=PEER.available(),
-                libraries=("transformers",),
             ),
         ),
         gate=LoaderGate(
@@ -107,9 +99,7 @@ def make_case(options: Options) -> Case:
             most_hidden=int((~everything.special).sum()),
             loss=LossesGate(truth=exact_losses(model, [first])[:1]),
         ),
-        fingerprint=hashlib.sha256(
-            repr((dict(size.config), everything.input_ids.tolist())).encode()
-        ).hexdigest()[:16],
+        fingerprint=digest(dict(size.config), everything.input_ids.tolist()),
         seed=SEED,
         amounts={"tokens": len(everything.input_ids)},
     )

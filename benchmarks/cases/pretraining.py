@@ -7,7 +7,6 @@ after it.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ import torch
 from benchmarks.cases.encoder import BASE, TINY
 from benchmarks.jobs.training_step import LossesGate, exact_losses, make_step, make_work
 from benchmarks.jobs.transformers_step import Way, make_their_step
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.measuring.case import Case, CaseSpec, Options, Work, digest, ours
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder
 from encoder_engine.families.config import spec_from_config
@@ -85,14 +85,8 @@ def make_case(name: str, size: Size, options: Options) -> Case:
     return Case(
         name=f"pretraining/{name}",
         candidates=(
-            Candidate(name="encoder-engine", role="ours", build=partial(_ours, model, inputs)),
-            Candidate(
-                name="transformers, a loop",
-                role="peer",
-                build=partial(_theirs, model, inputs),
-                unavailable=PEER.available(),
-                libraries=("transformers",),
-            ),
+            ours(partial(_ours, model, inputs)),
+            candidate(PEER, partial(_theirs, model, inputs), name="transformers, a loop"),
         ),
         gate=LossesGate(truth=exact_losses(model, [inputs])),
         fingerprint=fingerprint(size, clean),
@@ -128,8 +122,7 @@ def draw_batch(size: Size) -> CleanBatch:
 
 def fingerprint(size: Size, clean: CleanBatch) -> str:
     """Identify a model's configuration and a batch."""
-    known = (dict(size.config), clean.input_ids.tolist(), clean.cu_seqlens.tolist())
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+    return digest(dict(size.config), clean.input_ids.tolist(), clean.cu_seqlens.tolist())
 
 
 def _ours(model: PretrainingModel, inputs: Inputs) -> Work:

@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.cases.embedding import SEED, make_gate, minilm_directory, why_not
 from benchmarks.jobs.http_servers import ServingJob, build, our_command
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.measuring.case import Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import serving_candidates
 from benchmarks.texts import corpus
@@ -68,14 +68,12 @@ def make_case(name: str, precision: str, options: Options) -> Case:
     )
     serving = ServingJob(job=job, connections=kind.connections, texts_each=kind.texts_each)
     command = partial(our_command, precision=precision)
-    ours = Candidate(
-        name="encoder-engine",
-        role="ours",
-        build=partial(build, serving, command, PATH, "/health/ready"),
-    )
     return Case(
         name=f"serving/minilm-{precision}-{name}",
-        candidates=(ours, *serving_candidates(serving, PATH)),
+        candidates=(
+            ours(partial(build, serving, command, PATH, "/health/ready")),
+            *serving_candidates(serving, PATH),
+        ),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,

@@ -13,8 +13,9 @@ import numpy as np
 from benchmarks.cases.embedding import NUM_JUDGED, SEED, minilm_directory, why_not
 from benchmarks.environments import peers_folder
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options
+from benchmarks.measuring.case import Case, CaseSpec, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers import candidate
 from benchmarks.peers import model2vec as peer
 from benchmarks.texts import corpus
 
@@ -57,18 +58,9 @@ def make_case(dtype: str, options: Options) -> Case:
     return Case(
         name=NAME.format(dtype),
         candidates=(
-            Candidate(
-                name="encoder-engine",
-                role="ours",
-                build=partial(build_ours, directory, texts, options.threads),
-            ),
-            Candidate(
-                name="model2vec",
-                role="peer",
-                build=partial(peer.build, directory, texts, options.threads),
-                unavailable=peer.PEER.available(),
-                libraries=tuple(peer.PEER.modules.values()),
-                keep_slow=True,
+            ours(partial(build_ours, directory, texts, options.threads)),
+            candidate(
+                peer.PEER, partial(peer.build, directory, texts, options.threads), keep_slow=True
             ),
         ),
         gate=CosineGate(

@@ -25,7 +25,7 @@ from benchmarks.jobs.tokenizing import (
     timed_texts,
     truth,
 )
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, ours
 from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import find_peers, tokenizer_candidates
 from benchmarks.peers import tokenizing as truth_peer
@@ -208,7 +208,7 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
     """Return the engine's candidates; thread cases also get one with a single thread."""
     make = partial(build, load, job, modules=("encoder_engine.text", "encoder_engine._native"))
-    whole = Candidate(name="encoder-engine", role="ours", build=make)
+    whole = ours(make)
     if kind.threads is None:
         return [whole]
     lacking = f"the run has {job.threads} threads, and the case is about {kind.threads}"
@@ -216,7 +216,7 @@ def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
     alone = partial(make.func, load, replace(job, threads=1), **make.keywords)
     return [
         replace(whole, unavailable=lacking if short else None),
-        Candidate(name="encoder-engine, one thread", role="ours", build=alone),
+        ours(alone, "encoder-engine, one thread"),
     ]
 
 

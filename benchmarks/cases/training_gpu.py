@@ -26,9 +26,10 @@ from benchmarks.cases.pretraining import (
 )
 from benchmarks.jobs.training_step import make_gate, make_step, make_work
 from benchmarks.jobs.transformers_step import Way, make_their_step
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work
+from benchmarks.measuring.case import Case, CaseSpec, Options, Work, ours
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
 from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder
 from encoder_engine.families.config import spec_from_config
@@ -167,18 +168,14 @@ def make_case(name: str, training: Training, options: Options) -> Case:
     return Case(
         name=name,
         candidates=(
-            Candidate(
-                name="encoder-engine",
-                role="ours",
-                build=partial(_ours, model, inputs, options.device),
-            ),
+            ours(partial(_ours, model, inputs, options.device)),
             *(
-                Candidate(
+                candidate(
+                    PEER,
+                    partial(_theirs, model, inputs, way, options.device),
                     name=peer,
-                    role="peer",
-                    build=partial(_theirs, model, inputs, way, options.device),
                     unavailable=PEER.available() or _why_not(way, options),
-                    libraries=("transformers", "flash-attn"),
+                    libraries=("flash-attn",),
                 )
                 for peer, way in training.ways.items()
             ),

@@ -22,7 +22,7 @@ import click
 
 from benchmarks.measuring.machine import ROOT, find_device
 from benchmarks.records import results as records
-from benchmarks.records.front_doors import FrontDoor, write_front_door
+from benchmarks.records.device_records import FrontDoor, write_front_door
 
 # What a visitor's shell does not set.
 OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*|CMAKE_ARGS")

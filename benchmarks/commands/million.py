@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 import psutil
 
 from benchmarks.cases.embedding import MAX_LENGTHS, SEED, make_gate, minilm_directory
+from benchmarks.commands.run_case import open_console
 from benchmarks.measuring.case import Candidate, Case, EmbeddingJob, Verdict
 from benchmarks.measuring.load import other_cores, snapshot
 from benchmarks.measuring.machine import ROOT, find_device
@@ -31,9 +32,11 @@ from benchmarks.measuring.measure import Measurement
 from benchmarks.measuring.memory import MIB, Peak, process_peak
 from benchmarks.measuring.timing import Sample
 from benchmarks.measuring.worker import WorkerRunner
+from benchmarks.peers import candidate
 from benchmarks.peers.sentence_transformers import DEFAULT_BATCH_SIZE, PEER, load_parts
 from benchmarks.records import results as records
-from benchmarks.records.resident import Resident, write_resident
+from benchmarks.records.device_records import Resident, write_resident
+from benchmarks.report.tables import footnotes, result_table
 from benchmarks.texts.corpus import fingerprint
 from benchmarks.texts.sentences import write_sentences
 from encoder_engine.vectors.stored_vectors import StoredVectors
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OURS, THEIRS = "encoder-engine embed", "sentence-transformers"
-LIBRARIES = tuple(PEER.modules.values())
 TEXTS = "sentences.txt"
 SHARDS_PER_SLICE = 4
 _POLL_SECONDS = 0.02
@@ -173,30 +175,27 @@ def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int
     ours = Measurement(
         candidate=OURS,
         role="ours",
-        status=_status(verdicts[0]),
-        reason=verdicts[0].reason,
         settings={"precision": job.precision},
-        verdict=verdicts[0],
         samples=tuple(ours_samples),
         peak=run.peak,
         other_cores=others,
+        **_judged(verdicts[0]),
     )
     peer = Measurement(
         candidate=THEIRS,
         role="peer",
-        status=_status(verdicts[1]),
-        reason=verdicts[1].reason,
         settings={"batch_size": DEFAULT_BATCH_SIZE},
-        verdict=verdicts[1],
         samples=tuple(their_samples),
         peak=peak,
         other_cores=others,
+        **_judged(verdicts[1]),
     )
     return Found(summary=summary, again=again, measurements=(ours, peer), resident=run.resident)
 
 
-def _status(verdict: Verdict) -> Literal["measured", "gate failed"]:
-    return "measured" if verdict.passed else "gate failed"
+def _judged(verdict: Verdict) -> dict[str, Any]:
+    status = "measured" if verdict.passed else "gate failed"
+    return {"verdict": verdict, "status": status, "reason": verdict.reason}
 
 
 def interleave(
@@ -218,38 +217,36 @@ def interleave(
     return ours_samples, their_samples, other_cores(before, own_seconds + time.process_time())
 
 
-def make_lines(found: Found, job: EmbeddingJob, parts: Sequence[range]) -> list[records.Result]:
+def make_lines(found: Found, job: EmbeddingJob, num_slices: int) -> list[records.Result]:
     """Make a result of each candidate. Samples differ in size, so the ratio is one of rates."""
-    case = Case(
-        name=f"dataset/minilm-{job.precision}-sentences",
-        candidates=(
-            Candidate(
-                name=THEIRS,
-                role="peer",
-                build=partial(load_parts, job, parts),
-                libraries=LIBRARIES,
-            ),
-        ),
-        gate=lambda _output: Verdict(passed=True),
-        fingerprint=fingerprint(job.texts),
-        seed=SEED,
+    rows, tokens = (found.summary[name] // num_slices for name in ("rows", "tokens"))
+    amounts = (
+        {"documents": rows, "tokens": tokens},
+        {"documents": len(job.texts) // num_slices},
     )
-    rows, tokens = (found.summary[name] // len(parts) for name in ("rows", "tokens"))
-    amounts = ({"documents": rows, "tokens": tokens}, {"documents": len(parts[0])})
-    lines = []
+    lines: list[records.Result] = []
     for amount, measurement in zip(amounts, found.measurements, strict=True):
-        own = replace(case, amounts=amount)
+        case = Case(
+            name=f"dataset/minilm-{job.precision}-sentences",
+            candidates=(candidate(PEER, load_parts),),
+            gate=lambda _output: Verdict(passed=True),
+            fingerprint=fingerprint(job.texts),
+            seed=SEED,
+            amounts=amount,
+        )
         device = find_device("cpu")
-        lines += records.make_results(own, [measurement], device=device, threads=job.threads)
-    run = lines[0].run
-    lines = [replace(line, run=run, best_peer=None, ratio_to_best_peer=None) for line in lines]
+        lines += records.make_results(case, [measurement], device=device, threads=job.threads)
+    lines = [replace(x, run=lines[0].run, best_peer=None, ratio_to_best_peer=None) for x in lines]
     if any(line.status != "measured" for line in lines):
         return lines
-    rates = [line.throughput_per_s["documents"] for line in lines]
-    ratios = [round(rate / rates[1], 3) for rate in rates]
+    best = lines[1].throughput_per_s["documents"]
     return [
-        replace(line, best_peer=THEIRS, ratio_to_best_peer=ratio)
-        for line, ratio in zip(lines, ratios, strict=True)
+        replace(
+            line,
+            best_peer=THEIRS,
+            ratio_to_best_peer=round(line.throughput_per_s["documents"] / best, 3),
+        )
+        for line in lines
     ]
 
 
@@ -297,12 +294,11 @@ def million(rows: int, sample: int, slices: int, dtype: str, no_save: bool) -> i
             precision=dtype,
         )
         found = compare(Path(scratch), job, parts, stride)
-    lines = make_lines(found, job, parts)
-    for line in lines:
-        click.echo(
-            f"{line.candidate}: {line.status}, {line.throughput_per_s} a second, {line.gate}, "
-            f"{line.peak_mib} MiB, {line.ratio_to_best_peer} times the peer"
-        )
+    lines = make_lines(found, job, slices)
+    console = open_console()
+    console.print(result_table(lines))
+    for text in footnotes(lines):
+        console.print(f"  {text}", highlight=False, markup=False)
     again = found.again
     click.echo(f"again: {again['resumed_rows']:,} rows compared, {again['seconds']}")
     click.echo(f"seconds by stage: {found.summary['seconds']}; others: {lines[0].other_cores}")

@@ -6,7 +6,6 @@ rule (``encoder_engine/ops/testing.py``): error(ours) <= 2 x error(same-dtype ea
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.case import (
+    Call,
+    Candidate,
+    Case,
+    CaseSpec,
+    Options,
+    Verdict,
+    digest,
+    ours,
+)
 from benchmarks.measuring.case import Work as TimedWork
 from benchmarks.measuring.ceilings import Ceiling, copy_ceiling, product_ceiling
 from encoder_engine import ops
@@ -260,7 +268,7 @@ def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
         name=kind.name,
         candidates=tuple(candidates),
         gate=BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms),
-        fingerprint=hashlib.sha256(repr((kind.name, asdict(shape))).encode()).hexdigest()[:16],
+        fingerprint=digest(kind.name, asdict(shape)),
         seed=SEED,
         amounts={"tokens": shape.num_tokens, **_efforts(work, eager["output"], kind)},
         ceilings={} if options.smoke else _ceilings(work, shape, options),
@@ -306,18 +314,11 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iter
         reasons = dict(ops.find_operation(kind.operation).explain(facts))
         refusals = {name: reasons[name] for name in implementations(kind.operation)}
     for name, refusal in refusals.items():
-        yield Candidate(
-            name=f"encoder-engine {name}",
-            role="ours",
-            build=partial(
-                _build,
-                partial(work.ours, name),
-                None if work.timed is None else partial(work.timed, name),
-                work.inputs,
-                training=kind.training,
-            ),
-            unavailable=refusal,
+        timed = None if work.timed is None else partial(work.timed, name)
+        build = partial(
+            _build, partial(work.ours, name), timed, work.inputs, training=kind.training
         )
+        yield ours(build, f"encoder-engine {name}", unavailable=refusal)
     eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
     if work.compilable:
         yield Candidate(

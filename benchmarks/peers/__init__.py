@@ -140,16 +140,20 @@ def candidate(
     *,
     name: str = "",
     unavailable: str | None = None,
+    libraries: tuple[str, ...] = (),
     **options: Any,
 ) -> Candidate:
-    """Return a way to do a case's work by a library, named like it where no name is given."""
+    """Return a way to do a case's work by a library, named like it where no name is given.
+
+    ``libraries``: further ones, whose versions are recorded.
+    """
     python = peer.python()
     return Candidate(
         name=name or peer.name,
         role="peer",
         build=build,
         unavailable=unavailable or peer.available(),
-        libraries=() if python else tuple(peer.modules.values()),
+        libraries=() if python else (*peer.modules.values(), *libraries),
         python=python,
         versions=peer.versions(),
         **options,

@@ -55,22 +55,6 @@ TOKENIZER_KINDS = {
     "two-threads": "documents, several threads",
     "load": "loading the vocabulary",
 }
-DROP_IN = {
-    "encode-short": "SentenceTransformer, short sentences",
-    "encode-skewed": "SentenceTransformer, passages of mixed length",
-    "fine-tune": "four steps of transformers' Trainer",
-}
-FINETUNING = {
-    "sst2": "steps of fine-tuning, SST-2",
-    "mrpc": "steps of fine-tuning, MRPC",
-    "cola": "steps of fine-tuning, CoLA",
-    "stsb": "steps of fine-tuning, STS-B",
-}
-PRETRAINING = {
-    "tiny": "a step of pretraining, a tiny BERT",
-    "base": "a step of pretraining, BERT-base",
-    "loader": "masked batches for a tiny BERT",
-}
 ATTENTION = {
     "attention": "attention",
     "attention_2k": "attention at 2,048 tokens",
@@ -81,7 +65,11 @@ ATTENTION = {
     "attention_dropout": "attention with dropout",
     "attention_half": "attention, half of it padding",
 }
-ENCODER = {
+TRAINED = {"base": "BERT-base", "large": "BERT-large", "modernbert": "ModernBERT-base"}
+CASES = {
+    "drop_in/encode-short": "SentenceTransformer, short sentences",
+    "drop_in/encode-skewed": "SentenceTransformer, passages of mixed length",
+    "drop_in/fine-tune": "four steps of transformers' Trainer",
     "embedding_gpu/text": "BERT-base, one sentence to its vector",
     "embedding_gpu/sentences": "BERT-base, 1,000 sentences to vectors",
     "embedding_gpu/passages": "BERT-base, 500 passages to vectors",
@@ -92,10 +80,15 @@ ENCODER = {
     "encoder_large/equal-512": "BERT-large, texts of 512 tokens",
     "encoder_short/1-text": "BERT-base, one text of 30 tokens",
     "encoder_short/8-texts": "BERT-base, eight texts of 30 tokens",
+    "finetuning/sst2": "steps of fine-tuning, SST-2",
+    "finetuning/mrpc": "steps of fine-tuning, MRPC",
+    "finetuning/cola": "steps of fine-tuning, CoLA",
+    "finetuning/stsb": "steps of fine-tuning, STS-B",
+    "finetuning_gpu/base-32x128": "steps of fine-tuning, BERT-base, 32 texts of 128 tokens",
+    "pretraining/tiny": "a step of pretraining, a tiny BERT",
+    "pretraining/base": "a step of pretraining, BERT-base",
+    "pretraining/loader": "masked batches for a tiny BERT",
 }
-
-
-TRAINED = {"base": "BERT-base", "large": "BERT-large", "modernbert": "ModernBERT-base"}
 
 
 def case_words(case: str) -> str:
@@ -110,20 +103,10 @@ def case_words(case: str) -> str:
     if group in ATTENTION:
         kind = name.removesuffix("-equal")
         return f"{ATTENTION[group]}: {kind}{', equal lengths' if kind != name else ''}"
-    if case in ENCODER:
-        return ENCODER[case]
-    if group == "drop_in" and name in DROP_IN:
-        return DROP_IN[name]
-    if group == "finetuning" and name in FINETUNING:
-        return FINETUNING[name]
-    if group == "pretraining" and name in PRETRAINING:
-        return PRETRAINING[name]
     if group == "pretraining_gpu":
         model, lengths, tokens = name.split("-")
         return f"steps of pretraining, {TRAINED[model]}, {lengths} lengths, {tokens} tokens a step"
-    if case == "finetuning_gpu/base-32x128":
-        return "steps of fine-tuning, BERT-base, 32 texts of 128 tokens"
-    return case
+    return CASES.get(case, case)
 
 
 def _embedding_words(group: str, name: str) -> str | None:

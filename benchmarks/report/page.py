@@ -35,8 +35,7 @@ from benchmarks.report.targets import target_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.records.front_doors import FrontDoor
-    from benchmarks.records.resident import Resident
+    from benchmarks.records.device_records import FrontDoor, Resident
     from benchmarks.records.results import Result
     from benchmarks.records.runs import Facing, Run
 

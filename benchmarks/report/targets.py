@@ -14,8 +14,7 @@ from benchmarks.targets.table import FRONT_DOOR, LONG_RUN, all_targets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.records.front_doors import FrontDoor
-    from benchmarks.records.resident import Resident
+    from benchmarks.records.device_records import FrontDoor, Resident
     from benchmarks.records.runs import Run
     from benchmarks.targets.table import Reached, Target
 

@@ -17,8 +17,7 @@ from benchmarks.records.words import amount, number, times
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.records.front_doors import FrontDoor
-    from benchmarks.records.resident import Resident
+    from benchmarks.records.device_records import FrontDoor, Resident
     from benchmarks.records.results import Result
     from benchmarks.records.runs import Run
 

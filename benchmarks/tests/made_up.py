@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.records.resident import Resident
+from benchmarks.records.device_records import Resident
 from benchmarks.records.results import Result
 
 TEMPLATE = Result(

@@ -41,12 +41,6 @@ def point(
     )
 
 
-def failed(axis: str, value: int, candidate: str) -> Result:
-    """Make a result of a candidate that ran out of memory."""
-    line = point(axis, value, 1.0, candidate=candidate)
-    return dataclasses.replace(line, status="failed", samples_ms=[], reason="out of memory")
-
-
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.5])
 def test_a_planted_exponent_is_found_in_time_and_memory(exponent: float) -> None:
     lines = [
@@ -93,7 +87,7 @@ def test_a_candidate_that_failed_is_fitted_where_others_are_and_it_was_measured(
     lengths = (64, 256, 1024, 4096, 8192)
     lines = [point("length", n, float(n)) for n in lengths]
     lines += [point("length", n, float(n**2), candidate="peer") for n in lengths[:-1]]
-    lines.append(failed("length", 8192, "peer"))
+    lines.append(dataclasses.replace(lines[-1], case=case_name("length", 8192), status="failed"))
     ours, peer = fit_exponents(lines)
     assert (ours.num_points, peer.num_points) == (3, 2)
     assert peer.exponent == pytest.approx(2.0)
@@ -101,15 +95,10 @@ def test_a_candidate_that_failed_is_fitted_where_others_are_and_it_was_measured(
 
 def test_without_two_points_there_is_no_fit() -> None:
     lines = [point("layers", 12, 9.0), point("layers", 6, 5.0, candidate="peer")]
-    assert fit_exponents([*lines, failed("layers", 12, "peer")]) == []
+    failed = dataclasses.replace(lines[1], case=case_name("layers", 12), status="failed")
+    assert fit_exponents([*lines, failed]) == []
     other = dataclasses.replace(point("layers", 3, 4.0), case="encoder/equal")
     assert fit_exponents([*lines, other]) == []
-
-
-def test_memory_of_a_whole_process_is_not_fitted() -> None:
-    lines = [point("width", width, 1.0 * width, peak_mib=500.0 + width) for width in (128, 256)]
-    lines = [dataclasses.replace(line, peak_of="process") for line in lines]
-    assert [fit.quantity for fit in fit_exponents(lines)] == ["time"]
 
 
 def test_results_that_cannot_stand_side_by_side_are_refused() -> None:
@@ -121,13 +110,14 @@ def test_results_that_cannot_stand_side_by_side_are_refused() -> None:
 
 
 def test_every_axis_has_cases_and_every_case_an_axis() -> None:
-    places = [axis_value(name) for name in all_cases() if name.startswith(f"{GROUP}/")]
-    assert {found[0] for found in places if found} == set(AXES)
-    assert None not in places
+    points = [axis_value(name) for name in all_cases() if name.startswith(f"{GROUP}/")]
     for axis in AXES:
-        values = [found[1] for found in places if found and found[0] == axis]
+        values = [point[1] for point in points if point and point[0] == axis]
         assert values == sorted(set(values))
         assert len(values) >= 4
+        assert axis_value(case_name(axis, 4096)) == (axis, 4096)
+    assert None not in points
+    assert axis_value("encoder/equal-512") is None
 
 
 def test_a_call_along_the_length_holds_the_same_tokens_in_fewer_sequences() -> None:
@@ -143,9 +133,3 @@ def test_padded_groups_hold_every_sequence_once_and_no_more_tokens_than_allowed(
     assert sorted(row for group in groups for row in group) == list(range(6))
     assert groups[:2] == [[1], [4]]  # longer than a group may be: alone
     assert all(len(group) * lengths[group[0]] <= 20 for group in groups[2:])
-
-
-def test_names_and_places_are_each_other_s_inverse() -> None:
-    for axis in AXES:
-        assert axis_value(case_name(axis, 4096)) == (axis, 4096)
-    assert axis_value("encoder/equal-512") is None

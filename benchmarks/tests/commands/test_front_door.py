@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.commands import front_door as door
 from benchmarks.records import results as records
-from benchmarks.records.front_doors import read_front_doors, write_front_door
+from benchmarks.records.device_records import read_front_doors, write_front_door
 from benchmarks.tests.targets.test_targets import VISIT
 
 if TYPE_CHECKING:

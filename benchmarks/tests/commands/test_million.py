@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +16,10 @@ from click.testing import CliRunner
 
 from benchmarks.__main__ import main
 from benchmarks.commands import million as long_run
-from benchmarks.measuring.case import EmbeddingJob
 from benchmarks.measuring.measure import Measurement
 from benchmarks.measuring.timing import Sample
-from benchmarks.peers.sentence_transformers import load_parts
 from benchmarks.records import results as records
-from benchmarks.records.resident import read_residents
+from benchmarks.records.device_records import read_residents
 from benchmarks.report.targets import hold
 from benchmarks.targets.table import Target
 from benchmarks.texts.sentences import read_sentences, write_sentences
@@ -79,26 +76,6 @@ def test_none_is_written_again_before_all_were(corpora: Path) -> None:
     assert (len(lines), len(set(lines)), written.num_repeated) == (20, 8, 12)
     assert lines[:8] == lines[8:16]
     assert lines[16:] == lines[:4]
-
-
-def test_the_peer_loads_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[FakeModel] = []
-
-    class FakeModel:
-        def __init__(self, *_arguments: object, **_options: object) -> None:
-            loaded.append(self)
-
-        def encode(self, texts: list[str], **_options: object) -> list[str]:
-            return texts
-
-    module = ModuleType("sentence_transformers")
-    module.SentenceTransformer = FakeModel  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    monkeypatch.setattr("torch.set_num_threads", lambda _number: None)
-    job = EmbeddingJob(directory="", texts=("a", "b", "c", "d"), max_length=8, threads=1)
-    call = load_parts(job, [range(0, 4, 2), range(1, 4, 2)])
-    assert [call() for _ in range(3)] == [["a", "c"], ["b", "d"], ["a", "c"]]
-    assert len(loaded) == 1
 
 
 def test_nothing_stands_still_for_ever_after_an_error(

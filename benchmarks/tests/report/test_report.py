@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks.__main__ import README, main
 from benchmarks.records import results as records
-from benchmarks.records.front_doors import read_front_doors
-from benchmarks.records.resident import read_residents
+from benchmarks.records.device_records import read_front_doors, read_residents
 from benchmarks.records.runs import default, facing
 from benchmarks.report.html import write_html
 from benchmarks.report.page import make_page, summary_reading

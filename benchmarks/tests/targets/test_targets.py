@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.cases.ops.attention import HALF_PADDING
 from benchmarks.measuring.case import Options
+from benchmarks.records.device_records import FrontDoor
 from benchmarks.registry import all_cases
 from benchmarks.report.targets import Held, hold, target_lines
 from benchmarks.targets.table import FRONT_DOOR, LONG_RUN, QUANTITIES, Target, all_targets
