@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from benchmarks.commands import quick as quick_cases
+from benchmarks import registry
 from benchmarks.commands.front_door import front_door
 from benchmarks.commands.gpu import gpu
 from benchmarks.commands.million import million
@@ -104,7 +104,7 @@ def quick(output: Path, threads: int | None) -> int:
 
     Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results.
     """
-    specs = choose_cases(quick_cases.CASES, "cpu")
+    specs = choose_cases(registry.QUICK, "cpu")
     code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
     page = output / "report.html"
     page.write_text(write_html(make_page(list(records.read(output)))), "utf-8")

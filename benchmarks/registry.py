@@ -16,11 +16,28 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
+# The cases of a quick run: the first questions of each kind of user.
+QUICK = (
+    "embedding/minilm-float32-skewed",
+    "embedding/minilm-bfloat16-skewed",
+    "embedding/minilm-int8-skewed",
+    "tokenizer/wordpiece-english",
+    "tokenizer/wordpiece-batch-lists",
+    "tokenizer/xlmr-multilingual",
+    "encoder/mixed",
+    "attention/forward",
+    "layer_norm/forward",
+    "bias_gelu/forward",
+    "masked_cross_entropy/training",
+    "pretraining/tiny",
+)
+
+
 def all_cases() -> dict[str, CaseSpec]:
     """Load every case, by name."""
-    found_modules = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
+    packages = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
     modules = sorted(
-        (module.name for module in found_modules if not module.ispkg),
+        (module.name for module in packages if not module.ispkg),
         key=lambda name: name.rpartition(".")[2],
     )
     specs = [
@@ -28,9 +45,9 @@ def all_cases() -> dict[str, CaseSpec]:
         for name in modules
         for spec in importlib.import_module(name).case_specs()
     ]
-    found = {spec.name: spec for spec in specs}
-    assert len(found) == len(specs), "two cases have one name"
-    return found
+    by_name = {spec.name: spec for spec in specs}
+    assert len(by_name) == len(specs), "two cases have one name"
+    return by_name
 
 
 def choose_cases(patterns: Sequence[str], device: str, *, smoke: bool = False) -> list[CaseSpec]:

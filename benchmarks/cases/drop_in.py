@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib.util
 import io
+import lzma
 import tempfile
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.cases.embedding import MAX_LENGTHS, SEED, make_texts, minilm_directory, why_not
-from benchmarks.jobs import drop_in
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work
+from benchmarks.texts import beside
 from benchmarks.texts.corpus import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
 
     from benchmarks.jobs.training_step import LossesGate
 
@@ -27,6 +33,10 @@ NUM_TEXTS = {"short": 400, "skewed": 100}
 EVERY = 4
 # Reviews and steps of a fine-tuning run: twice every review at most.
 COUNT, STEPS = 64, 4
+NAMES = ("sts/stsb-en-dev.csv", "ir/trecqa_dev.csv.xz", "cls/sst2_dev.tsv")
+STSB, TRECQA, SST2 = (beside.DATA / name for name in NAMES)
+CUTOFF = 10
+BATCH_SIZE = 16
 # Figures are compared as leaderboards give them: in per cent, with two digits.
 DIGITS = 2
 
@@ -53,7 +63,7 @@ def case_specs() -> list[CaseSpec]:
 
 def _why_not() -> str | None:
     missing = [_lacks(name) for name in ("sentence_transformers", "scipy")]
-    return why_not("bundled") or drop_in.missing_data() or next(filter(None, missing), None)
+    return why_not("bundled") or missing_data() or next(filter(None, missing), None)
 
 
 def _lacks(module: str) -> str | None:
@@ -125,8 +135,8 @@ def _load_sentence_transformer(shape: str) -> Any:
 def figures(model: Any, every: int = 1) -> dict[str, float]:
     """Evaluate a model on every n-th text; figures in per cent."""
     return {
-        "stsb_spearman": 100 * drop_in.spearman(model, every),
-        "trecqa_ndcg_at_10": 100 * drop_in.ndcg(model, every),
+        "stsb_spearman": 100 * spearman(model, every),
+        "trecqa_ndcg_at_10": 100 * ndcg(model, every),
     }
 
 
@@ -142,7 +152,8 @@ def make_training_case(options: Options) -> Case:
     import torch
 
     torch.set_num_threads(options.threads)
-    run = FineTuning(count=16, steps=1) if options.smoke else FineTuning(count=COUNT, steps=STEPS)
+    count, steps = (16, 1) if options.smoke else (COUNT, STEPS)
+    run = partial(fine_tune, count=count, steps=steps)
 
     def build(pack: bool | None) -> Work:
         make = load_classifier if pack is None else load_accelerated_classifier
@@ -153,25 +164,17 @@ def make_training_case(options: Options) -> Case:
         name="drop_in/fine-tune",
         candidates=tuple(c for c in _candidates(build) if "packed" not in c.name),
         gate=gate,
-        fingerprint=fingerprint(drop_in.reviews(run.count)[0]),
+        fingerprint=fingerprint(reviews(count)[0]),
         seed=SEED,
-        amounts={"reviews": drop_in.BATCH_SIZE * run.steps},
+        amounts={"reviews": BATCH_SIZE * steps},
         rounds=5,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FineTuning:
-    """A short run of the Trainer, silent, on the first ``count`` reviews."""
-
-    count: int
-    steps: int
-
-    def __call__(self, model: Any) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            return drop_in.loss_curve(
-                model, minilm_directory(), Path(folder), count=self.count, steps=self.steps
-            )
+def fine_tune(model: Any, *, count: int, steps: int) -> list[float]:
+    """Run the Trainer in silence, on the first ``count`` reviews."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        return loss_curve(model, minilm_directory(), Path(folder), count=count, steps=steps)
 
 
 def load_classifier() -> Any:
@@ -206,7 +209,7 @@ def curve_gate(*, plain: list[float], truth: list[float]) -> LossesGate:
     from benchmarks.jobs.training_step import LossesGate
     from encoder_engine.ops.testing import floor
 
-    error = max(abs(one - true) for one, true in zip(plain, truth, strict=True))
+    error = max(abs(loss - true) for loss, true in zip(plain, truth, strict=True))
     exact = torch.tensor(truth, dtype=torch.float64)
     rounding = floor(exact, torch.float32, terms=4 * 384, size=1.0)
     return LossesGate(truth=truth, allowed=[2 * error + rounding] * len(truth))
@@ -223,3 +226,113 @@ def _candidates(build: Callable[[bool | None], Any]) -> tuple[Candidate, ...]:
         )
         for name, pack in ways.items()
     )
+
+
+def missing_data() -> str | None:
+    """Return the reason why the data cannot be read, or None."""
+    return beside.missing(*NAMES)
+
+
+@cache
+def sentence_pairs() -> tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...]]:
+    """Read the development set of STS-B: first sentences, second sentences, and similarities."""
+    with STSB.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    first, second, scores = zip(*rows, strict=True)
+    return first, second, tuple(map(float, scores))
+
+
+@cache
+def retrieval(every: int = 1) -> tuple[list[str], list[str], npt.NDArray[np.bool_]]:
+    """Read TrecQA's questions, the sentences they are looked for in, and which of those answer.
+
+    Each question searches all sentences. ``every``: one question of so many, and their sentences.
+    """
+    with lzma.open(TRECQA, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    chosen = set(sorted({row["qtext"] for row in rows})[::every])
+    rows = [row for row in rows if row["qtext"] in chosen]
+    answered = sorted({row["qtext"] for row in rows if row["label"] == "1"})
+    sentences = sorted({row["atext"] for row in rows})
+    answers_QN = np.zeros((len(answered), len(sentences)), dtype=bool)
+    for row in rows:
+        if row["label"] == "1":
+            answers_QN[answered.index(row["qtext"]), sentences.index(row["atext"])] = True
+    return answered, sentences, answers_QN
+
+
+def spearman(model: Any, every: int = 1) -> float:
+    """Return the rank correlation of cosines and scores on every n-th pair of STS-B."""
+    from scipy.stats import spearmanr
+
+    first, second, scores = sentence_pairs()
+    first, second, scores = first[::every], second[::every], scores[::every]
+    vectors = unit_vectors(model, first + second)
+    cosines = (vectors[: len(first)] * vectors[len(first) :]).sum(1)
+    return float(spearmanr(cosines, scores).statistic)
+
+
+def ndcg(model: Any, every: int = 1) -> float:
+    """Rank TrecQA's sentences for each question; the mean nDCG of the first ten."""
+    questions, sentences, answers_QN = retrieval(every)
+    scores_QN = unit_vectors(model, questions) @ unit_vectors(model, sentences).T
+    order_QN = np.argsort(-scores_QN, axis=1, kind="stable")[:, :CUTOFF]
+    ranked_QN = np.take_along_axis(answers_QN, order_QN, axis=1)
+    discounts = 1 / np.log2(np.arange(2, CUTOFF + 2))
+    most = np.minimum(answers_QN.sum(1), CUTOFF)
+    return float(((ranked_QN @ discounts) / np.cumsum(discounts)[most - 1]).mean())
+
+
+def unit_vectors(model: Any, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Embed texts by sentence-transformers as unit vectors in float64."""
+    encoded = model.encode(list(texts), show_progress_bar=False)
+    vectors: npt.NDArray[np.float64] = np.asarray(encoded, dtype=np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def reviews(count: int) -> tuple[list[str], list[int]]:
+    """Read the first reviews of SST-2's development set, and whether each is positive."""
+    with SST2.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:count]
+    return [row["sentence"] for row in rows], [int(row["label"]) for row in rows]
+
+
+def loss_curve(model: Any, directory: Path, folder: Path, *, count: int, steps: int) -> list[float]:
+    """Fine-tune a classifier by transformers' Trainer; return the loss of every step.
+
+    ``directory`` holds the tokenizer; into ``folder`` the Trainer may write.
+    """
+    import torch
+    from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
+
+    texts, labels = reviews(count)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    encoded = tokenizer(texts, truncation=True, max_length=64)
+    rows = [
+        {"input_ids": ids, "attention_mask": mask, "labels": label}
+        for ids, mask, label in zip(
+            encoded["input_ids"], encoded["attention_mask"], labels, strict=True
+        )
+    ]
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=BATCH_SIZE,
+        learning_rate=5e-5,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=7,
+    )
+    trainer = Trainer(
+        model=model.train(),
+        args=arguments,
+        train_dataset=rows,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    with torch.random.fork_rng([]):
+        trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -126,8 +126,8 @@ def by_all_pairs(texts: Sequence[str]) -> list[bool]:
     for text in texts:
         mine = shingles.of(text).tolist()
         shared: dict[int, int] = {}
-        for one in mine:
-            for other in holders.get(one, ()):
+        for shingle in mine:
+            for other in holders.get(shingle, ()):
                 shared[other] = shared.get(other, 0) + 1
         near = any(
             number >= THRESHOLD * (len(mine) + kept[other] - number)
@@ -135,7 +135,7 @@ def by_all_pairs(texts: Sequence[str]) -> list[bool]:
         )
         found.append(near)
         if not near:
-            for one in mine:
-                holders.setdefault(one, []).append(len(kept))
+            for shingle in mine:
+                holders.setdefault(shingle, []).append(len(kept))
             kept.append(len(mine))
     return found

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -51,15 +51,14 @@ class Vocabulary:
     pieces: PieceFile | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """One case for each vocabulary: form of the output, texts, and task."""
 
     name: str
-    summary: str
     texts: Texts
-    form: Form = "arrays"
-    task: Task = "batch"
+    form: Form
+    task: Task
+    summary: str
     threads: int | None = None
 
 
@@ -87,38 +86,20 @@ VOCABULARIES = (
     ),
 )
 KINDS = (
-    Kind(name="english", summary="1 MB of English in one text, to arrays", texts="english"),
-    Kind(name="english-lists", summary="the same, to lists of ints", texts="english", form="lists"),
-    Kind(name="multilingual", summary="one text of 15 languages, to arrays", texts="multilingual"),
-    Kind(name="code", summary="1 MB of Python in one text, to arrays", texts="code"),
-    Kind(name="batch", summary="512 short texts, to arrays", texts="batch"),
-    Kind(name="batch-lists", summary="512 short texts, to lists", texts="batch", form="lists"),
-    Kind(name="sentence", summary="one sentence a call", texts="sentence", form="sentence"),
-    Kind(
-        name="matrix",
-        summary=f"512 short texts, cut and padded to {MAX_LENGTH}",
-        texts="batch",
-        form="matrix",
-    ),
-    Kind(name="offsets", summary="512 short texts with offsets", texts="batch", form="offsets"),
-    Kind(name="cold", summary="20 MB, each text once", texts="stream", task="stream"),
-    Kind(name="cold-end", summary="its last quarter", texts="stream", task="stream end"),
-    Kind(
-        name="cold-multilingual",
-        summary="15 languages, each text once",
-        texts="multi-stream",
-        task="stream",
-    ),
-    Kind(
-        name="two-threads", summary="documents by two threads and by one", texts="stream", threads=2
-    ),
-    Kind(
-        name="load",
-        summary="from the file to the first ids; memory",
-        texts="sentence",
-        form="sentence",
-        task="load",
-    ),
+    Kind("english", "english", "arrays", "batch", "1 MB of English in one text, to arrays"),
+    Kind("english-lists", "english", "lists", "batch", "the same, to lists of ints"),
+    Kind("multilingual", "multilingual", "arrays", "batch", "one text of 15 languages, to arrays"),
+    Kind("code", "code", "arrays", "batch", "1 MB of Python in one text, to arrays"),
+    Kind("batch", "batch", "arrays", "batch", "512 short texts, to arrays"),
+    Kind("batch-lists", "batch", "lists", "batch", "512 short texts, to lists"),
+    Kind("sentence", "sentence", "sentence", "batch", "one sentence a call"),
+    Kind("matrix", "batch", "matrix", "batch", f"512 short texts, cut and padded to {MAX_LENGTH}"),
+    Kind("offsets", "batch", "offsets", "batch", "512 short texts with offsets"),
+    Kind("cold", "stream", "arrays", "stream", "20 MB, each text once"),
+    Kind("cold-end", "stream", "arrays", "stream end", "its last quarter"),
+    Kind("cold-multilingual", "multi-stream", "arrays", "stream", "15 languages, each text once"),
+    Kind("two-threads", "stream", "arrays", "batch", "documents by two threads and by one", 2),
+    Kind("load", "sentence", "sentence", "load", "from the file to the first ids; memory"),
 )
 # Documents of the case of two threads: they are tokenized again and again.
 NUM_DOCUMENTS = 2000

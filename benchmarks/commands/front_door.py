@@ -101,10 +101,10 @@ def front_door(*, no_save: bool) -> int:
         test_seconds=test_seconds,
         installed_mb=sizes,
     )
-    told = ", ".join(f"{name} {size:g}" for name, size in sizes.items())
+    by_name = ", ".join(f"{name} {size:g}" for name, size in sizes.items())
     click.echo(
         f"make run {run_seconds:.0f} s, make test {test_seconds:.0f} s; the base install "
-        f"takes {sum(sizes.values()):.0f} MB: {told}"
+        f"takes {sum(sizes.values()):.0f} MB: {by_name}"
     )
     if not no_save:
         write_front_door(found, records.FOLDER)

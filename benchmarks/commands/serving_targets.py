@@ -335,7 +335,7 @@ class Measurement:
 def beside_infinity(job: EmbeddingJob, *, rounds: int, requests: int) -> Row:
     """Compare the CPU time of a request with infinity's: float32, 16 clients."""
     row = partial(Row, what="CPU a request beside infinity, float32, 16 clients", wanted="<= 0.5 x")
-    (peer,) = (one for one in find_peers() if one.name == "infinity")
+    (peer,) = (known for known in find_peers() if known.name == "infinity")
     python = peer.python()
     if python is None:
         return row(found=f"not measured: {peer.available()}", met=None)

@@ -140,82 +140,53 @@ class Work:
     read_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Kind:
-    """``training``: forward and backward."""
-
-    operation: str
-    group: str
-    training: bool
-    lengths: str
-    make_shape: MakeShape
-
-    @property
-    def name(self) -> str:
-        mode = "training" if self.training else "forward"
-        return f"{self.group}/{mode}{'-equal' if self.lengths == 'equal' else ''}"
-
-    @property
-    def summary(self) -> str:
-        steps = "forward and backward" if self.training else "forward"
-        name = f"ops.{self.operation}" if self.operation in ops.operations() else self.operation
-        return f"{name} {steps} on {self.lengths} lengths, each implementation and plain PyTorch"
+CPU, GPU, BOTH = ("cpu",), ("cuda",), ("cpu", "cuda")
 
 
 def op_specs(
     operation: str,
     make_work: MakeWork,
     *,
-    ragged: bool = False,
-    inference_only: bool = False,
-    prefix: str | None = None,
+    group: str | None = None,
+    modes: Sequence[str] = ("forward", "training"),
+    lengths: Sequence[str] = ("mixed",),
+    shape: MakeShape | None = None,
+    devices: tuple[str, ...] = BOTH,
 ) -> list[CaseSpec]:
-    """List the cases of an operation, named by ``prefix`` or by the operation.
+    """List the cases of an operation: ``group/training-equal``; the group is its name by default.
 
-    ``ragged``: make separate cases of equal and of mixed lengths. ``inference_only``: the operation
-    has no gradient, and runs on a CPU.
+    ``modes``: of what has no gradient, or drops nothing in inference, there is one. ``lengths``:
+    of the sequences. ``shape``: another size than :func:`make_shape`'s.
     """
-    kinds = [
-        _Kind(
-            operation=operation,
-            group=prefix or operation,
-            training=training,
-            lengths=lengths,
-            make_shape=partial(make_shape, equal=lengths == "equal"),
-        )
-        for training in ((False,) if inference_only else (False, True))
-        for lengths in (("mixed", "equal") if ragged else ("mixed",))
-    ]
-    devices = ("cpu",) if inference_only else ("cpu", "cuda")
-    return [_spec(make_work, kind, devices=devices) for kind in kinds]
+    known = f"ops.{operation}" if operation in ops.operations() else operation
+    specs = []
+    for mode in modes:
+        steps = "forward and backward" if mode == "training" else "forward"
+        for kind in lengths:
+            name = f"{group or operation}/{mode}{'-equal' if kind == 'equal' else ''}"
+            make = partial(
+                _make_case,
+                name,
+                operation,
+                make_work,
+                shape or partial(make_shape, equal=kind == "equal"),
+                training=mode == "training",
+            )
+            ways = "each implementation and plain PyTorch"
+            summary = f"{known} {steps} on {kind} lengths, {ways}"
+            specs.append(CaseSpec(name=name, summary=summary, make=make, devices=devices))
+    return specs
 
 
-def gpu_specs(
-    operation: str, group: str, make_work: MakeWork, make_shape: MakeShape, *, equal: bool
-) -> list[CaseSpec]:
-    """Name the cases of an operation at a size that only a GPU has the time for."""
-    return [
-        _spec(
-            make_work,
-            _Kind(
-                operation=operation,
-                group=group,
-                training=training,
-                lengths="equal" if equal else "mixed",
-                make_shape=make_shape,
-            ),
-            devices=("cuda",),
-        )
-        for training in (False, True)
-    ]
-
-
-def _spec(make_work: MakeWork, kind: _Kind, *, devices: tuple[str, ...]) -> CaseSpec:
-    return CaseSpec(
-        name=kind.name,
-        summary=kind.summary,
-        make=partial(_make_case, make_work, kind),
-        devices=devices,
+def fixed_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
+    """Return a size that only a GPU has the time for; in a smoke run, a small one."""
+    small = (5, 5, 5) if len(set(lengths)) == 1 else (5, 3, 5)
+    return Shape(
+        lengths=small if options.smoke else lengths,
+        num_heads=2 if options.smoke else num_heads,
+        head_dim=head_dim,
+        dtype=torch.bfloat16 if options.device == "cuda" else torch.float32,
+        device=options.device,
     )
 
 
@@ -256,28 +227,36 @@ def why_missing(device: str, module: str, library: str) -> str | None:
     return None if importlib.util.find_spec(module) else f"{library} is not installed"
 
 
-def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
-    shape = kind.make_shape(options)
+def _make_case(
+    name: str,
+    operation: str,
+    make_work: MakeWork,
+    choose_shape: MakeShape,
+    options: Options,
+    *,
+    training: bool,
+) -> Case:
+    shape = choose_shape(options)
     work = make_work(shape)
-    truth = make_call(
-        partial(work.ours, "reference"), widened(work.inputs), training=kind.training
-    )()
-    eager = make_call(work.eager, work.inputs, training=kind.training)()
-    candidates = _candidates(work, shape, kind, options)
+    truth = make_call(partial(work.ours, "reference"), widened(work.inputs), training=training)()
+    eager = make_call(work.eager, work.inputs, training=training)()
     return Case(
-        name=kind.name,
-        candidates=tuple(candidates),
+        name=name,
+        candidates=tuple(_candidates(work, shape, operation, options, training=training)),
         gate=BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms),
-        fingerprint=digest(kind.name, asdict(shape)),
+        fingerprint=digest(name, asdict(shape)),
         seed=SEED,
-        amounts={"tokens": shape.num_tokens, **_efforts(work, eager["output"], kind)},
+        amounts={
+            "tokens": shape.num_tokens,
+            **_efforts(work, eager["output"], training=training),
+        },
         ceilings={} if options.smoke else _ceilings(work, shape, options),
         device=options.device,
         rounds=ROUNDS,
     )
 
 
-def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
+def _efforts(work: Work, output: Tensor, *, training: bool) -> dict[str, int]:
     """Count the necessary work: operations, and bytes moved between memory and processor.
 
     Backward reads the inputs and the output's gradient, and writes every gradient.
@@ -285,7 +264,7 @@ def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
     inputs = sum(tensor.nbytes for tensor in work.inputs.values())
     read = inputs if work.read_bytes is None else work.read_bytes
     moved, operations = read + output.nbytes, work.operations
-    if kind.training:
+    if training:
         moved, operations = 2 * moved + inputs, round((1 + work.backward_ratio) * operations)
     efforts = {"moved bytes": moved}
     return efforts | {"operations": operations} if operations else efforts
@@ -307,47 +286,47 @@ def widened(inputs: Tensors) -> Tensors:
     return {name: tensor.double() for name, tensor in inputs.items()}
 
 
-def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iterator[Candidate]:
+def _candidates(
+    work: Work, shape: Shape, operation: str, options: Options, *, training: bool
+) -> Iterator[Candidate]:
+    def build(judged: Function, timed: Function | None, compiled: bool = False) -> Call | TimedWork:
+        if compiled:
+            judged, timed = _compiled(judged), None if timed is None else _compiled(timed)
+        answer = make_call(judged, work.inputs, training=training)
+        if timed is None:
+            return answer
+        return TimedWork(call=make_call(timed, work.inputs, training=training), answer=answer)
+
     refusals = work.refusals
     if refusals is None:
-        facts = replace(work.facts or shape.facts, requires_grad=kind.training)
-        reasons = dict(ops.find_operation(kind.operation).explain(facts))
-        refusals = {name: reasons[name] for name in implementations(kind.operation)}
+        facts = replace(work.facts or shape.facts, requires_grad=training)
+        reasons = dict(ops.find_operation(operation).explain(facts))
+        refusals = {name: reasons[name] for name in implementations(operation)}
     for name, refusal in refusals.items():
         timed = None if work.timed is None else partial(work.timed, name)
-        build = partial(
-            _build, partial(work.ours, name), timed, work.inputs, training=kind.training
-        )
-        yield ours(build, f"encoder-engine {name}", unavailable=refusal)
-    eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
+        built = partial(build, partial(work.ours, name), timed)
+        yield ours(built, f"encoder-engine {name}", unavailable=refusal)
     if work.compilable:
         yield Candidate(
             name="torch.compile",
             role="peer",
-            build=partial(
-                _build_compiled, work.eager, work.eager_timed, work.inputs, training=kind.training
-            ),
+            build=partial(build, work.eager, work.eager_timed, compiled=True),
             unavailable=options.why_uncompiled,
         )
+    eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
     for rival in (eager, *work.rivals):
         left_out = options.why_uncompiled if rival.compiled else None
         yield Candidate(
             name=rival.name,
             role="peer",
-            build=partial(_build, rival.function, rival.timed, work.inputs, training=kind.training),
+            build=partial(build, rival.function, rival.timed),
             unavailable=rival.unavailable or left_out,
             libraries=rival.libraries,
         )
 
 
-def _build(
-    judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
-) -> Call | TimedWork:
-    """Return the call that is timed, and the call whose result is judged, if it is another one."""
-    answer = make_call(judged, inputs, training=training)
-    if timed is None:
-        return answer
-    return TimedWork(call=make_call(timed, inputs, training=training), answer=answer)
+def _compiled(function: Function) -> Function:
+    return torch.compile(lambda **tensors: function(**tensors))
 
 
 def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
@@ -373,16 +352,6 @@ def draw_normal(sizes: Sequence[int], *, seed: int, device: torch.device | str) 
     """Draw N(0, 1) in float64 on a device, whose values are its own."""
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(tuple(sizes), generator=generator, dtype=torch.float64, device=device)
-
-
-def _build_compiled(
-    judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
-) -> Call | TimedWork:
-    def compiled(function: Function) -> Function:
-        return torch.compile(lambda **tensors: function(**tensors))
-
-    other = None if timed is None else compiled(timed)
-    return _build(compiled(judged), other, inputs, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,8 +152,8 @@ def make_gate(
     exact = _trajectory(model, parts, device, "float64", "reference")
     eager = _trajectory(model, parts, device, precision, "aten")
     allowed = []
-    for (mean, found), (true_mean, truth) in zip(eager, exact, strict=True):
-        worst = max(abs(one - true) for one, true in zip(found, truth, strict=True))
+    for (mean, losses), (true_mean, truth) in zip(eager, exact, strict=True):
+        worst = max(abs(loss - true) for loss, true in zip(losses, truth, strict=True))
         allowed.append(2.0 * max(abs(mean - true_mean), worst * len(parts) ** -0.5))
     # Frames in cycles still hold the weights and moments in float64: 8 GB of BERT-large.
     gc.collect()

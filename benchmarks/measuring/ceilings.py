@@ -153,8 +153,8 @@ def _products(
 
 def _able(operation: str, device: str, dtype: str) -> list[str]:
     """Return the names of the implementations that can take the call, without ``reference``."""
-    told = ops.explain(operation, device=device, dtype=dtype)
-    return [name for name, reason in told if reason is None and name != "reference"]
+    reasons = ops.explain(operation, device=device, dtype=dtype)
+    return [name for name, reason in reasons if reason is None and name != "reference"]
 
 
 def _least_seconds(call: Callable[[], object], device: str) -> float:

@@ -126,6 +126,13 @@ class Peer:
         return f"{', '.join(missing)} not installed; pip install '.[bench]'"
 
 
+def embedding_library(name: str, modules: Mapping[str, str], *ways: EmbeddingPeer) -> Peer:
+    """Return a library that embeds texts, in the environment for such libraries alone."""
+    return Peer(
+        name=name, modules=modules, embedding=ways, environment="embedding", only_there=True
+    )
+
+
 def find_peers() -> list[Peer]:
     """Load every peer, by name."""
     modules = [

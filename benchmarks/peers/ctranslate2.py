@@ -16,7 +16,7 @@ from benchmarks.jobs.padded import (
     padded_batches,
     sorted_rows,
 )
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, embedding_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,19 +60,10 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
     ctranslate2.converters.TransformersConverter(job.directory).convert(folder, force=True)
 
 
-PEERS = (
-    Peer(
-        name="CTranslate2",
-        modules={"ctranslate2": "ctranslate2"},
-        embedding=(
-            EmbeddingPeer(
-                name="CTranslate2",
-                load=load,
-                batch_sizes=BATCH_SIZES,
-                precisions=frozenset({"float32", "int8"}),
-            ),
-        ),
-        environment="embedding",
-        only_there=True,
-    ),
+WAY = EmbeddingPeer(
+    name="CTranslate2",
+    load=load,
+    batch_sizes=BATCH_SIZES,
+    precisions=frozenset({"float32", "int8"}),
 )
+PEERS = (embedding_library("CTranslate2", {"ctranslate2": "ctranslate2"}, WAY),)

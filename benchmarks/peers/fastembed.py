@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.jobs.padded import BATCH_SIZES, kept, onnx_file
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, embedding_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,18 +56,14 @@ def _export(job: EmbeddingJob, folder: str) -> None:
 
 
 PEERS = (
-    Peer(
-        name="fastembed",
-        modules={"fastembed": "fastembed", "onnxruntime": "onnxruntime"},
-        embedding=(
-            EmbeddingPeer(
-                name="fastembed", load=load, batch_sizes=(DEFAULT_BATCH_SIZE,), keep_slow=True
-            ),
-            EmbeddingPeer(
-                name="fastembed tuned", load=load, batch_sizes=(*BATCH_SIZES, DEFAULT_BATCH_SIZE)
-            ),
+    embedding_library(
+        "fastembed",
+        {"fastembed": "fastembed", "onnxruntime": "onnxruntime"},
+        EmbeddingPeer(
+            name="fastembed", load=load, batch_sizes=(DEFAULT_BATCH_SIZE,), keep_slow=True
         ),
-        environment="embedding",
-        only_there=True,
+        EmbeddingPeer(
+            name="fastembed tuned", load=load, batch_sizes=(*BATCH_SIZES, DEFAULT_BATCH_SIZE)
+        ),
     ),
 )

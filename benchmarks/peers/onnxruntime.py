@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.jobs.padded import BATCH_SIZES, embed_sorted, kept, onnx_file
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, embedding_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,19 +58,11 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
         )
 
 
-PEERS = (
-    Peer(
-        name="onnxruntime",
-        modules={"onnxruntime": "onnxruntime", "onnx": "onnx"},
-        embedding=(
-            EmbeddingPeer(
-                name="onnxruntime",
-                load=load,
-                batch_sizes=BATCH_SIZES,
-                precisions=frozenset({"float32", "int8"}),
-            ),
-        ),
-        environment="embedding",
-        only_there=True,
-    ),
+WAY = EmbeddingPeer(
+    name="onnxruntime",
+    load=load,
+    batch_sizes=BATCH_SIZES,
+    precisions=frozenset({"float32", "int8"}),
 )
+MODULES = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
+PEERS = (embedding_library("onnxruntime", MODULES, WAY),)

@@ -15,7 +15,7 @@ from benchmarks.jobs.padded import (
     padded_batches,
     sorted_rows,
 )
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, embedding_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,19 +78,10 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
     openvino.save_model(model, f"{folder}/model.xml", compress_to_fp16=False)
 
 
-PEERS = (
-    Peer(
-        name="OpenVINO",
-        modules={"openvino": "openvino", "nncf": "nncf"},
-        embedding=(
-            EmbeddingPeer(
-                name="OpenVINO",
-                load=load,
-                batch_sizes=BATCH_SIZES,
-                precisions=frozenset({"float32", "bfloat16", "int8"}),
-            ),
-        ),
-        environment="embedding",
-        only_there=True,
-    ),
+WAY = EmbeddingPeer(
+    name="OpenVINO",
+    load=load,
+    batch_sizes=BATCH_SIZES,
+    precisions=frozenset({"float32", "bfloat16", "int8"}),
 )
+PEERS = (embedding_library("OpenVINO", {"openvino": "openvino", "nncf": "nncf"}, WAY),)

@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.jobs.padded import kept
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, Peer, embedding_library
 from benchmarks.peers.openvino import HINTS
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ PEER = Peer(
 BACKENDS: tuple[Backend, ...] = ("onnx", "openvino")
 PEERS = (
     PEER,
-    Peer(
-        name="sentence-transformers 5",
-        modules={"sentence_transformers": "sentence-transformers", "optimum": "optimum"},
-        embedding=tuple(
+    embedding_library(
+        "sentence-transformers 5",
+        {"sentence_transformers": "sentence-transformers", "optimum": "optimum"},
+        *(
             EmbeddingPeer(
                 name=f"sentence-transformers {backend}",
                 load=partial(load, backend=backend),
@@ -96,7 +96,5 @@ PEERS = (
             )
             for backend in BACKENDS
         ),
-        environment="embedding",
-        only_there=True,
     ),
 )

@@ -22,7 +22,7 @@ from benchmarks.peers import Peer, TokenizerPeer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.jobs.tokenizing import PieceFile, Rows, TokenizerJob, Ways
+    from benchmarks.jobs.tokenizing import Load, PieceFile, Rows, TokenizerJob, Ways
 
 
 def load_kitoken(job: TokenizerJob) -> Ways:
@@ -226,55 +226,34 @@ def load_tokie(job: TokenizerJob) -> Ways:
     }
 
 
+def _library(
+    name: str, load: Load, forms: str, module: str, distribution: str = "", **options: Any
+) -> Peer:
+    return Peer(
+        name=name,
+        modules={module: distribution or module},
+        tokenizing=TokenizerPeer(
+            load=load,
+            forms=frozenset(forms.split()),  # type: ignore[arg-type]
+            by_pieces=options.pop("by_pieces", False),
+        ),
+        **{"environment": "tokenizers", **options},
+    )
+
+
+ALL, IDS = "arrays lists sentence matrix offsets", "arrays lists sentence"
 PEERS = (
-    Peer(
-        name="kitoken",
-        modules={"kitoken": "kitoken"},
-        tokenizing=TokenizerPeer(load=load_kitoken, forms=frozenset({"lists", "sentence"})),
-        environment="tokenizers",
-    ),
-    Peer(
-        name="sentencepiece",
-        modules={"sentencepiece": "sentencepiece"},
-        tokenizing=TokenizerPeer(
-            load=load_sentencepiece,
-            forms=frozenset({"arrays", "lists", "sentence"}),
-            by_pieces=True,
-        ),
-        environment="tokenizers",
-    ),
-    Peer(
-        name="splintr",
-        modules={"splintr": "splintr-rs"},
-        tokenizing=TokenizerPeer(
-            load=load_splintr, forms=frozenset({"arrays", "lists", "sentence"})
-        ),
-        environment="tokenizers",
-    ),
-    Peer(
-        name="tokenizers",
-        modules={"tokenizers": "tokenizers"},
-        tokenizing=TokenizerPeer(
-            load=load_tokenizers,
-            forms=frozenset({"arrays", "lists", "sentence", "matrix", "offsets"}),
-        ),
-        environment="tokenizers",
-    ),
-    Peer(
-        name="tokenizers 1.0",
-        modules={"tokenizers": "tokenizers"},
-        tokenizing=TokenizerPeer(
-            load=load_tokenizers_1, forms=frozenset({"arrays", "lists", "sentence", "matrix"})
-        ),
+    _library("kitoken", load_kitoken, "lists sentence", "kitoken"),
+    _library("sentencepiece", load_sentencepiece, IDS, "sentencepiece", by_pieces=True),
+    _library("splintr", load_splintr, IDS, "splintr", "splintr-rs"),
+    _library("tokenizers", load_tokenizers, ALL, "tokenizers"),
+    _library(
+        "tokenizers 1.0",
+        load_tokenizers_1,
+        f"{IDS} matrix",
+        "tokenizers",
         environment="tokenizers-1",
         only_there=True,
     ),
-    Peer(
-        name="tokie",
-        modules={"tokie": "tokie"},
-        tokenizing=TokenizerPeer(
-            load=load_tokie, forms=frozenset({"arrays", "lists", "sentence", "matrix", "offsets"})
-        ),
-        environment="tokenizers",
-    ),
+    _library("tokie", load_tokie, ALL, "tokie"),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.jobs.padded import embed_sorted, pooled_module
-from benchmarks.peers import EmbeddingPeer, Peer
+from benchmarks.peers import EmbeddingPeer, embedding_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,21 +50,15 @@ def _way(name: str, *precisions: str, backend: str = "inductor") -> EmbeddingPee
 
 
 PEERS = (
-    Peer(
-        name="torch.compile",
-        modules={"transformers": "transformers", "torchao": "torchao"},
-        embedding=(
-            _way("torch.compile", "float32", "bfloat16"),
-            _way("torchao, compiled", "int8"),
-        ),
-        environment="embedding",
-        only_there=True,
+    embedding_library(
+        "torch.compile",
+        {"transformers": "transformers", "torchao": "torchao"},
+        _way("torch.compile", "float32", "bfloat16"),
+        _way("torchao, compiled", "int8"),
     ),
-    Peer(
-        name="zentorch",
-        modules={"zentorch": "zentorch"},
-        embedding=(_way("zentorch", "float32", "bfloat16", backend="zentorch"),),
-        environment="embedding",
-        only_there=True,
+    embedding_library(
+        "zentorch",
+        {"zentorch": "zentorch"},
+        _way("zentorch", "float32", "bfloat16", backend="zentorch"),
     ),
 )

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.jobs.op_case import Rival, Shape, Work, gpu_specs, op_specs
+from benchmarks.jobs.op_case import GPU, Rival, Shape, Work, fixed_shape, op_specs
 from encoder_engine import ops
 from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.packing import Sequences
@@ -20,7 +20,7 @@ from encoder_engine.packing import Sequences
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.measuring.case import CaseSpec, Options
+    from benchmarks.measuring.case import CaseSpec
 
 # Each is pinned, so that a figure belongs to one of them. Only the last two take a mask.
 BACKENDS = {
@@ -46,35 +46,25 @@ GPU_SIZES = {
 
 def case_specs() -> list[CaseSpec]:
     """Forward and training, on mixed and on equal lengths; on a GPU also on long ones."""
-    long = (
-        spec
-        for group, (lengths, heads, head_dim, window) in GPU_SIZES.items()
-        for spec in gpu_specs(
+    specs = op_specs("attention", make_work, lengths=("mixed", "equal"))
+    for group, (lengths, heads, head_dim, window) in GPU_SIZES.items():
+        specs += op_specs(
             "attention",
-            group,
             partial(make_work, window=window),
-            partial(_make_shape, lengths, heads, head_dim),
-            equal=len(set(lengths)) == 1,
+            group=group,
+            lengths=("equal" if len(set(lengths)) == 1 else "mixed",),
+            shape=partial(fixed_shape, lengths, heads, head_dim),
+            devices=GPU,
         )
-    )
-    dropping = gpu_specs(
-        "attention",
-        "attention_dropout",
-        partial(make_work, dropout=DROPOUT),
-        partial(_make_shape, (512,) * 128, 16, 64),
-        equal=True,
-    )
     # Nothing drops in inference.
-    return [*op_specs("attention", make_work, ragged=True), *long, dropping[1]]
-
-
-def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
-    return Shape(
-        lengths=(5, 5, 5) if options.smoke else lengths,
-        num_heads=2 if options.smoke else num_heads,
-        head_dim=head_dim,
-        dtype=torch.bfloat16 if options.device == "cuda" else torch.float32,
-        device=options.device,
+    return specs + op_specs(
+        "attention",
+        partial(make_work, dropout=DROPOUT),
+        group="attention_dropout",
+        modes=("training",),
+        lengths=("equal",),
+        shape=partial(fixed_shape, (512,) * 128, 16, 64),
+        devices=GPU,
     )
 
 

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.cases.training_gpu import mixed_lengths
-from benchmarks.jobs.op_case import Rival, Shape, Work, gpu_specs, why_missing
+from benchmarks.jobs.op_case import GPU, Rival, Shape, Work, fixed_shape, op_specs, why_missing
 from encoder_engine import ops
 from encoder_engine.ops.attention import AttentionFacts, Disentangled
 from encoder_engine.ops.relative_position import log_position_entries
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
-    from benchmarks.measuring.case import CaseSpec, Options
+    from benchmarks.measuring.case import CaseSpec
 
 BUCKETS, LONGEST, TOKENS = 256, 512, 16_384
 LIBRARY, MODULE = "disentangled-flash", "disentangled_flash"
@@ -31,24 +31,19 @@ SCALE = (3 * 64) ** -0.5
 
 def case_specs() -> list[CaseSpec]:
     """Forward and training, on equal and on mixed lengths."""
-    sizes = {True: (LONGEST,) * (TOKENS // LONGEST), False: mixed_lengths(LONGEST, TOKENS)}
+    sizes = {"equal": (LONGEST,) * (TOKENS // LONGEST), "mixed": mixed_lengths(LONGEST, TOKENS)}
     return [
         spec
-        for equal, lengths in sizes.items()
-        for spec in gpu_specs(
-            "attention", "attention_deberta", make_work, partial(_make_shape, lengths), equal=equal
+        for kind, lengths in sizes.items()
+        for spec in op_specs(
+            "attention",
+            make_work,
+            group="attention_deberta",
+            lengths=(kind,),
+            shape=partial(fixed_shape, lengths, 12, 64),
+            devices=GPU,
         )
     ]
-
-
-def _make_shape(lengths: tuple[int, ...], options: Options) -> Shape:
-    return Shape(
-        lengths=(5, 3, 5) if options.smoke else lengths,
-        num_heads=2 if options.smoke else 12,
-        head_dim=64,
-        dtype=torch.bfloat16 if options.device == "cuda" else torch.float32,
-        device=options.device,
-    )
 
 
 def make_work(shape: Shape) -> Work:

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchmarks.cases.ops.linear import eager_scales
-from benchmarks.jobs.op_case import Shape, Work, gpu_specs, liger, make_shape, op_specs
+from benchmarks.jobs.op_case import CPU, GPU, Shape, Work, liger, op_specs
 from encoder_engine import ops
 from encoder_engine.ops.layer_norm import LayerNormFacts
 
@@ -24,19 +24,19 @@ DROPOUT = 0.1
 
 def case_specs() -> list[CaseSpec]:
     """Forward, and forward with backward; on a GPU training with dropout too."""
-    dropping = gpu_specs(
-        "layer_norm",
-        "layer_norm_dropout",
-        make_dropping_work,
-        partial(make_shape, equal=True),
-        equal=True,
-    )
     return [
         *op_specs("layer_norm", make_work),
         *op_specs("rms_norm", make_rms_work),
-        *op_specs("layer_norm_quantized", make_quantized_work, inference_only=True),
+        *op_specs("layer_norm_quantized", make_quantized_work, modes=("forward",), devices=CPU),
         # Nothing drops in inference.
-        dropping[1],
+        *op_specs(
+            "layer_norm",
+            make_dropping_work,
+            group="layer_norm_dropout",
+            modes=("training",),
+            lengths=("equal",),
+            devices=GPU,
+        ),
     ]
 
 

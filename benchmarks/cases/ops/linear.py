@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.jobs.op_case import Shape, Work, op_specs
+from benchmarks.jobs.op_case import CPU, Shape, Work, op_specs
 from encoder_engine import ops
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import project_rows
@@ -23,12 +23,14 @@ def case_specs() -> list[CaseSpec]:
     """Forward, and with backward where there is a gradient: not of integers, nor compiled."""
     return [
         *op_specs("linear", make_work),
-        *op_specs("packed_linear", make_packed_work, inference_only=True),
-        *op_specs("quantize_rows", make_rows_work, inference_only=True),
+        *op_specs("packed_linear", make_packed_work, modes=("forward",), devices=CPU),
+        *op_specs("quantize_rows", make_rows_work, modes=("forward",), devices=CPU),
         *(
             spec
             for name in ("quantized_linear", "requantized_linear")
-            for spec in op_specs(name, partial(make_quantized_work, name), inference_only=True)
+            for spec in op_specs(
+                name, partial(make_quantized_work, name), modes=("forward",), devices=CPU
+            )
         ),
     ]
 

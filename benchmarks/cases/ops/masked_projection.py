@@ -27,7 +27,7 @@ def case_specs() -> list[CaseSpec]:
     name = "masked_cross_entropy"
     return [
         *op_specs(name, partial(make_work, "stored")),
-        *op_specs(name, partial(make_work, "tiled"), prefix=f"{name}_tiled"),
+        *op_specs(name, partial(make_work, "tiled"), group=f"{name}_tiled"),
     ]
 
 

@@ -21,7 +21,7 @@ VOCAB_SIZE, NUM_POSITIONS = 30_522, 1024
 
 def case_specs() -> list[CaseSpec]:
     """Forward, and forward with backward."""
-    return op_specs("embedding", make_work, prefix="token_embedding")
+    return op_specs("embedding", make_work, group="token_embedding")
 
 
 def make_work(shape: Shape) -> Work:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.cases import finetuning, tokenizer
+from benchmarks.cases import drop_in, finetuning, tokenizer
 from benchmarks.cases.drop_in import case_specs as drop_in_specs
-from benchmarks.jobs import drop_in
 from benchmarks.measuring.case import Options
 from benchmarks.measuring.measure import measure
 from benchmarks.texts import beside, tokenizer_texts

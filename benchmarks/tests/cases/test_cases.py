@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import peers
+from benchmarks import peers, registry
 from benchmarks.__main__ import main
 from benchmarks.cases.embedding import build_ours
 from benchmarks.cases.growth import VALUES
-from benchmarks.commands import quick
 from benchmarks.measuring.case import CaseSpec, EmbeddingJob, Options
 from benchmarks.measuring.machine import ROOT
 from benchmarks.measuring.measure import measure
@@ -185,8 +184,8 @@ def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
 def test_a_quick_run_writes_its_own_results_and_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert set(quick.CASES) <= set(CASES)
-    monkeypatch.setattr(quick, "CASES", ("quantize_rows/forward",))
+    assert set(registry.QUICK) <= set(CASES)
+    monkeypatch.setattr(registry, "QUICK", ("quantize_rows/forward",))
     assert main(["quick", "--output", str(tmp_path / "page")]) == 0
     assert "report.html" in capsys.readouterr().out
     assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from benchmarks.cases import drop_in
 from benchmarks.cases.drop_in import FiguresGate, curve_gate, figures
-from benchmarks.jobs import drop_in
 from encoder_engine.integrations import sentence_transformers as integration
 from encoder_engine.integrations.transformers import accelerate
 
