@@ -68,7 +68,6 @@ def make_case(length: int, options: Options) -> Case:
     truth = _by_matrices(subject, batch)
     allowed = {name: 2.0 * float(np.abs(rounded[name] - truth[name]).max()) for name in truth}
     return Case(
-        name=f"heads/statistics-{length}",
         candidates=(
             ours(partial(build_statistics, drawn), "encoder-engine, statistics"),
             ours(partial(build_forward, drawn), "encoder-engine, a forward pass", keep_slow=True),

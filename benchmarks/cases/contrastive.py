@@ -65,7 +65,6 @@ def make_case(options: Options) -> Case:
     """Read the pairs, and make the model that all candidates begin with."""
     course = make_course(PAIRS, options, _without_copies)
     return course.make_case(
-        "contrastive",
         [
             ours(partial(our_work, course)),
             candidate(PEER, partial(_theirs, course), name="sentence-transformers, a loop"),

@@ -106,7 +106,6 @@ def make_encode_case(shape: str, options: Options) -> Case:
         return Work(call=encode, answer=partial(judge, model))
 
     return Case(
-        name=f"drop_in/encode-{shape}",
         candidates=_candidates(build),
         gate=FiguresGate(expected=expected),
         fingerprint=fingerprint(texts),
@@ -161,7 +160,6 @@ def make_training_case(options: Options) -> Case:
 
     gate = curve_gate(plain=run(load_classifier()), truth=run(load_classifier().double()))
     return Case(
-        name="drop_in/fine-tune",
         candidates=tuple(c for c in _candidates(build) if "packed" not in c.name),
         gate=gate,
         fingerprint=fingerprint(reviews(count)[0]),

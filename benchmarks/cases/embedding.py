@@ -200,6 +200,17 @@ def minilm_directory() -> Path:
     return Path(spec.origin).parent / "model"
 
 
+def minilm_job(texts: Sequence[str], *, threads: int, precision: str = "float32") -> EmbeddingJob:
+    """Return the job of embedding texts with MiniLM, cut where its directory says."""
+    return EmbeddingJob(
+        directory=str(minilm_directory()),
+        texts=tuple(texts),
+        max_length=MAX_LENGTHS["short"],
+        threads=threads,
+        precision=precision,
+    )
+
+
 def model_directory(model: str) -> Path:
     """Find MiniLM, or write a larger model with random weights and MiniLM's tokenizer, once."""
     minilm = minilm_directory()
@@ -276,7 +287,6 @@ def make_case(kind: Kind, options: Options) -> Case:
     if options.quick:
         peers = [_of_one_batch_size(peer) for peer in peers if not peer.name.endswith(" tuned")]
     return Case(
-        name=kind.name,
         candidates=(ours(partial(build_ours, job)), *peers),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),

@@ -67,7 +67,6 @@ def make_case(name: str, options: Options) -> Case:
             if count is None or size == 32
         ]
     return Case(
-        name=f"embedding_gpu/{name}",
         candidates=tuple(candidates),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=fingerprint(job.texts),

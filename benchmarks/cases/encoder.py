@@ -109,14 +109,14 @@ def case_specs() -> list[CaseSpec]:
             summary=f"{kind.number} of {kind.lengths} tokens, from ids to hidden states on the host"
             if kind.number
             else f"forward pass on ready token ids, lengths {kind.lengths}",
-            make=partial(make_case, name, kind),
+            make=partial(make_case, kind),
             devices=kind.devices,
         )
         for name, kind in KINDS.items()
     ]
 
 
-def make_case(name: str, kind: Kind, options: Options) -> Case:
+def make_case(kind: Kind, options: Options) -> Case:
     """Draw token ids and weights: float32 on a processor, bfloat16 on a GPU."""
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
@@ -138,7 +138,6 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
     dtype = getattr(torch, precision)
     ceiling = product_ceiling(options.device, precision, options.threads)
     return Case(
-        name=name,
         candidates=tuple(make_candidates(exact, sequences, dtype, options)),
         gate=gate,
         fingerprint=digest(sequences, config),

@@ -84,7 +84,7 @@ def case_specs() -> list[CaseSpec]:
         CaseSpec(
             name=f"finetuning/{name}",
             summary=f"{STEPS} steps of 32 rows of {name}, MiniLM, float32",
-            make=partial(make_case, name, rows),
+            make=partial(make_case, rows),
             unavailable=partial(missing_rows, rows),
         )
         for name, rows in SETS.items()
@@ -134,13 +134,12 @@ class Course:
         with ops.use("reference"):
             return make_loop(self, replace(self.recipe, run=run)).take()
 
-    def make_case(self, name: str, candidates: Sequence[Candidate], *, epochs: int = 1) -> Case:
+    def make_case(self, candidates: Sequence[Candidate], *, epochs: int = 1) -> Case:
         """Make the case of all steps, ``epochs`` times."""
         numbers = self.chosen[self.places].astype(np.int64)
         digest = self.data.train.sha256.encode() + numbers.tobytes()
         tokens = int(self.data.train_items.num_tokens.sum())
         return Case(
-            name=f"finetuning/{name}",
             candidates=tuple(candidates),
             gate=LossesGate(truth=self.exact_losses()),
             fingerprint=hashlib.sha256(digest).hexdigest()[:16],
@@ -209,7 +208,7 @@ def make_course(
     )
 
 
-def make_case(name: str, rows: Rows, options: Options) -> Case:
+def make_case(rows: Rows, options: Options) -> Case:
     """Make the case of a set of rows."""
     course = make_course(rows, options)
     places, lengths = course.places, course.data.train_items.num_tokens
@@ -217,7 +216,6 @@ def make_case(name: str, rows: Rows, options: Options) -> Case:
     grouped: Numbers = np.split(by_length, len(course.cut))
     theirs = partial(their_work, course)
     return course.make_case(
-        name,
         [
             ours(partial(our_work, course)),
             candidate(PEER, partial(theirs, course.cut), name="transformers, a loop"),
@@ -232,7 +230,6 @@ def make_frozen_case(options: Options) -> Case:
     course = make_course(rows, options, epochs=EPOCHS)
     theirs = partial(their_work, course, course.cut * EPOCHS)
     return course.make_case(
-        "frozen",
         [ours(partial(our_work, course)), candidate(PEER, theirs, name="transformers, a loop")],
         epochs=EPOCHS,
     )

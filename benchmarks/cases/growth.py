@@ -26,7 +26,7 @@ from benchmarks.cases.encoder import (
     mixed_lengths,
     packed_rows,
 )
-from benchmarks.cases.ops import masked_projection as bench_masked_projection
+from benchmarks.cases.ops import masked_projection
 from benchmarks.jobs import op_case
 from benchmarks.jobs.gates import CosineGate
 from benchmarks.measuring.case import (
@@ -49,7 +49,7 @@ from encoder_engine.families.config import spec_from_config
 from encoder_engine.packing import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -217,28 +217,23 @@ def _case(
     value: int,
     options: Options,
     *,
-    candidates: Sequence[Candidate],
-    gate: Callable[[Any], Verdict],
     job: EncoderJob | HeadJob,
-    seed: int,
     precision: str,
-    amounts: Mapping[str, int],
+    candidates: Sequence[Candidate],
+    **facts: Any,
 ) -> Case:
     """Make a case of few rounds; on a CPU, large values run in processes with bounded memory."""
     ceiling = product_ceiling(options.device, precision, options.threads)
     return Case(
-        name=case_name(axis, value),
         candidates=tuple(replace(candidate, keep_slow=True) for candidate in candidates),
-        gate=gate,
         fingerprint=digest(job),
-        seed=seed,
-        amounts=amounts,
         ceilings={} if options.smoke else {"operations": ceiling},
         device=options.device,
         isolated=options.device == "cpu" and value >= BOUNDED.get(axis, math.inf),
         memory_limit_gib=MEMORY_LIMIT_GIB,
         call_memory=True,
         rounds=MIN_ROUNDS,
+        **facts,
     )
 
 
@@ -251,36 +246,30 @@ class HeadJob:
 
     def work(self) -> op_case.Work:
         """Draw the inputs from a fixed seed; the engine chooses whether to store logits."""
-        return bench_masked_projection.make_work(None, self.shape, self.vocab_size)
+        return masked_projection.make_work(None, self.shape, self.vocab_size)
 
 
-def choose_head_job(value: int, options: Options) -> HeadJob:
-    """Choose sizes: MiniLM's width on a processor, BERT-base's on a GPU."""
+def make_head_case(axis: str, value: int, options: Options) -> Case:
+    """Compare the masked loss and its gradients with torch, sparse and dense, and GPU libraries.
+
+    At MiniLM's width on a processor, at BERT-base's on a GPU.
+    """
     on_gpu = options.device == "cuda"
-    num_rows = 40 if options.smoke else GPU_ROWS if on_gpu else CPU_ROWS
     shape = op_case.Shape(
-        lengths=(num_rows,),
+        lengths=(40 if options.smoke else GPU_ROWS if on_gpu else CPU_ROWS,),
         num_heads=12,
         head_dim=64 if on_gpu else 32,
         dtype=torch.bfloat16 if on_gpu else torch.float32,
         device=options.device,
     )
-    vocab_size = bench_masked_projection.SMALL_VOCAB if options.smoke else value
-    return HeadJob(shape=shape, vocab_size=vocab_size)
-
-
-def make_head_case(axis: str, value: int, options: Options) -> Case:
-    """Compare the masked loss and its gradients with torch, sparse and dense, and GPU libraries."""
-    job = choose_head_job(value, options)
+    vocab_size = masked_projection.SMALL_VOCAB if options.smoke else value
+    job = HeadJob(shape=shape, vocab_size=vocab_size)
     work = job.work()
     compute = partial(op_case.make_call, training=True)
     truth = compute(partial(work.ours, "reference"), op_case.widened(work.inputs))()
     eager = compute(work.eager, work.inputs)()
     known = {rival.name: rival for rival in work.rivals}
-    rivals = (
-        op_case.Rival(name=EAGER, function=work.eager),
-        *(known[name] for name in HEAD_PEERS),
-    )
+    rivals = [op_case.Rival(name=EAGER, function=work.eager), *(known[n] for n in HEAD_PEERS)]
     peers = [
         Candidate(
             name=rival.name,
@@ -291,16 +280,13 @@ def make_head_case(axis: str, value: int, options: Options) -> Case:
         )
         for rival in rivals
     ]
+    budget = op_case.BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms)
     return _case(
         axis,
         value,
         options,
         candidates=[ours(partial(build_head, job, OURS)), *peers],
-        gate=HeadGate(
-            budget=op_case.BudgetGate(
-                truth=truth, eager=eager, inputs=work.inputs, terms=work.terms
-            )
-        ),
+        gate=HeadGate(budget=budget),
         job=job,
         seed=op_case.SEED,
         precision=job.shape.facts.dtype,

@@ -63,7 +63,6 @@ def make_case(options: Options) -> Case:
     """Cut passages, plant copies, and compare all pairs."""
     texts = planted_texts(NUM_SMOKE if options.smoke else NUM_TEXTS)
     return Case(
-        name="hygiene/near-duplicates",
         candidates=(
             ours(partial(build_ours, texts)),
             candidate(peer.PEER, partial(peer.build, texts, THRESHOLD, SHINGLE), keep_slow=True),

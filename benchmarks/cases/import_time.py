@@ -46,7 +46,6 @@ def make_case(_options: Options) -> Case:
         for name, module in names.items()
     ]
     return Case(
-        name="import/package",
         candidates=tuple(candidates),
         gate=judge,
         fingerprint="import of the embedder",

@@ -11,7 +11,7 @@ from benchmarks.cases.embedding import (
     SEED,
     build_ours,
     make_gate,
-    minilm_directory,
+    minilm_job,
     why_not,
 )
 from benchmarks.environments import peers_folder
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import Call
 
 TEXT = "How do I read a file line by line without keeping all of it in memory?"
-MAX_LENGTH = 256
 COLD_START = "cold_start/minilm-float32"
 # Enough for a 99th percentile.
 LATENCY_ROUNDS = 200
@@ -52,19 +51,12 @@ def case_specs() -> list[CaseSpec]:
 def make_case(name: str, options: Options) -> Case:
     """Embed one short text per call."""
     precision = name.split("-")[1]
-    job = EmbeddingJob(
-        directory=str(minilm_directory()),
-        texts=(TEXT,),
-        max_length=MAX_LENGTH,
-        threads=options.threads,
-        precision=precision,
-    )
+    job = minilm_job([TEXT], threads=options.threads, precision=precision)
     own = replace(job, directory=_compile(job)) if name.endswith("-compiled") else job
     # A batch of one text has one size.
     peers = [p for p in embedding_candidates(job, options) if not p.name.endswith(" tuned")]
     candidates = [ours(partial(build_ours, own)), *(replace(p, tune=None) for p in peers)]
     case = Case(
-        name=name,
         candidates=tuple(candidates),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=fingerprint(job.texts),

@@ -47,7 +47,7 @@ ODDS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class EpochCounts:
     """The token counts of one epoch.
 
     ``counts``: how often each id appears, with masked tokens restored. ``hidden``: the number of
@@ -81,7 +81,6 @@ def make_case(options: Options) -> Case:
     first = next(_load(samples, batch_tokens, model))
     everything = samples.batch(np.arange(len(samples)))
     return Case(
-        name="pretraining/loader",
         candidates=(
             ours(partial(_ours, samples, batch_tokens, model)),
             ours(
@@ -134,7 +133,7 @@ def _ours(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Work:
     return Work(call=load, answer=lambda: _look(load()))
 
 
-def _look(batches: list[Inputs], loss: float | None = None) -> Found:
+def _look(batches: list[Inputs], loss: float | None = None) -> EpochCounts:
     """Restore the masked tokens from their labels, and count."""
     seen = torch.cat([inputs.batch.input_ids.long() for inputs in batches])
     restored = []
@@ -147,8 +146,8 @@ def _look(batches: list[Inputs], loss: float | None = None) -> Found:
     return _compare(seen, torch.cat(restored), hidden, loss)
 
 
-def _compare(seen: Tensor, restored: Tensor, hidden: int, loss: float | None = None) -> Found:
-    return Found(
+def _compare(seen: Tensor, restored: Tensor, hidden: int, loss: float | None = None) -> EpochCounts:
+    return EpochCounts(
         counts=torch.bincount(restored),
         hidden=hidden,
         changed=int((seen != restored).sum()),
@@ -198,7 +197,7 @@ def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
     def load() -> list[Mapping[str, Tensor]]:
         return list(batches)
 
-    def answer() -> Found:
+    def answer() -> EpochCounts:
         seen, labels = [], []
         for batch in load():
             real = batch["attention_mask"].bool()
@@ -227,21 +226,21 @@ class LoaderGate:
     most_hidden: int
     loss: LossesGate
 
-    def __call__(self, found: Found) -> Verdict:
+    def __call__(self, epoch: EpochCounts) -> Verdict:
         changing = Masking.mask_share + Masking.random_share * (1 - 1 / self.vocab_size)
         figures = {
-            "hidden_share": found.hidden / self.most_hidden,
-            "changed_share": found.changed / max(found.hidden, 1),
+            "hidden_share": epoch.hidden / self.most_hidden,
+            "changed_share": epoch.changed / max(epoch.hidden, 1),
         }
         reasons = []
-        if found.counts.tolist() != self.counts:
+        if epoch.counts.tolist() != self.counts:
             reasons.append("the batches hold other tokens than the corpus")
-        if not _likely(found.hidden, self.most_hidden, Masking.mask_probability):
-            reasons.append(f"{found.hidden} of {self.most_hidden} tokens are hidden")
-        if not _likely(found.changed, found.hidden, changing):
-            reasons.append(f"{found.changed} of {found.hidden} hidden tokens look otherwise")
-        if found.loss is not None:
-            verdict = self.loss([found.loss])
+        if not _likely(epoch.hidden, self.most_hidden, Masking.mask_probability):
+            reasons.append(f"{epoch.hidden} of {self.most_hidden} tokens are hidden")
+        if not _likely(epoch.changed, epoch.hidden, changing):
+            reasons.append(f"{epoch.changed} of {epoch.hidden} hidden tokens look otherwise")
+        if epoch.loss is not None:
+            verdict = self.loss([epoch.loss])
             figures |= verdict.figures
             reasons += [verdict.reason] if verdict.reason else []
         return Verdict(passed=not reasons, figures=figures, reason="; ".join(reasons) or None)

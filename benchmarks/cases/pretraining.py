@@ -69,13 +69,13 @@ def case_specs() -> list[CaseSpec]:
         CaseSpec(
             name=f"pretraining/{name}",
             summary=f"a training step of masked language modelling, BERT-{name}, float32",
-            make=partial(make_case, name, size),
+            make=partial(make_case, size),
         )
         for name, size in SIZES.items()
     ]
 
 
-def make_case(name: str, size: Size, options: Options) -> Case:
+def make_case(size: Size, options: Options) -> Case:
     """Draw weights and blocks, and hide tokens in them."""
     if options.smoke:
         size = Size(config=TINY | NO_DROPOUT, lengths=(7,) * 3)
@@ -83,7 +83,6 @@ def make_case(name: str, size: Size, options: Options) -> Case:
     model = make_model(size.config)
     inputs = prepare(clean, model.objectives, seed=SEED)
     return Case(
-        name=f"pretraining/{name}",
         candidates=(
             ours(partial(_ours, model, inputs)),
             candidate(PEER, partial(_theirs, model, inputs), name="transformers, a loop"),

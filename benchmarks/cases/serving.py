@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from benchmarks.cases.embedding import SEED, make_gate, minilm_directory, why_not
+from benchmarks.cases.embedding import SEED, make_gate, minilm_job, why_not
 from benchmarks.jobs.http_servers import ServingJob, build, our_command
-from benchmarks.measuring.case import Case, CaseSpec, EmbeddingJob, Options, ours
+from benchmarks.measuring.case import Case, CaseSpec, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import serving_candidates
 from benchmarks.texts import corpus
 
-MAX_LENGTH = 256
 PATH = "/v1/embeddings"
 PRECISIONS = ("float32", "bfloat16")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """Clients that each wait for their answer, and the texts of a request."""
 
     connections: int
@@ -28,15 +26,9 @@ class Kind:
 
 
 KINDS = {
-    "alone": Kind(
-        connections=1, texts_each=1, num_texts=100, summary="one client, one text a request"
-    ),
-    "clients": Kind(
-        connections=16, texts_each=1, num_texts=800, summary="16 clients, one text a request"
-    ),
-    "large": Kind(
-        connections=1, texts_each=1000, num_texts=1000, summary="one request of 1,000 texts"
-    ),
+    "alone": Kind(1, 1, 100, "one client, one text a request"),
+    "clients": Kind(16, 1, 800, "16 clients, one text a request"),
+    "large": Kind(1, 1000, 1000, "one request of 1,000 texts"),
 }
 
 
@@ -59,17 +51,10 @@ def make_case(name: str, precision: str, options: Options) -> Case:
     kind = KINDS[name]
     count = 6 if options.smoke else kind.num_texts // (4 if options.quick else 1)
     texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
-    job = EmbeddingJob(
-        directory=str(minilm_directory()),
-        texts=tuple(texts),
-        max_length=MAX_LENGTH,
-        threads=options.threads,
-        precision=precision,
-    )
+    job = minilm_job(texts, threads=options.threads, precision=precision)
     serving = ServingJob(job=job, connections=kind.connections, texts_each=kind.texts_each)
     command = partial(our_command, precision=precision)
     return Case(
-        name=f"serving/minilm-{precision}-{name}",
         candidates=(
             ours(partial(build, serving, command, PATH, "/health/ready")),
             *serving_candidates(serving, PATH),

@@ -31,14 +31,13 @@ WIDTH = 256
 REPEATS = 10
 DTYPES = ("float32", "int8")
 SUMMARY = "single sentences through a static table of 30,522 tokens and 256 features in {}"
-NAME = "static/sentences-{}"
 
 
 def case_specs() -> list[CaseSpec]:
     """Return a case for each dtype of the table."""
     return [
         CaseSpec(
-            name=NAME.format(dtype),
+            name=f"static/sentences-{dtype}",
             summary=SUMMARY.format(dtype),
             make=partial(make_case, dtype),
             unavailable=partial(why_not, "bundled"),
@@ -56,7 +55,6 @@ def make_case(dtype: str, options: Options) -> Case:
     texts = texts * (1 if options.smoke else REPEATS)
     rows = sorted({int(row) for row in np.linspace(0, len(texts) - 1, NUM_JUDGED).round()})
     return Case(
-        name=NAME.format(dtype),
         candidates=(
             ours(partial(build_ours, directory, texts, options.threads)),
             candidate(

@@ -109,7 +109,7 @@ def case_specs() -> list[CaseSpec]:
     """Every kind of work, with every vocabulary."""
     return [
         CaseSpec(
-            name=case_name(vocabulary, kind),
+            name=f"tokenizer/{vocabulary.name}-{kind.name}",
             summary=kind.summary,
             make=partial(make_case, vocabulary, kind),
             unavailable=partial(_why_not, vocabulary, kind),
@@ -123,11 +123,6 @@ def _why_not(vocabulary: Vocabulary, kind: Kind) -> str | None:
     """Return which files the case lacks, or None."""
     files = [vocabulary.file, *([] if vocabulary.pieces is None else [vocabulary.pieces.path])]
     return texts_of.missing(kind.texts, *files)
-
-
-def case_name(vocabulary: Vocabulary, kind: Kind) -> str:
-    """Name a case: ``tokenizer/xlmr-cold``."""
-    return f"tokenizer/{vocabulary.name}-{kind.name}"
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +166,6 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
     here = options.smoke and python is None
     rows: Rows = right() if here else run_in_worker(right, options.threads, python)
     return Case(
-        name=case_name(vocabulary, kind),
         candidates=(*_ours(kind, job), *tokenizer_candidates(job)),
         gate=ParityGate(truth=rows),
         fingerprint=texts_of.fingerprint([*job.texts, *job.judged], job.file),

@@ -132,14 +132,14 @@ def case_specs() -> list[CaseSpec]:
         CaseSpec(
             name=name,
             summary=f"{STEPS} training steps, {PRECISION}",
-            make=partial(make_case, name, training),
+            make=partial(make_case, training),
             devices=("cuda",),
         )
         for name, training in TRAININGS.items()
     ]
 
 
-def make_case(name: str, training: Training, options: Options) -> Case:
+def make_case(training: Training, options: Options) -> Case:
     """Draw weights, sequences and targets."""
     size = training.size
     if options.smoke:
@@ -166,7 +166,6 @@ def make_case(name: str, training: Training, options: Options) -> Case:
         precision=PRECISION,
     )
     return Case(
-        name=name,
         candidates=(
             ours(partial(_ours, model, inputs, options.device)),
             *(

@@ -23,7 +23,7 @@ import click
 import numpy as np
 import psutil
 
-from benchmarks.cases.embedding import MAX_LENGTHS, SEED, make_gate, minilm_directory
+from benchmarks.cases.embedding import SEED, make_gate, minilm_directory, minilm_job
 from benchmarks.commands.run_case import open_console
 from benchmarks.measuring.case import Candidate, Case, EmbeddingJob, Verdict
 from benchmarks.measuring.load import other_cores, snapshot
@@ -121,8 +121,8 @@ class Run:
                 output, _ = self._child.communicate(timeout=_POLL_SECONDS)
         if self._child.returncode:
             raise RuntimeError(f"the run ended with {self._child.returncode}")
-        found: dict[str, Any] = json.loads(output)
-        return found
+        summary: dict[str, Any] = json.loads(output)
+        return summary
 
     def close(self) -> None:
         """Kill the process if it still runs, even while suspended."""
@@ -135,7 +135,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Outcome:
     """The results of a run: its summary, both measurements, and its resident memory over time.
 
     ``again``: the summary of the same command once more, which embeds nothing.
@@ -147,7 +147,7 @@ class Found:
     resident: list[tuple[float, float]]
 
 
-def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int) -> Found:
+def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int) -> Outcome:
     """Compare a run over ``sentences.txt`` with sentence-transformers on the job's texts.
 
     The job's texts are every ``stride``-th of the file; ``parts``: the indices of each slice.
@@ -190,7 +190,7 @@ def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int
         other_cores=others,
         **_judged(verdicts[1]),
     )
-    return Found(summary=summary, again=again, measurements=(ours, peer), resident=run.resident)
+    return Outcome(summary=summary, again=again, measurements=(ours, peer), resident=run.resident)
 
 
 def _judged(verdict: Verdict) -> dict[str, Any]:
@@ -217,15 +217,15 @@ def interleave(
     return ours_samples, their_samples, other_cores(before, own_seconds + time.process_time())
 
 
-def make_lines(found: Found, job: EmbeddingJob, num_slices: int) -> list[records.Result]:
+def make_lines(outcome: Outcome, job: EmbeddingJob, num_slices: int) -> list[records.Result]:
     """Make a result of each candidate. Samples differ in size, so the ratio is one of rates."""
-    rows, tokens = (found.summary[name] // num_slices for name in ("rows", "tokens"))
+    rows, tokens = (outcome.summary[name] // num_slices for name in ("rows", "tokens"))
     amounts = (
         {"documents": rows, "tokens": tokens},
         {"documents": len(job.texts) // num_slices},
     )
     lines: list[records.Result] = []
-    for amount, measurement in zip(amounts, found.measurements, strict=True):
+    for amount, measurement in zip(amounts, outcome.measurements, strict=True):
         case = Case(
             name=f"dataset/minilm-{job.precision}-sentences",
             candidates=(candidate(PEER, load_parts),),
@@ -250,15 +250,15 @@ def make_lines(found: Found, job: EmbeddingJob, num_slices: int) -> list[records
     ]
 
 
-def make_resident(found: Found, rows: int) -> Resident:
+def make_resident(outcome: Outcome, rows: int) -> Resident:
     """Put resident memory over time together with the machine's name."""
-    seconds, mib = zip(*((round(s, 2), round(m, 1)) for s, m in found.resident), strict=True)
+    seconds, mib = zip(*((round(s, 2), round(m, 1)) for s, m in outcome.resident), strict=True)
     return Resident(
         device=find_device("cpu").slug,
         rows=rows,
         seconds=seconds,
         mib=mib,
-        again_seconds=found.again["seconds"]["total"],
+        again_seconds=outcome.again["seconds"]["total"],
     )
 
 
@@ -286,23 +286,17 @@ def million(rows: int, sample: int, slices: int, dtype: str, no_save: bool) -> i
         click.echo(f"{written.num_rows:,} sentences, {written.num_repeated:,} of them repeated")
         with path.open(encoding="utf-8", newline="\n") as file:
             texts = [line.removesuffix("\n") for line in islice(file, 0, None, stride)]
-        job = EmbeddingJob(
-            directory=str(minilm_directory()),
-            texts=tuple(texts),
-            max_length=MAX_LENGTHS["short"],
-            threads=find_device("cpu").cores,
-            precision=dtype,
-        )
-        found = compare(Path(scratch), job, parts, stride)
-    lines = make_lines(found, job, slices)
+        job = minilm_job(texts, threads=find_device("cpu").cores, precision=dtype)
+        outcome = compare(Path(scratch), job, parts, stride)
+    lines = make_lines(outcome, job, slices)
     console = open_console()
     console.print(result_table(lines))
     for text in footnotes(lines):
         console.print(f"  {text}", highlight=False, markup=False)
-    again = found.again
+    again = outcome.again
     click.echo(f"again: {again['resumed_rows']:,} rows compared, {again['seconds']}")
-    click.echo(f"seconds by stage: {found.summary['seconds']}; others: {lines[0].other_cores}")
-    resident = make_resident(found, rows)
+    click.echo(f"seconds by stage: {outcome.summary['seconds']}; others: {lines[0].other_cores}")
+    resident = make_resident(outcome, rows)
     most = max(resident.mib)
     click.echo(f"resident: {most:.0f} MiB at most, {resident.trend:+.1%} over the second half")
     measured = lines[0].status == "measured"

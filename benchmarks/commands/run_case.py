@@ -25,7 +25,7 @@ def run_case(
         console.print(f"{spec.name}: skipped: {reason}", highlight=False)
         return []
     with console.status(f"{spec.name}: preparing", refresh_per_second=2) as status:
-        case = spec.make(options)
+        case = spec.case(options)
         measurements = measure(
             case,
             threads=options.threads,

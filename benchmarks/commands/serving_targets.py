@@ -26,11 +26,10 @@ import click
 import numpy as np
 import psutil
 
-from benchmarks.cases.embedding import SEED, load_ours, make_gate, minilm_directory
-from benchmarks.cases.serving import MAX_LENGTH, PATH
+from benchmarks.cases.embedding import SEED, load_ours, make_gate, minilm_job
+from benchmarks.cases.serving import PATH
 from benchmarks.jobs.http_load import arrivals, closed_loop, open_loop, percentile
 from benchmarks.jobs.http_servers import ServerProcess, ServingJob, our_command, read_vectors
-from benchmarks.measuring.case import EmbeddingJob
 from benchmarks.peers import find_peers
 from benchmarks.texts import corpus
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.jobs.http_load import Target
+    from benchmarks.measuring.case import EmbeddingJob
 
 BATCH_MS = 20.0
 # The lone texts a second beside large requests.
@@ -393,13 +393,8 @@ def serving(precision: str, threads: int, seconds: float, smoke: bool) -> None:
     Takes five minutes; needs a quiet machine with a core more than --threads.
     """
     count = 40 if smoke else 1000
-    job = EmbeddingJob(
-        directory=str(minilm_directory()),
-        texts=tuple(corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)),
-        max_length=MAX_LENGTH,
-        threads=threads,
-        precision=precision,
-    )
+    texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
+    job = minilm_job(texts, threads=threads, precision=precision)
     sizes = {"rounds": 2 if smoke else 5, "requests": 40 if smoke else 1000}
     measurement = Measurement(job, seconds=1.0 if smoke else seconds, **sizes)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Role = Literal["ours", "peer"]
@@ -95,7 +95,6 @@ class Case:
     - ``call_memory``: memory is what a call adds, not all of the process.
     """
 
-    name: str
     candidates: tuple[Candidate, ...]
     gate: Callable[[Any], Verdict]
     fingerprint: str
@@ -111,6 +110,7 @@ class Case:
     memory_limit_gib: float | None = None
     call_memory: bool = False
     rounds: int = 7
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +149,10 @@ class CaseSpec:
     devices: tuple[str, ...] = ("cpu",)
     module: str = ""
     unavailable: Callable[[], str | None] = lambda: None
+
+    def case(self, options: Options) -> Case:
+        """Make the case, under its name."""
+        return replace(self.make(options), name=self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ _BAR_EM, _MOST_EM = 1.0, 12.0
 
 
 def write_html(markdown: str) -> str:
-    """Write a page of headings, paragraphs, lists and tables; what ``###`` begins is folded."""
+    """Write a page of headings, paragraphs, lists and tables; what ``###`` begins can be folded."""
     lines = markdown.splitlines()
     title = lines[0].removeprefix("# ")
     sections = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
@@ -42,25 +42,29 @@ def write_html(markdown: str) -> str:
 
 
 def _body(lines: Iterable[str]) -> Iterator[str]:
-    fold = ""
+    """Yield the elements; only the figures of every case are folded until someone opens them."""
+    end, opened = "", " open"
     for kind, group in groupby(lines, _kind):
-        for_all = list(group)
-        if kind in ("#", "##") and fold:
-            yield fold
-            fold = ""
-        if kind == "##":
-            yield from (f"<details><summary>{_inline(x[4:])}</summary>" for x in for_all)
-            fold = "</details>"
-        elif kind == "#":
-            yield from (f'<h2 id="{_anchor(x[3:])}">{escape(x[3:])}</h2>' for x in for_all)
+        same = list(group)
+        if kind in ("#", "##"):
+            (heading,) = same
+            title = heading.lstrip("# ")
+            yield end
+            end = ""
+            if kind == "##":
+                yield f"<details{opened}><summary>{_inline(title)}</summary>"
+                end = "</details>"
+            else:
+                opened = "" if title == "Every case" else " open"
+                yield f'<h2 id="{_anchor(title)}">{escape(title)}</h2>'
         elif kind == "|":
-            yield from _table(for_all)
+            yield from _table(same)
         elif kind == "-":
-            items = "".join(f"<li>{_inline(x[2:])}</li>" for x in for_all)
+            items = "".join(f"<li>{_inline(line[2:])}</li>" for line in same)
             yield f"<ul>{items}</ul>"
         elif kind == "p":
-            yield from (f"<p>{_inline(x)}</p>" for x in for_all)
-    yield fold
+            yield from (f"<p>{_inline(line)}</p>" for line in same)
+    yield end
 
 
 def _kind(line: str) -> str:

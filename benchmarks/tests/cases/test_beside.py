@@ -54,8 +54,8 @@ def test_short_texts_and_code_need_no_files(name: str) -> None:
     (kind,) = (kind for kind in tokenizer.KINDS if kind.name == name)
     vocabulary = tokenizer.VOCABULARIES[0]
     specs = {spec.name: spec for spec in tokenizer.case_specs()}
-    assert specs[tokenizer.case_name(vocabulary, kind)].unavailable() is None
-    case = specs[tokenizer.case_name(vocabulary, kind)].make(Options(threads=1, smoke=True))
+    assert specs[f"tokenizer/{vocabulary.name}-{kind.name}"].unavailable() is None
+    case = specs[f"tokenizer/{vocabulary.name}-{kind.name}"].make(Options(threads=1, smoke=True))
     ours, *_ = measure(case, threads=1, rounds=1, smoke=True)
     assert (ours.status, ours.reason) == ("measured", None)
 

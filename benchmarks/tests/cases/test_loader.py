@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.cases.loader import Found, LoaderGate, draw_samples
+from benchmarks.cases.loader import EpochCounts, LoaderGate, draw_samples
 from benchmarks.jobs.training_step import LossesGate
 
 COUNTS = [0, 4000, 3000, 3000]
 GATE = LoaderGate(vocab_size=4, counts=COUNTS, most_hidden=10_000, loss=LossesGate(truth=[2.0]))
 # 0.15 of ten thousand, and of those 0.8 and three of four of 0.1.
-RIGHT = Found(counts=torch.tensor(COUNTS), hidden=1500, changed=1312, loss=2.0)
+RIGHT = EpochCounts(counts=torch.tensor(COUNTS), hidden=1500, changed=1312, loss=2.0)
 
 
 def test_what_is_expected_passes() -> None:
@@ -38,7 +38,7 @@ def test_what_is_expected_passes() -> None:
         (replace(RIGHT, loss=2.1), "the losses are [2.1]"),
     ],
 )
-def test_what_is_wrong_is_refused_and_said(found: Found, reason: str) -> None:
+def test_what_is_wrong_is_refused_and_said(found: EpochCounts, reason: str) -> None:
     verdict = GATE(found)
     assert not verdict.passed
     assert verdict.reason is not None

@@ -133,14 +133,14 @@ def test_a_wrong_result_of_ours_is_of_the_same_run_and_fails(
         samples=(Sample(wall_ms=1.0, cpu_ms=1.0),) * 5,
     )
     theirs = replace(ours, candidate=long_run.THEIRS, role="peer", status="measured", reason=None)
-    found = long_run.Found(
+    found = long_run.Outcome(
         summary={"rows": 8, "tokens": 80, "seconds": {"total": 1.0}},
         again={"resumed_rows": 8, "seconds": {"total": 1.0}},
         measurements=(ours, theirs),
         resident=[(0.0, 1.0), (0.5, 2.0), (1.0, 2.0), (1.5, 2.0)],
     )
     monkeypatch.setattr(long_run, "compare", lambda *_arguments: found)
-    monkeypatch.setattr(long_run, "minilm_directory", lambda: tmp_path)
+    monkeypatch.setattr("benchmarks.cases.embedding.minilm_directory", lambda: tmp_path)
     monkeypatch.setattr(
         long_run, "write_sentences", lambda path, rows: write_sentences(path, rows, corpora)
     )

@@ -184,7 +184,7 @@ def test_a_target_names_candidates_and_amounts_that_its_case_has(name: str, mini
     spec = all_cases()[name]
     if spec.unavailable():
         pytest.skip(str(spec.unavailable()))
-    case = spec.make(Options(smoke=True))
+    case = spec.case(Options(smoke=True))
     template = lines(name, 1.0, 2.0)[0]
     rates = {what: 1e3 * number for what, number in case.amounts.items()}
     rival = next(c.name for c in case.candidates if c.role == "peer")
