@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DOCUMENT_NAMES", "document_prompt", "query_prompt"]
+__all__ = ["document_prompt", "query_prompt"]
 
 # The names under which directories keep the prompt of documents, the first one first.
-DOCUMENT_NAMES = ("document", "passage", "corpus")
+_DOCUMENT_NAMES = ("document", "passage", "corpus")
 
 
 def query_prompt(prompts: Mapping[str, str]) -> str | None:
@@ -24,4 +24,4 @@ def document_prompt(prompts: Mapping[str, str]) -> str | None:
     As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
     unless the directory states it.
     """
-    return next((name for name in DOCUMENT_NAMES if name in prompts), None)
+    return next((name for name in _DOCUMENT_NAMES if name in prompts), None)

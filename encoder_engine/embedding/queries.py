@@ -47,10 +47,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _EmbedderType(ABCMeta):
-    """The type of embedders, whose text says what they are called like.
+    """The metaclass of embedders, whose ``repr`` names sentence_transformers.
 
-    KeyBERT and BERTopic choose by the text of a type. They load their default model without a word
-    for one that they do not know, and raise where sentence_transformers is named.
+    KeyBERT and BERTopic choose by the ``repr`` of a type: for an unknown one they load their
+    default model without a word, for one that names sentence_transformers they raise.
     """
 
     def __repr__(cls) -> str:
@@ -92,9 +92,9 @@ class QueryMethods(metaclass=_EmbedderType):
 
     @naming("texts")
     def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed documents: :meth:`encode` with the prompt of documents unless one is given.
+        """Embed documents: :meth:`encode` with the prompt ``document`` unless one is given.
 
-        It is the first of ``document``, ``passage`` and ``corpus`` that the prompts have.
+        As in sentence-transformers, it is empty where the directory does not state it.
         """
         return self.encode(texts, **_with_prompt(options, document_prompt(self.prompts)))
 
@@ -324,7 +324,8 @@ class DenseMethods(QueryMethods):
             changed are replaced; without ids, rows are known by their file and their text.
         delete_missing: with ``append``, drop the rows that the inputs hold no longer.
         workers: processes, each with its own GPU where GPUs are used.
-        options: those of :meth:`encode`.
+        options: those of :meth:`encode`. Without a prompt, a directory's prompt ``document`` is put
+            before every text, and its default prompt where that is empty.
         """
         check_names("encode_dataset", options, DatasetKeywords)
         job: Any = {
@@ -343,7 +344,7 @@ class DenseMethods(QueryMethods):
 
     def embed_documents(self, texts: Iterable[str]) -> list[list[float]]:
         """Return the vectors of :meth:`encode_document` as lists, for LangChain."""
-        vectors: list[list[float]] = self.encode_document(list(texts)).tolist()
+        vectors: list[list[float]] = np.atleast_2d(self.encode_document(texts)).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:

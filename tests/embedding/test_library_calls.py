@@ -390,6 +390,7 @@ def test_langchain_gets_lists_with_the_prompts_of_queries_and_documents(
     assert query == embedder.encode(TEXTS[0], prompt="query: ").tolist()
     assert type(documents[0][0]) is type(query[0]) is float
     assert others["static"].embed_documents(iter(TEXTS)) == others["static"].encode(TEXTS).tolist()
+    assert embedder.embed_documents(TEXTS[0]) == documents[:1]
 
 
 ORDERS: list[tuple[tuple[Any, ...], str]] = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from encoder_engine.text import Tokenizer
 
-__all__ = ["EngineFacts", "JobModel", "Prompted", "WindowResult"]
+__all__ = ["EngineFacts", "JobModel", "WindowResult"]
 
 
 class EngineFacts(Protocol):
@@ -47,14 +47,6 @@ class WindowResult(Protocol):
     def tokenize_seconds(self) -> float: ...  # noqa: D102
     @property
     def encode_seconds(self) -> float: ...  # noqa: D102
-
-
-@runtime_checkable
-class Prompted(Protocol):
-    """A model that may have a prompt of documents."""
-
-    @property
-    def prompts(self) -> Mapping[str, str]: ...  # noqa: D102
 
 
 class JobModel(Protocol):

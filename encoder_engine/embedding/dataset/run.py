@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.dataset.folder import ShardFolder
-from encoder_engine.embedding.dataset.folder_state import read_folder
 from encoder_engine.embedding.dataset.growing_folder import GrowingFolder, is_finished
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
-from encoder_engine.embedding.dataset.model import Prompted
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
 from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
-from encoder_engine.embedding.prompts import DOCUMENT_NAMES
+from encoder_engine.embedding.prompts import document_prompt
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
 from encoder_engine.inputs.remote import upload_folder
 from encoder_engine.vectors.manifest import MANIFEST_NAME
@@ -146,23 +144,17 @@ def run_job(
     return summary
 
 
-def _call_for(job: DatasetJob, model: JobModel) -> Any:
-    """Return the options of the call, with the prompt of documents if the model states one.
+def _call_for(job: DatasetJob, model: Any) -> Any:
+    """Return the options of the call: vectors are of documents, with their prompt if one is stated.
 
-    A folder goes on with the prompt that it was begun with, which was the default one at first.
+    It is that of ``encode_document``. Where its text is empty, the default prompt stays.
     """
     call = job.options.encode
-    if not isinstance(model, Prompted) or (call.prompt, call.prompt_name) != (None, None):
+    has_prompt = (call.prompt, call.prompt_name) != (None, None)
+    if has_prompt or job.options.task not in ("dense", "sparse"):
         return call
-    name = next((one for one in DOCUMENT_NAMES if model.prompts.get(one)), None)
-    if name is None:
-        return call
-    begun = read_folder(job.output) if job.sharded else None
-    if begun is not None and begun.plan is not None:
-        starts_again = job.options.overwrite and not begun.journal.overwriting
-        if not starts_again and begun.plan["options"]["prompt"] != model.prompts[name]:
-            return call
-    return replace(call, prompt_name=name)
+    name = document_prompt(model.prompts)
+    return replace(call, prompt_name=name) if name and model.prompts[name] else call
 
 
 def kept_rows(job: DatasetJob, output: Output) -> str:

@@ -1,4 +1,4 @@
-"""New outputs have the model's prompt of documents; begun folders go on with their own."""
+"""Outputs have the prompt of documents that encode_document has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from encoder_engine.embedding import Embedder, SparseEmbedder, StaticEmbedder, l
 from encoder_engine.models import MaskedLM
 from encoder_engine.vectors.sparse_vectors import SparseVectors
 from encoder_engine.vectors.stored_vectors import StoredVectors
-from tests.embedding.dataset.test_folder import truncate_to
 from tests.embedding.static.static_models import write_library_directory
 from tests.embedding.tiny_model import (
     write_head_directory,
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.EncoderEngineWarning")
 
 TEXTS = ["a b c", "d e", "f g h", "the row"]
-QUERY, PASSAGE = "query ", "passage "
-STATED = {"prompts": {"query": QUERY, "passage": PASSAGE}, "default_prompt_name": "query"}
+QUERY, DOCUMENT = "query ", "passage "
+STATED = {"prompts": {"query": QUERY, "document": DOCUMENT}, "default_prompt_name": "query"}
 
 
 def open_model(kind: str, folder: Path) -> Any:
@@ -76,11 +75,12 @@ def recorded(folder: Path) -> str:
 @pytest.mark.parametrize("kind", ["dense", "static", "sparse"])
 def test_new_outputs_have_the_prompt_of_documents(kind: str, source: Path, tmp_path: Path) -> None:
     model, folder = open_model(kind, tmp_path / "model"), tmp_path / "store"
-    expected = dense(model.encode(TEXTS, prompt=PASSAGE))
+    expected = dense(model.encode(TEXTS, prompt=DOCUMENT))
     assert not np.array_equal(expected, dense(model.encode(TEXTS)))
+    assert np.array_equal(expected, dense(model.encode_document(TEXTS)))
     model.encode_dataset(source, folder, shard_rows=2)
     assert np.array_equal(dense(load_vectors(folder)), expected)
-    assert recorded(folder) == PASSAGE
+    assert recorded(folder) == DOCUMENT
     model.encode_dataset(source, tmp_path / "one.parquet")
     assert np.array_equal(dense(load_vectors(tmp_path / "one.parquet")), expected)
     for given, prompt in (({"prompt": ""}, ""), ({"prompt_name": "query"}, QUERY)):
@@ -88,33 +88,10 @@ def test_new_outputs_have_the_prompt_of_documents(kind: str, source: Path, tmp_p
         assert recorded(folder) == prompt
 
 
-@pytest.mark.parametrize("kind", ["dense", "static", "sparse"])
-def test_a_folder_goes_on_with_the_prompt_that_it_was_begun_with(
-    kind: str, source: Path, tmp_path: Path
-) -> None:
-    model, folder = open_model(kind, tmp_path / "model"), tmp_path / "store"
-    # The plan of versions that took the default prompt.
-    model.encode_dataset(source, folder, shard_rows=2, prompt=QUERY)
-    whole = {path.name: path.read_bytes() for path in folder.glob("part-*")}
-    truncate_to(folder, 1)
-    summary = model.encode_dataset(source, folder, shard_rows=2)
-    assert summary.resumed_rows == 2
-    assert {path.name: path.read_bytes() for path in folder.glob("part-*")} == whole
-    write_texts(source, [*TEXTS, "long words"])
-    model.encode_dataset(source, folder, shard_rows=2, append=True)
-    assert recorded(folder) == QUERY
-    expected = dense(model.encode([*TEXTS, "long words"], prompt=QUERY))
-    assert np.array_equal(dense(load_vectors(folder)), expected)
-    model.encode_dataset(source, folder, shard_rows=2, overwrite=True)
-    assert recorded(folder) == PASSAGE
-    truncate_to(folder, 1)
-    assert model.encode_dataset(source, folder, shard_rows=2).resumed_rows == 2
-
-
 def test_a_model_without_a_prompt_of_documents_has_its_default_one(
     source: Path, tmp_path: Path
 ) -> None:
-    stated = {"prompts": {"query": QUERY, "document": ""}, "default_prompt_name": "query"}
+    stated = {"prompts": {"query": QUERY, "passage": "p "}, "default_prompt_name": "query"}
     model = Embedder.from_pretrained(write_sentence_directory(tmp_path / "model", settings=stated))
     model.encode_dataset(source, tmp_path / "store", shard_rows=2)
     assert recorded(tmp_path / "store") == QUERY
@@ -127,6 +104,6 @@ def test_the_command_line_and_two_processes_take_the_prompt_of_documents(
     command = ["embed", str(source), "-m", str(directory), "--shard-rows", "2", "-q"]
     for name, more in (("one", []), ("two", ["--workers", "2"])):
         assert main([*command, "-o", str(tmp_path / name), *more]) == 0
-        assert recorded(tmp_path / name) == PASSAGE
+        assert recorded(tmp_path / name) == DOCUMENT
     one, two = (dense(load_vectors(tmp_path / name)) for name in ("one", "two"))
     assert np.array_equal(one, two)
