@@ -22,28 +22,25 @@ class _WordPredictor(Predictor):
     """Predicts sentences that are split into words."""
 
     def predict(self, sentences: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
-        """Predict each sentence, given as a list of words, or a single one.
+        """Predict each sentence, given as a list of words.
 
         Raises :class:`InputError` for a sentence that is one string, which the caller splits into
-        words, or no list.
+        words, or no list: a list of strings may be sentences or words.
         """
         task = self.task
         assert isinstance(task, WordTask)
         records = []
-        unsplit = isinstance(sentences, str)
-        rows = [sentences] if unsplit else list(from_arrow(sentences))
-        # A str with white space is a sentence that was not split.
-        single = not unsplit and all(isinstance(w, str) and [w] == w.split() for w in rows)
-        for row, words in enumerate([rows] if single and rows else rows):
+        rows = [sentences] if isinstance(sentences, str) else from_arrow(sentences)
+        for row, words in enumerate(rows):
             if isinstance(words, str) or not hasattr(words, "__iter__"):
                 found = "one text" if isinstance(words, str) else f"{words!r:.60}"
                 raise InputError(
-                    f"sentence {row} is {found}; give its words as a list, such as text.split()",
+                    f"sentence {row} is {found}; give a list of words for each sentence, such as "
+                    "[text.split()]",
                     row=row,
                 )
             records.append(Record({task.words: list(words)}, row=row))
-        predictions = self.predict_records(records, batch_tokens=batch_tokens)
-        return predictions[0] if single and rows else predictions
+        return self.predict_records(records, batch_tokens=batch_tokens)
 
 
 class Tagger(_WordPredictor):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 CASES: dict[str, tuple[Any, Any, Any]] = {
     "sequence-classification": (ee.Classifier, "a good film", "bad plot"),
     "regression": (ee.Classifier, "a good film", "bad plot"),
-    "token-classification": (ee.Tagger, ["a", "good", "film"], ["bad", "plot"]),
-    "span-classification": (ee.SpanTagger, ["a", "good", "film"], ["bad", "plot"]),
     "question-answering": (ee.Reader, ("good", "a good film"), ("bad", "the plot")),
     "multiple-choice": (ee.Chooser, ("a film", ["good", "bad"]), ("the", ["plot", "film"])),
 }
@@ -53,12 +51,16 @@ def test_a_pair_is_one_row_where_the_model_reads_pairs(checkpoint: Path, tmp_pat
             classifier.predict(wrong)
 
 
-def test_the_advice_for_a_sentence_that_is_not_split_can_be_followed(
+def test_sentences_are_lists_of_words_and_the_advice_can_be_followed(
     checkpoint: Path, tmp_path: Path
 ) -> None:
     directory = write_task_model(tmp_path / "model", checkpoint, "token-classification", {})
     tagger, text = ee.Tagger.from_pretrained(directory, "cpu"), "a good film"
-    for unsplit in (text, [text]):
-        with pytest.raises(InputError, match=r"its words as a list, such as text.split\(\)"):
+    # The last may be two sentences of a language without spaces, or one of two words.
+    for unsplit in (text, [text], ["good", "film"]):
+        with pytest.raises(InputError, match=r"such as \[text.split\(\)\]"):
             tagger.predict(unsplit)
-    assert len(tagger.predict(text.split()).tags) == 3
+    rows = tagger.predict([text.split(), ["bad", "plot"]])
+    assert [len(row.tags) for row in rows] == [3, 2]
+    found = tagger.predict(pyarrow.array([text.split(), ["bad", "plot"]]))
+    assert [str(row) for row in found] == [str(row) for row in rows]
