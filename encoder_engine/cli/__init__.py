@@ -92,8 +92,12 @@ def cli() -> None:
 
 for _verb in chain.from_iterable(SECTIONS.values()):
     cli.add_command(option.debug(_verb))
-# A keyword of Python as errors name it, with its value or without: keep=, on_error='skip'.
-_KEYWORD = re.compile(r"(?<![\w.'\"])(?P<name>\w+)=(?P<value>'\w+'|[\w/.-]*)")
+# A keyword of Python as errors name it, with its value or without: keep=, on_error='skip'. Paths
+# and what is quoted are data.
+_KEYWORD = re.compile(
+    r"(?<!\w)(['\"]).*?\1(?!\w)"
+    r"|(?<![^\s(])(?P<name>\w+)=(?P<value>'\w+'|\w*)(?=[\s;:,)]|\.?$|\. )"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,11 +157,12 @@ def in_options(message: str) -> str:
     options = {one.name: one for one in (*again, *verb.params)}
 
     def name(found: re.Match[str]) -> str:
-        named, value = options.get(found["name"]), found["value"].strip("'")
+        named, value = options.get(found["name"]), (found["value"] or "").strip("'")
         if not isinstance(named, click.Option):
             return found[0]
         if named.is_flag:
-            return (named.secondary_opts if value == "False" else named.opts)[0]
+            names = named.secondary_opts if value == "False" else named.opts
+            return names[0] if names else found[0]
         return f"{named.opts[0]} {value}".rstrip()
 
     return _KEYWORD.sub(name, message)

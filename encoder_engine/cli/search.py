@@ -42,10 +42,10 @@ _OF_STORE = ("model", "index", "quantized", "prompt", "prompt_name", "pooling", 
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     """Print the rows of STORE that are nearest to each QUERY.
 
-    These have the largest dot products of vectors. STORE is a file of dense or sparse vectors or a
-    folder of shards that embed wrote. It is compared with the checksums of its manifest and read
-    once, block by block. With vectors of length 1 the score is the cosine. With --fuse the score is
-    the sum of both reciprocal ranks.
+    They are those whose vectors have the largest dot products with the query's. STORE is a file of
+    dense or sparse vectors or a folder of shards that embed wrote. It is compared with the
+    checksums of its manifest and read once, block by block. With vectors of length 1 the score is
+    the cosine. With --fuse the score is the sum of both reciprocal ranks.
     """
     from encoder_engine.errors import InputError
     from encoder_engine.vectors.hybrid import check_same_rows, fuse_ranks

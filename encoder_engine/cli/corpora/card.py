@@ -28,9 +28,9 @@ _PATHS = frozenset(("checkpoint", "corpus", "dev", "files", "teacher", "train", 
 def card(path: Path, output: str | None, overwrite: bool) -> None:
     """Write the datasheet of a corpus, or the card of a model.
 
-    PATH, of which the page in Markdown is: FILE.manifest.json that clean wrote, a folder of
-    prepare, or a run's folder of finetune or pretrain. What they do not record, the page asks:
-    harms first of all.
+    The page is in Markdown. PATH is the FILE.manifest.json that clean wrote, a folder of prepare,
+    or a run's folder of finetune or pretrain. What they do not record, the page asks: harms first
+    of all.
     """
     page = _page(path)
     if output is None:
