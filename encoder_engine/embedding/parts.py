@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,11 +39,17 @@ __all__ = ["EmbedderParts", "Loading", "smallest", "token_limit"]
 class Loading:
     """The arguments of a model's loading, with which another process loads the same.
 
+    path: as it was given.
     options: those of ``from_pretrained`` but the device and the threads.
+    place: the path, which holds in every working directory.
     """
 
     path: str
     options: Mapping[str, Any]
+    place: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", str(Path(self.path).absolute()))
 
 
 class EmbedderParts:

@@ -415,7 +415,7 @@ class SparseEmbedder(PickledModel, TaskMethods):
         """Return a function that loads the model in another process; None without files."""
         if self._reload is None:
             return None
-        return partial(self._reload, max_seq_length=self.max_seq_length)
+        return partial(self._reload, max_seq_length=self.max_seq_length, pooling=self.pooling)
 
     def _rows(self, window: TokenizedWindow, options: SparseOptions) -> SparseVectors:
         encoding, first_row = window.encoding, window.first_row

@@ -22,14 +22,15 @@ def load_again(
 ) -> Any:
     """Load a model in another process; ``changed``: options that were changed since."""
     options = {**loading.options, **changed}
-    return kind.from_pretrained(loading.path, device, num_threads=num_threads, **options)
+    return kind.from_pretrained(loading.place, device, num_threads=num_threads, **options)
 
 
 class PickledModel:
     """A model whose pickle holds its weights, or names its files after ``pickle_by = "path"``.
 
     The latter has the path, the options of loading and a digest of what decides results. Who reads
-    it loads the files, and gets a :class:`ChecksumError` where they are another model by then.
+    it loads the files, on a GPU if the model was on one and there is one, and gets a
+    :class:`ChecksumError` where they are another model by then.
     """
 
     pickle_by: Literal["weights", "path"] = "weights"
@@ -46,7 +47,7 @@ class PickledModel:
                 "this model was made in memory, so that a pickle has no path to name: save and "
                 "load it, or set pickle_by = 'weights'"
             )
-        return _load, (reload, engine.device, engine.num_threads, _digest(model))
+        return _load, (reload, "cpu" if engine.device == "cpu" else "auto", _digest(model))
 
 
 def _digest(model: Any) -> str:
@@ -55,17 +56,18 @@ def _digest(model: Any) -> str:
     from encoder_engine.embedding.dataset.plan import describe_embedding
 
     facts = describe_embedding(model, model.resolve(model.call_type()))
-    del facts["versions"]
+    # Another machine may have other devices and libraries.
+    del facts["versions"], facts["model"]["device"], facts["model"]["engine"]
     text = json.dumps([facts, dict(model.prompts)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _load(reload: Callable[[str, int], Any], device: str, num_threads: int, digest: str) -> Any:
-    model = reload(device, num_threads)
+def _load(reload: Callable[..., Any], device: str, digest: str) -> Any:
+    model = reload(device, None)
     if _digest(model) != digest:
         raise ChecksumError(
-            f"{model.name} has changed since its model was pickled by path: put the former files "
-            "back, or load the new ones by from_pretrained"
+            f"{model.name} has changed since its model was pickled by path, or the model had been "
+            "changed in memory: put the former files back, or load the new ones by from_pretrained"
         )
     model.pickle_by = "path"
     return model

@@ -26,6 +26,7 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
+from encoder_engine.embedding.parts import Loading
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
 from encoder_engine.embedding.static.model import median_token_length, unknown_id
@@ -70,7 +71,7 @@ class StaticEmbedder(PickledModel, DenseMethods):
     def __init__(self, model: StaticModel, *, num_threads: int | None = None) -> None:
         self.model = model
         self.engine = StaticEngine(model=model, num_threads=check_threads(num_threads))
-        self._reload: Callable[[str, int], StaticEmbedder] | None = None
+        self._loading: Loading | None = None
         self._name = model.settings.base_model or "memory"
         self._cut = self._most_characters()
 
@@ -110,8 +111,7 @@ class StaticEmbedder(PickledModel, DenseMethods):
         )
         embedder = cls(model, num_threads=num_threads)
         embedder._name = str(directory)
-        settings = model.settings
-        embedder._reload = partial(_load_again, cls, str(directory), settings.max_length, rules)
+        embedder._loading = Loading(path=str(directory), options={"rules": rules})
         return embedder
 
     @classmethod
@@ -323,7 +323,9 @@ class StaticEmbedder(PickledModel, DenseMethods):
 
     def reload(self) -> Callable[[str, int], StaticEmbedder] | None:
         """Return a function that loads the same table in another process; None without files."""
-        return self._reload
+        if self._loading is None:
+            return None
+        return partial(_load_again, type(self), self._loading, self.model.settings.max_length)
 
     def _windows(
         self, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
@@ -373,21 +375,19 @@ class StaticEmbedder(PickledModel, DenseMethods):
         changed = type(self)(
             replace(self.model, settings=settings), num_threads=self.engine.num_threads
         )
-        changed._name = self._name
-        if isinstance(self._reload, partial):
-            _, path, _, rules = self._reload.args
-            changed._reload = partial(_load_again, type(self), path, max_length, rules)
+        changed._name, changed._loading = self._name, self._loading
         return changed
 
 
 def _load_again(
     kind: type[StaticEmbedder],
-    path: str,
+    loading: Loading,
     max_length: int | None,
-    rules: Rules | None,
     device: str,
-    num_threads: int,
+    num_threads: int | None,
 ) -> StaticEmbedder:
     if device != "cpu":
         raise InputError(f"a static table is on the CPU, not on {device}")
-    return kind.from_pretrained(path, max_length=max_length, rules=rules, num_threads=num_threads)
+    return kind.from_pretrained(
+        loading.place, max_length=max_length, num_threads=num_threads, **loading.options
+    )

@@ -7,7 +7,8 @@ import json
 import pickle
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,6 @@ from encoder_engine.errors import CheckpointFileError, ChecksumError, Unsupporte
 from encoder_engine.models import MaskedLM, SequenceClassification
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory, write_json, write_sentence_directory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = ["the text", "a row of words"]
 PAIR = ("the text", "a row")
@@ -66,6 +64,27 @@ def test_a_limit_that_was_set_is_kept(tmp_path: Path) -> None:
     model.max_seq_length, model.pickle_by = 4, "path"
     loaded = pickle.loads(pickle.dumps(model))
     assert loaded.max_seq_length == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pickle_by_path_is_read_in_another_directory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, numbers = load(kind, Path("model"), "auto")
+    model.pickle_by = "path"
+    held, expected = pickle.dumps(model), numbers(model)
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(numbers(pickle.loads(held)), expected)
+
+
+def test_a_pickle_says_that_the_model_may_have_been_changed_in_memory(tmp_path: Path) -> None:
+    model, numbers = load("sparse", tmp_path / "model", "auto")
+    model.pooling, model.pickle_by = "sum", "path"
+    np.testing.assert_array_equal(numbers(pickle.loads(pickle.dumps(model))), numbers(model))
+    model.activation = "log1p_relu"
+    with pytest.raises(ChecksumError, match="or the model had been changed in memory"):
+        pickle.loads(pickle.dumps(model))
 
 
 @pytest.mark.parametrize("kind", KINDS)
