@@ -51,7 +51,7 @@ def draw_curves(
 ) -> str:
     """Return one line a name through points (x, y), with the axes' names; x starts at 0."""
     xs = [0.0] + [x for curve in curves.values() for x, _ in curve]
-    ys = [y for curve in curves.values() for _, y in curve] or [0.0]
+    ys = [y for curve in curves.values() for _, y in curve if isfinite(y)] or [0.0]
     drawn = _plot(curves, (xs, ys), round_ticks(xs))
     drawn += [
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 12}" text-anchor="middle">{escape(across)}</text>',
@@ -68,13 +68,16 @@ def round_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
     low, high = min(values), max(values)
     if low == high:
         return [(low, f"{low:.6g}")]
+    largest = max(abs(low), abs(high))
     rough = (high - low) / 5
     power = 10.0 ** floor(log10(rough))
     # The quotients are as far from whole numbers as float64 rounds them.
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * (1 - 1e-9))
     numbers = range(ceil(low / step - 1e-6), floor(high / step + 1e-6) + 1)
-    unit, size = next((u, s) for u, s in _UNITS if s == 1 or (high >= s and step >= s / 10))
-    return [(n * step, f"{n * step / size:.6g}{unit if n else ''}") for n in numbers]
+    unit, size = next((u, s) for u, s in _UNITS if s == 1 or (largest >= s and step >= s / 10))
+    # Digits enough to tell neighbours apart.
+    digits = max(6, ceil(log10(largest / step)) + 1)
+    return [(n * step, f"{n * step / size:.{digits}g}{unit if n else ''}") for n in numbers]
 
 
 def _plot(

@@ -67,3 +67,16 @@ def test_the_curves_of_a_run_have_round_ticks() -> None:
     assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert svg.count("<circle") == 1
     assert "polyline" not in draw_losses([])
+
+
+def test_a_value_that_is_not_finite_leaves_a_gap_in_a_curve() -> None:
+    points = [(1.0, 2.0), (2.0, float("nan")), (3.0, 4.0)]
+    assert draw_curves({"loss": points}, "step", "loss").count("<circle") == 2
+    nothing = draw_curves({"loss": [(1.0, float("nan"))]}, "step", "loss")
+    assert "nan" not in nothing
+
+
+def test_ticks_that_are_close_have_names_of_their_own() -> None:
+    names = [name for _, name in round_ticks([2.302585091, 2.302585109])]
+    assert len(set(names)) == len(names) > 1
+    assert [name for _, name in round_ticks([-5e6, -1e6])] == ["-5M", "-4M", "-3M", "-2M", "-1M"]
