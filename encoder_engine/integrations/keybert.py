@@ -1,4 +1,4 @@
-"""An embedder as the model of KeyBERT, which knows no embedder, and refuses it.
+"""An embedder as the model of KeyBERT, which takes none but those of its own base class.
 
 ::
 
@@ -9,25 +9,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from encoder_engine.errors import MissingDependencyError
+from encoder_engine.integrations.backend import Backend
 
 try:
     from keybert.backend import BaseEmbedder
-except ImportError:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "keybert":
+        raise
     raise MissingDependencyError(__name__, library="keybert") from None
 
 __all__ = ["EmbedderBackend"]
 
 
-class EmbedderBackend(BaseEmbedder):  # type: ignore[misc]
-    """A model of KeyBERT; ``options``: those of the embedder's ``encode``."""
-
-    def __init__(self, embedder: Any, **options: Any) -> None:
-        super().__init__(embedding_model=embedder)
-        self.options = options
-
-    def embed(self, documents: Any, verbose: bool = False) -> Any:
-        """Embed documents or words, float32 [N, D]."""
-        return self.embedding_model.encode(documents, show_progress_bar=verbose, **self.options)
+class EmbedderBackend(Backend, BaseEmbedder):  # type: ignore[misc]
+    """The model of KeyBERT; see :class:`Backend`."""

@@ -60,20 +60,24 @@ def check_cluster(
     """
     if not ray.is_initialized():
         ray.init()
-    most: Any = ray._private.state.state.get_max_resources_from_cluster_config()
+    try:  # no public function says what an autoscaled cluster may grow to
+        most: Any = ray._private.state.state.get_max_resources_from_cluster_config()
+    except AttributeError:
+        most = None
     there = ray.cluster_resources() if most is None else most
     cpus, reading = (1.0, 0) if cpus_per_worker is None else (cpus_per_worker, 1)
     for name, each, other in (("CPU", cpus, reading), ("GPU", gpus_per_worker, 0)):
         needed, found = num_workers * each + other, there.get(name, 0)
         if needed > found:
             left = max(found - other, 0)
-            mends = [f"num_workers={int(left // each)}"] if left >= each else []
-            if name == "GPU" or cpus_per_worker is not None:
+            mends = [f"num_workers={int(left // each)}"] if left >= each > 0 else []
+            if name == "GPU" or (left and cpus_per_worker is not None):
                 mends.append(f"{name.lower()}s_per_worker={left / num_workers:g}")
+            mend = f"pass {', or '.join(mends)}" if mends else "add nodes"
             raise InputError(
                 f"{num_workers} workers of {each:g} {name}s{' and 1 for reading' * other} need "
                 f"{needed:g}, the cluster has {found:g}, and Ray would wait for the others without "
-                f"end: pass {', or '.join(mends)}"
+                f"end: {mend}"
             )
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import encoder_engine as ee
 from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.integrations.ray import check_cluster
 from tests.architecture.sources import ROOT
 from tests.embedding.tiny_model import write_sentence_directory
 
@@ -217,3 +219,33 @@ def test_more_workers_than_daft_on_ray_has_cores_are_refused(
     assert "need 2, the cluster has 0" in gpus
     assert gpus.endswith("pass gpus_per_worker=0")
     assert made == "True"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "num_workers", "options", "advice"),
+    [
+        (
+            2,
+            2,
+            {"cpus_per_worker": 1, "gpus_per_worker": 0},
+            "pass num_workers=1, or cpus_per_worker=0.5",
+        ),
+        (1, 2, {"cpus_per_worker": 1, "gpus_per_worker": 0}, "add nodes"),
+        (0, 2, {"cpus_per_worker": 0, "gpus_per_worker": 0}, "add nodes"),
+        (0, 1, {"gpus_per_worker": 0}, "add nodes"),
+        (4, 2, {"cpus_per_worker": 1, "gpus_per_worker": 1}, "pass gpus_per_worker=0"),
+    ],
+)
+def test_the_advice_for_a_cluster_that_is_too_small_can_be_followed(
+    cpus: int, num_workers: int, options: dict[str, float], advice: str
+) -> None:
+    cluster = SimpleNamespace(
+        is_initialized=lambda: True, cluster_resources=lambda: {"CPU": float(cpus)}
+    )
+    with pytest.raises(InputError, match=f"end: {advice}$"):
+        check_cluster(cluster, num_workers, **options)
+    if advice.startswith("pass"):
+        for setting in advice.removeprefix("pass ").split(", or "):
+            name, value = setting.split("=")
+            changed: Any = {"num_workers": num_workers, **options, name: float(value)}
+            check_cluster(cluster, **changed)

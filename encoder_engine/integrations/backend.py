@@ -1,0 +1,24 @@
+"""The base of the backends of KeyBERT and BERTopic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Backend"]
+
+
+class Backend:
+    """The methods of a library's ``BaseEmbedder`` over an embedder of the engine.
+
+    ``options``: those of the embedder's ``encode``.
+    """
+
+    embedding_model: Any
+
+    def __init__(self, embedder: Any, **options: Any) -> None:
+        super().__init__(embedding_model=embedder)  # type: ignore[call-arg]
+        self.options = options
+
+    def embed(self, documents: Any, verbose: bool = False) -> Any:
+        """Embed documents or words, float32 [N, D]."""
+        return self.embedding_model.encode(documents, show_progress_bar=verbose, **self.options)
