@@ -244,6 +244,8 @@ def test_trained_tokens_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for indices, error, words in (
         ([3], TensorShapeError, "trained tokens of .* expected"),
         ([3, 10**6], ConfigError, "at most"),
+        ({"other": [3, 1], "more": [3, 1]}, TensorNamesError, "names other, more"),
+        ({}, TensorNamesError, "names no table"),
     ):
         path.write_text(json.dumps(config | {"trainable_token_indices": indices}), "utf-8")
         with pytest.raises(error, match=words):

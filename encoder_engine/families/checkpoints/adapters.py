@@ -273,13 +273,21 @@ def _merge_peft(
 
 
 def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
-    """Return the trained tokens of a table; an output layer tied to it has the same ones."""
+    """Return the trained tokens of a table; an output layer tied to it has the same ones.
+
+    Raises :class:`TensorNamesError` where several tables are stated and none of them is this one.
+    """
     stated = config.get("trainable_token_indices")
     if not isinstance(stated.value, dict):
         return stated.items()
     tables = stated.members()
-    named = [name for name in tables if f".{module}".endswith(f".{name}")]
-    return next(tables[name].items() for name in (*named, *tables))
+    named = [name for name in tables if f".{module}".endswith(f".{name}")] or list(tables)
+    if len(named) != 1:
+        raise TensorNamesError(
+            f"{stated.where} names {', '.join(tables) or 'no table'}, and the adapter holds tokens "
+            f"of {module}; copy the adapter again"
+        )
+    return tables[named[0]].items()
 
 
 def _with_tokens(
