@@ -66,7 +66,7 @@ class Candidates(NamedTuple):
 
 def read_translations(
     files: Sequence[str],
-    columns: tuple[str, str],
+    translations: tuple[str, str],
     *,
     group: str | None = None,
     header: Sequence[str] = (),
@@ -74,16 +74,17 @@ def read_translations(
 ) -> dict[str, list[tuple[str, str]]]:
     """Return pairs of translations by the value of the column ``group``, else by ``""``.
 
+    translations: the columns of the two texts.
     header: the columns of files without one; quotation marks are then plain characters.
     most: the first pairs of each group that are kept; None: all.
     """
     found: dict[str, list[tuple[str, str]]] = {}
-    keywords = dict.fromkeys(columns, "translations=") | {group or "": "group="}
+    keywords = dict.fromkeys(translations, "translations=") | {group or "": "group="}
     read = partial(read_table, header=header, quoting=not header, keywords=keywords)
     for record in chain.from_iterable(map(read, files)):
         pairs = found.setdefault("" if group is None else record.name_of(group), [])
         if most is None or len(pairs) < most:
-            pairs.append((record.text(columns[0]), record.text(columns[1])))
+            pairs.append((record.text(translations[0]), record.text(translations[1])))
     if not found:
         raise InputError(f"{', '.join(files)} has no row; give pairs of translations")
     return found

@@ -110,7 +110,7 @@ class Scorer:
         parts = self.score_tokens(
             texts, context=context, batch_tokens=batch_tokens, on_truncation=on_truncation
         )
-        if isinstance(texts, str):
+        if isinstance(parts, np.ndarray):  # of a single text
             return parts.sum(dtype=np.float64)
         return np.array([part.sum(dtype=np.float64) for part in parts], dtype=np.float64)
 

@@ -139,7 +139,9 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
 
 def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
     """Read the training rows, and refuse one that a model cannot learn from."""
-    records = islice(read_records(task, data.train, data.tables), 0, None, data.train_every)
+    records = islice(
+        read_records(task, data.train, data.tables, settable=True), 0, None, data.train_every
+    )
 
     def read(record: Record) -> Any:
         example = task.read(record)

@@ -49,10 +49,13 @@ class TableFormat:
 
 
 def read_records(
-    task: Task[Any, Any], files: Sequence[str], tables: TableFormat
+    task: Task[Any, Any], files: Sequence[str], tables: TableFormat, *, settable: bool = False
 ) -> Iterator[Record]:
-    """Read the rows of files: each in a format of the task's own, or as a table."""
-    settings = task_values(task)
+    """Read the rows of files: each in a format of the task's own, or as a table.
+
+    settable: the task's settings can be changed, as errors about columns then say.
+    """
+    settings = task_values(task) if settable else {}
     keywords = {
         value: f"the setting task.{name}, or rename it"
         for name, value in settings.items()

@@ -16,7 +16,7 @@ import torch
 import encoder_engine.embedding
 from encoder_engine.embedding.causal_ranker import PairTemplate, open_causal_directory
 from encoder_engine.embedding.directory.late_interaction import open_late_interaction
-from encoder_engine.embedding.directory.modules import SPARSE_ORDER, TRANSFORMER_ORDER
+from encoder_engine.embedding.directory.modules import RANKER_ORDER, SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import open_directory, open_embedder
 from encoder_engine.embedding.directory.router import read_token_weights
 from encoder_engine.embedding.directory.stack import read_linear
@@ -124,7 +124,7 @@ def _sparse(directory: Path, _: Repository) -> list[str]:
 
 
 def _ranker(directory: Path, _: Repository) -> list[str]:
-    opened = open_directory(directory, "CrossEncoder", TRANSFORMER_ORDER)
+    opened = open_directory(directory, "CrossEncoder", RANKER_ORDER)
     return _family(opened.encoder_folder, "sequence-classification")
 
 

@@ -175,8 +175,8 @@ def _describe(change: Difference) -> str:
     if change.name == "inputs":
         return "the inputs are others, or were changed"
     if change.name == "model" or change.name.endswith(".fingerprint"):
-        return "the model, semantic=, is another"
-    name = change.name.removeprefix("settings.").replace("model.", "semantic=: ", 1)
+        return "the model of semantic duplicates is another"
+    name = change.name.removeprefix("settings.").replace("model.", "the model's ", 1)
     return str(change._replace(name=name))
 
 

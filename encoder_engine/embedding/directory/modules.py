@@ -47,7 +47,7 @@ EMBEDDER_ORDER = ModuleOrder(
 RANKER_ORDER = ModuleOrder(
     rf"Transformer( Pooling( ({'|'.join(_AFTER_POOLING)}))* Dense)?",
     ("Transformer", "Pooling", *_AFTER_POOLING),
-    "Transformer, and optionally Pooling, modules after it and a last Dense",
+    "Transformer alone, or with Pooling, any modules after it, and a Dense at the end",
 )
 MULTI_VECTOR_ORDER = ModuleOrder(
     r"Transformer( Dense)*( MultiVectorMask)?( Normalize)?",

@@ -37,8 +37,8 @@ def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
 
     AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
     row begins, and multiply it with zeros: NaN and infinities there become NaN in this row
-    (https://github.com/uxlfoundation/oneDNN/issues/5717). Those of SDPA, of a left operand that
-    lies transposed and of right operands do not.
+    (https://github.com/uxlfoundation/oneDNN/issues/5717). SDPA, a transposed left operand and
+    right operands are read within their rows (tests/ops/test_rows_alone.py).
     """
     first = operands[0]
     missing = -first.shape[-1] % BLOCK

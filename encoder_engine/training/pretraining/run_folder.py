@@ -54,7 +54,7 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
         if not (directory / name).exists():
             raise ResumeError(
                 f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
-                "corpus are unknown; an earlier version may have begun it: name another folder"
+                "corpus are unknown; name another folder"
             )
     recorded = read_value(directory / RECIPE, ResumeError).object()
     changes = describe_changes(
@@ -70,4 +70,4 @@ def _further(directory: Path, changes: list[str]) -> str:
     """Return advice for training a finished run further, if only ``run.steps`` changed."""
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
-    return f"; to train a finished model further: checkpoint={directory / 'model'}, a new folder"
+    return f"; to train it further, start a new run from the model {directory / 'model'}"

@@ -67,8 +67,9 @@ struct pair_operands : whole_words {
         const vword low = as_word(weights[0]) + 0x8000u, high = as_word(weights[1]) + 0x8000u;
         return as_float(low >> 16 | (high & 0xffff0000u));
     }
-    // A product that is not contracted with the sum that follows: the maximum of rounded products less
-    // such a product is at most 0; less the exact one of 1e10, up to 2^9.
+    // Keeps the compiler from fusing score * scale - max into one FMA. The maximum is one of rounded
+    // products, so that a rounded product less it is at most 0; the exact product may exceed it (by
+    // up to 2^9 at 1e10), and exp2 would overflow.
     EE_INLINE static vfloat rounded(vfloat x) {
         __asm__("" : "+v"(x));
         return x;
