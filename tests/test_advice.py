@@ -120,7 +120,10 @@ def test_a_module_of_another_class_names_none_that_would_refuse_the_model(
     if kind is Embedder:
         module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
         write_json(path / "modules.json", [module])
-    words = {Embedder: "which is not implemented in a", Ranker: "and a last Dense, in this order$"}
+    words = {
+        Embedder: "which is not implemented in a",
+        Ranker: "and a Dense at the end, in this order$",
+    }
     with pytest.raises(EncoderEngineError, match=words[kind]):
         kind.from_pretrained(path, device="cpu")
 

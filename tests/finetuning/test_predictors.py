@@ -73,7 +73,7 @@ def test_a_tagger_finds_the_words_that_it_learned(
     tagger = ee.Tagger.from_pretrained(run, "cpu")
     tags = [found.tags for found in tagger.predict(SENTENCES)]
     assert tags == [("O", "O", "B-THING"), ("O", "O", "O", "B-THING", "O")]
-    with pytest.raises(InputError, match="give its words as a list"):
+    with pytest.raises(InputError, match="give a list of words for each sentence"):
         tagger.predict(["a good film"])
     with pytest.raises(ConfigError, match="a model for token-classification"):
         ee.Reader.from_pretrained(run, "cpu")

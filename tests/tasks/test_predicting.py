@@ -74,7 +74,7 @@ def test_a_crf_has_tags_that_it_does_not_allow(checkpoint: Path) -> None:
 def test_what_is_no_text_is_refused_by_row(checkpoint: Path) -> None:
     tagger = make(ee.Tagger, TAGS, checkpoint)
     for wrong in (None, 5):
-        with pytest.raises(InputError, match=f"sentence 1 is {wrong}; give its words as a list"):
+        with pytest.raises(InputError, match=f"sentence 1 is {wrong}; give a list of words"):
             tagger.predict([["a"], wrong])
     chooser = make(ee.Chooser, MultipleChoiceTask(), checkpoint)
     pair = ("a film", ["good", "bad"])

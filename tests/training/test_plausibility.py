@@ -59,7 +59,9 @@ def test_a_device_that_is_not_there_is_refused(corpus: Path, tmp_path: Path) -> 
 
 def test_a_finished_run_says_how_it_is_trained_further(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "run", "run.steps=2")
-    with pytest.raises(ResumeError, match=r"run\.steps was 2, is 3; .* checkpoint=.*model"):
+    with pytest.raises(
+        ResumeError, match=r"run\.steps was 2, is 3; .* start a new run from the model .*model$"
+    ):
         run(corpus, tmp_path / "run", "run.steps=3")
     with pytest.raises(ResumeError) as caught:
         run(corpus, tmp_path / "run", "run.steps=3", "run.seed=1")

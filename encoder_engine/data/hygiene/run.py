@@ -176,7 +176,9 @@ def _describe(change: Difference) -> str:
         return "the inputs are others, or were changed"
     if change.name == "model" or change.name.endswith(".fingerprint"):
         return "the model of semantic duplicates is another"
-    name = change.name.removeprefix("settings.").replace("model.", "the model's ", 1)
+    name = change.name.removeprefix("settings.")
+    if name.startswith("model."):
+        name = f"the model's {name.rpartition('.')[2]}"
     return str(change._replace(name=name))
 
 

@@ -288,7 +288,7 @@ def test_the_verb_goes_on_with_all_settings_of_its_model_alone(
     limits = copy / "sentence_bert_config.json"
     before = limits.read_text()
     limits.write_text(json.dumps(json.loads(before) | {"max_seq_length": 7}))
-    assert "--semantic: model.max_seq_length was" in run(*command).errors
+    assert "the model's max_seq_length was" in run(*command).errors
     limits.write_text(before)
     found = run(*command)
     assert found.code == 0, found.errors
