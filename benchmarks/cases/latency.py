@@ -72,7 +72,7 @@ def make_case(name: str, options: Options) -> Case:
 
 def _compile(job: EmbeddingJob) -> str:
     """Compile the model for the engine of this checkout, and return the folder."""
-    from encoder_engine.embedding.directory.compiling import compile_directory
+    from encoder_engine.opening.compiling import compile_directory
 
     folder = peers_folder() / "models" / "minilm-compiled"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ def compile_(
     CPU's kernels. A process maps them: it starts faster, and processes on one machine share the
     memory.
     """
-    from encoder_engine.embedding.directory.compiling import compile_directory
+    from encoder_engine.opening.compiling import compile_directory
 
     encoder = compile_directory(
         model,

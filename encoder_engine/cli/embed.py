@@ -130,7 +130,7 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
     command resumes an interrupted run.
     """
     from encoder_engine.cli.embed_tasks import open_task
-    from encoder_engine.embedding.dataset.run import run_job
+    from encoder_engine.jobs.run import run_job
 
     if output == "-":
         raise click.UsageError(

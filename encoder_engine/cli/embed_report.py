@@ -14,7 +14,7 @@ from encoder_engine.cli.common import count, line_due, print_facts
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.jobs.run import DatasetSummary
 
 
 Show = Callable[["DatasetSummary", int], None]

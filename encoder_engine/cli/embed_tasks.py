@@ -14,8 +14,8 @@ from encoder_engine.dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_engine.embedding.dataset.job import DatasetJob
-    from encoder_engine.embedding.dataset.model import JobModel
+    from encoder_engine.jobs.job import DatasetJob
+    from encoder_engine.kinds.kind import Kind
 
 __all__ = ["EmbedTask", "open_task"]
 
@@ -29,7 +29,7 @@ class EmbedTask:
     """A job whose inputs and output are checked, and the loading of its model by name."""
 
     job: DatasetJob
-    load: Callable[[str], JobModel]
+    load: Callable[[str], Kind]
 
 
 def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> EmbedTask:
@@ -37,7 +37,7 @@ def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> 
 
     Raises ``click.UsageError`` for an option that the task does not have.
     """
-    from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
+    from encoder_engine.jobs.job import DatasetOptions, open_job
 
     task = options["task"]
     _check_options(task, options)
@@ -66,27 +66,24 @@ def _check_options(task: str, options: dict[str, Any]) -> None:
         raise click.UsageError("--task tokens has the prompts of --kind; leave --prompt out")
 
 
-def _call(task: str, options: dict[str, Any]) -> Any:
-    """Return the options of the model's call, of its own type."""
-    from encoder_engine.embedding.options import EncodeCall
-    from encoder_engine.embedding.steps.calls import ScoreCall, SparseCall
-
-    kinds: dict[str, Any] = {"sparse": SparseCall, "scores": ScoreCall}
-    kind = kinds.get(task, EncodeCall)
-    call = kind(**{f.name: options[f.name] for f in fields(kind) if f.name in options})
+def _call(task: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of the call that the kind of results resolves."""
+    names = ["batch_tokens", "on_truncation"]
+    if task != "tokens":
+        names += ["prompt", "prompt_name"]
+    own = {
+        "dense": ["normalize_embeddings", "truncate_dim", "precision"],
+        "sparse": ["max_active_dims"],
+    }
+    call = {name: options[name] for name in [*names, *own.get(task, ())]}
     if task == "tokens":
-        return EncodeCall(
-            prompt_name=options["kind"],
-            batch_tokens=options["batch_tokens"],
-            on_truncation=options["on_truncation"],
-        )
-    return call
+        call |= {"prompt_name": options["kind"], "route": options["kind"]}
+    return call | ({"route": "document"} if task == "sparse" else {})
 
 
-def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
+def _load(task: str, name: str, options: dict[str, Any]) -> Kind:
     from encoder_engine.embedding import MultiVectorEmbedder, SparseEmbedder
     from encoder_engine.embedding.any_model import load_dense, load_ranker
-    from encoder_engine.embedding.multi_vector import TokensJob
 
     loading: dict[str, Any] = {
         "device": options["device"],
@@ -97,15 +94,15 @@ def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
         **option.hub_keywords(options),
     }
     if task == "sparse":
-        return SparseEmbedder.from_pretrained(name, **loading)
+        return SparseEmbedder.from_pretrained(name, **loading).kind
     if task == "scores":
-        return load_ranker(name, **loading)
+        return load_ranker(name, **loading).kind
     if task == "tokens":
-        return TokensJob(MultiVectorEmbedder.from_pretrained(name, **loading), options["kind"])
-    model: JobModel = load_dense(
+        return MultiVectorEmbedder.from_pretrained(name, **loading).kind
+    model = load_dense(
         name,
         pooling=pooling_modes(options["pooling"]),
         max_seq_length=options["max_seq_length"],
         **loading,
     )
-    return model
+    return model.kind

@@ -215,9 +215,9 @@ def _load(path: str, options: dict[str, Any]) -> Any:
 
 def _stated_task(path: str) -> str:
     """Return the task that a directory states: its sentence-transformers type, or its head."""
-    from encoder_engine.embedding.directory.json_files import read_value
-    from encoder_engine.embedding.directory.modules import is_hybrid
     from encoder_engine.families.checkpoints.files import resolve_directory
+    from encoder_engine.opening.json_files import read_value
+    from encoder_engine.opening.modules import is_hybrid
 
     directory = resolve_directory(path)
     stated = directory / "config_sentence_transformers.json"

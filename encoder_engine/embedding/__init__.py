@@ -9,8 +9,6 @@ from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.causal_ranker import CausalRanker, PairTemplate
-    from encoder_engine.embedding.directory.opening import read_recipe
-    from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.embedding.embed_batch import EmbedBatch
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.hybrid import HybridEmbedder, HybridVectors
@@ -19,13 +17,15 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.scorer import Scorer
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
     from encoder_engine.embedding.static.embedder import Coverage, StaticEmbedder
-    from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
+    from encoder_engine.kinds.windows import EmbeddedWindow
+    from encoder_engine.opening.opening import read_recipe
+    from encoder_engine.opening.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.vectors.hits import Hit
     from encoder_engine.vectors.hybrid import fuse_ranks
     from encoder_engine.vectors.precision import quantize_vectors
     from encoder_engine.vectors.search import search_vectors
     from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
+    from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
 
 __all__ = [
     "CausalRanker",
@@ -62,28 +62,28 @@ __getattr__, __dir__ = lazy_names(
         "CausalRanker": "causal_ranker",
         "Coverage": "static.embedder",
         "EmbedBatch": "embed_batch",
-        "EmbeddedWindow": "steps.window",
+        "EmbeddedWindow": "encoder_engine.kinds.windows",
         "Embedder": "embedder",
         "Hit": "encoder_engine.vectors.hits",
         "HybridEmbedder": "hybrid",
-        "HybridVectors": "hybrid",
+        "HybridVectors": "encoder_engine.kinds.hybrid",
         "MultiVectorEmbedder": "multi_vector",
-        "PairTemplate": "causal_ranker",
-        "PoolingRecipe": "directory.recipe",
-        "Ranked": "ranker",
+        "PairTemplate": "encoder_engine.kinds.pair_formats",
+        "PoolingRecipe": "encoder_engine.opening.recipe",
+        "Ranked": "encoder_engine.kinds.pairs",
         "Ranker": "ranker",
         "Scorer": "scorer",
         "SparseEmbedder": "sparse",
-        "SparseVectors": "sparse",
+        "SparseVectors": "encoder_engine.vectors.sparse_vectors",
         "StaticEmbedder": "static.embedder",
         "StoredVectors": "encoder_engine.vectors.stored_vectors",
-        "TokenVectors": "steps.token_vectors",
-        "encoder_directory": "directory.recipe",
+        "TokenVectors": "encoder_engine.vectors.token_vectors",
+        "encoder_directory": "encoder_engine.opening.recipe",
         "fuse_ranks": "encoder_engine.vectors.hybrid",
         "load_vectors": "encoder_engine.vectors.stored_vectors",
-        "max_similarity": "steps.token_vectors",
+        "max_similarity": "encoder_engine.vectors.token_vectors",
         "quantize_vectors": "encoder_engine.vectors.precision",
-        "read_recipe": "directory.opening",
+        "read_recipe": "encoder_engine.opening.opening",
         "search_vectors": "encoder_engine.vectors.search",
     },
 )

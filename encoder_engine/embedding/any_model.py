@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.causal_ranker import CausalRanker
-from encoder_engine.embedding.directory.modules import LOGIT_SCORE, MODULES, read_module_kinds
-from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.ranker import Ranker
 from encoder_engine.embedding.static.embedder import StaticEmbedder
@@ -15,6 +13,8 @@ from encoder_engine.errors import InputError
 from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import HubKeywords, fetching, resolve_directory
 from encoder_engine.families.config import read_config
+from encoder_engine.opening.modules import LOGIT_SCORE, MODULES, read_module_kinds
+from encoder_engine.opening.recipe import encoder_directory
 
 if TYPE_CHECKING:
     import os

@@ -9,45 +9,39 @@ batches compute them once.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.activation import check_activation, read_activation
-from encoder_engine.embedding.directory.chat_template import ChatSettings, ChatTemplate, read_limit
-from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.directory.modules import (
+from encoder_engine.embedding.library_keywords import naming
+from encoder_engine.embedding.ranker import Ranker
+from encoder_engine.engine.choosing import EngineRequest, load_causal
+from encoder_engine.engine.limits import MemoryLimit
+from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import weights_directory
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
+from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.json_values import JsonValue
+from encoder_engine.kinds.limits import token_limit
+from encoder_engine.kinds.pair_formats import (
+    ChatFormat,
+    PairFormat,
+    PairTemplate,
+    PlainFormat,
+    TemplateFormat,
+)
+from encoder_engine.kinds.pairs import CausalPairs
+from encoder_engine.opening.activation import check_activation, read_activation
+from encoder_engine.opening.chat_template import ChatSettings, ChatTemplate, read_limit
+from encoder_engine.opening.json_files import read_value
+from encoder_engine.opening.modules import (
     CAUSAL_RANKER_ORDER,
     LOGIT_SCORE,
     MODULES,
     read_module_kinds,
 )
-from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import Settings
-from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
-from encoder_engine.embedding.jobs.pickling import load_again
-from encoder_engine.embedding.library_keywords import naming
-from encoder_engine.embedding.limits import MemoryLimit
-from encoder_engine.embedding.parts import Loading, token_limit
-from encoder_engine.embedding.ranker import Ranker
-from encoder_engine.embedding.steps.calls import ScoreCall
-from encoder_engine.embedding.steps.pair_rows import (
-    ChatFormat,
-    PairTemplate,
-    PlainFormat,
-    TemplateFormat,
-)
-from encoder_engine.embedding.steps.window import TokenizedWindow
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.adapters import weights_directory
-from encoder_engine.families.checkpoints.files import fetching, hub_of_base, resolve_directory
-from encoder_engine.families.config import read_config, spec_from_config
-from encoder_engine.json_values import JsonValue
-from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
+from encoder_engine.opening.opening import open_directory
+from encoder_engine.opening.recipe import Settings
 
 if TYPE_CHECKING:
     import os
@@ -57,15 +51,12 @@ if TYPE_CHECKING:
 
     import torch
 
-    from encoder_engine.embedding.directory.opening import ModelDirectory
-    from encoder_engine.embedding.engines.engine import Activation, CausalEngine, EngineChoice
-    from encoder_engine.embedding.steps.calls import ScoreKeywords, ScoreOptions
-    from encoder_engine.embedding.steps.pair_rows import PairFormat
-    from encoder_engine.embedding.steps.pairs import Ranked
-    from encoder_engine.embedding.steps.scores import Scores
-    from encoder_engine.embedding.steps.truncation import TruncationNotice
+    from encoder_engine.engine.outputs import Activation
+    from encoder_engine.engine.protocol import EncoderEngine, EngineChoice, Vectors
     from encoder_engine.families.checkpoints.files import HubKeywords
-    from encoder_engine.packing.token_rows import TokenRows
+    from encoder_engine.kinds.kind import Kind
+    from encoder_engine.kinds.pairs import Ranked, ScoreKeywords
+    from encoder_engine.opening.opening import ModelDirectory
     from encoder_engine.text import Tokenizer
 
 __all__ = ["CausalRanker", "PairTemplate"]
@@ -90,7 +81,7 @@ class CausalRanker(Ranker):
 
     def __init__(
         self,
-        engine: CausalEngine,
+        engine: EncoderEngine,
         tokenizer: Tokenizer,
         *,
         template: PairTemplate | PairFormat | None = None,
@@ -101,7 +92,7 @@ class CausalRanker(Ranker):
     ) -> None:
         spec = engine.spec
         tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
-        self.engine = self._causal = engine
+        self.engine = engine
         self.tokenizer = tokenizer
         if template is None:
             template = _default_template(spec.model_type, "the model")
@@ -127,8 +118,7 @@ class CausalRanker(Ranker):
         self.activation = check_activation(activation)
         self.memory_limit = MemoryLimit()
         self.settings = Settings() if settings is None else settings
-        self._path = self._reload = None
-        self._check_room(self.resolve(ScoreCall()).prompt)
+        self.format.check_room(self.kind.resolve().prompt, self.max_seq_length)
 
     @classmethod
     @fetching
@@ -176,10 +166,7 @@ class CausalRanker(Ranker):
             if template is None
             else replace(opened.settings, default_prompt_name=None),
         )
-        ranker._path = str(opened.directory)
-        options = {**request.options(ranker.engine.name), "template": template, **hub_of_base()}
-        ranker._reload = partial(load_again, cls, Loading(path=ranker._path, options=options))
-        return ranker
+        return ranker.loaded_from(opened.directory, request, template=template)
 
     @property
     def num_labels(self) -> int:
@@ -193,7 +180,7 @@ class CausalRanker(Ranker):
         *,
         instruction: str | None = None,
         **options: Unpack[ScoreKeywords],
-    ) -> Scores:
+    ) -> Vectors:
         """Score pairs of a query and a document: float32 [N]; a single pair has a score.
 
         instruction: the task in words; None: the directory's default prompt, or the template's.
@@ -234,9 +221,8 @@ class CausalRanker(Ranker):
 
         instruction: see :meth:`score`. Other options: see :meth:`Ranker.rank`.
         """
-        return super().rank(
-            *(query, documents, top_k, return_documents), **_prompted(instruction, options)
-        )
+        prompted = _prompted(instruction, options)
+        return super().rank(query, documents, top_k, return_documents, **prompted)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Raise :class:`UnsupportedFeatureError`: copy the directory instead."""
@@ -245,79 +231,17 @@ class CausalRanker(Ranker):
             f"from, {self.name}"
         )
 
-    def resolve(self, call: ScoreCall) -> ScoreOptions:
-        """Check the options of a call and fill in the directory's settings for those not given."""
-        options = super().resolve(call)
-        is_given = call.prompt is not None or call.prompt_name is not None
-        if is_given and options.prompt and not self.format.takes_prompt:
-            raise InputError(
-                "the template's body has no {instruction}, so that no instruction and no prompt "
-                "reaches the model; leave it out, or pass a template that has it"
-            )
-        if call.prompt is None and not options.prompt:
-            options = replace(options, prompt=self.format.prompt)
-        return options
+    @property
+    def labels(self) -> list[str]:
+        """The name of the one score, as transformers gives it."""
+        return ["LABEL_0"]
 
-    def describe_model(self) -> dict[str, Any]:
-        """Return what a plan records: the answers, and the words around a pair."""
-        return {
-            **super().describe_model(),
-            "answers": list(self._answers),
-            "format": self.format.describe(),
-        }
-
-    def _compute(self, rows: TokenRows, activation: Activation) -> Scores:
-        logits_BK = self._causal.last_logits(rows, token_ids=self._answers)
-        odds_B1 = logits_BK[:, :1]
-        if len(self._answers) > 1:
-            odds_B1 = odds_B1 - logits_BK[:, 1:]
-        if activation != "sigmoid":
-            with np.errstate(all="ignore"):
-                return SCORE_FUNCTIONS[activation](odds_B1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            shares_B1 = 1.0 / (1.0 + np.exp(-odds_B1.astype(np.float64)))
-        # An infinite logit is a damaged model, and no certain answer.
-        return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
-
-    def _tokenize(
-        self,
-        firsts: list[str],
-        seconds: list[str],
-        first_row: int,
-        options: ScoreOptions,
-        notice: TruncationNotice,
-    ) -> TokenizedWindow:
-        start = time.perf_counter()
-        pairs = list(zip(firsts, seconds, strict=True))
-        for row, pair in enumerate(pairs, start=first_row):
-            if not all(isinstance(text, str) for text in pair):
-                raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
-        self._check_room(options.prompt)
-        rows = self.format.rows(
-            *(pairs, options.prompt),
-            max_length=self.max_seq_length,
-            num_threads=self.engine.num_threads,
+    def kinds(self) -> dict[str, Kind]:
+        """Return scores; see :meth:`Model.kinds`."""
+        scores = CausalPairs(
+            self, activation=self.activation, format=self.format, answers=self._answers
         )
-        empty = np.flatnonzero(rows.lengths == 0)
-        if len(empty):
-            row = first_row + int(empty[0])
-            raise InputError(
-                f"pair {row} has no token, neither in its texts nor around them, and the model "
-                "answers after the last one; leave it out",
-                row=row,
-            )
-        notice.observe(rows.truncated, first_row)
-        spent = time.perf_counter() - start
-        return TokenizedWindow(encoding=rows, first_row=first_row, seconds=spent)
-
-    def _check_room(self, prompt: str) -> None:
-        """Raise :class:`ConfigError` where a pair has no room in the template."""
-        least = self.format.least_length(prompt)
-        if self.max_seq_length is not None and least >= self.max_seq_length:
-            raise ConfigError(
-                f"the template has {least} tokens and leaves no room for a pair: the limit is "
-                f"{self.max_seq_length}"
-            )
+        return {"scores": scores}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +259,9 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
     """Read a reranker's directory. Exceptions: see :meth:`CausalRanker.from_pretrained`."""
     has_modules = (directory / MODULES).is_file()
     opened = open_directory(
-        *(directory, "CrossEncoder", CAUSAL_RANKER_ORDER),
+        directory,
+        "CrossEncoder",
+        CAUSAL_RANKER_ORDER,
         task="text-generation",
         reads="logits",
         makes="causal_logits",

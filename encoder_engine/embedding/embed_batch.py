@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from encoder_engine.embedding.any_model import load_dense
-from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.embedding.library_keywords import check_names
 from encoder_engine.errors import InputError
+from encoder_engine.kinds.options import EncodeKeywords
 
 if TYPE_CHECKING:
     import os
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from encoder_engine.embedding.embedder import Embedder
-    from encoder_engine.embedding.engines.engine import EngineChoice
-    from encoder_engine.embedding.options import EncodeKeywords
     from encoder_engine.embedding.static.embedder import StaticEmbedder
+    from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.families.checkpoints.files import HubKeywords
 
 __all__ = ["EmbedBatch"]
@@ -60,7 +59,8 @@ class EmbedBatch:
             "engine": engine,
             **(hub or {}),
         }
-        self._call = EncodeCall.of("EmbedBatch", options, on_truncation)
+        check_names("EmbedBatch", options, EncodeKeywords)
+        self._call: dict[str, Any] = {"on_truncation": on_truncation, **options}
         self._embedder: Embedder | StaticEmbedder | None = None
         self._lock = threading.Lock()
 
@@ -75,8 +75,8 @@ class EmbedBatch:
     @property
     def dimension(self) -> int:
         """The length of a stored vector: features, or bytes of packed bits."""
-        embedder = self.embedder
-        return embedder.stored_dimension(embedder.resolve(self._call))
+        kind = self.embedder.kind
+        return kind.stored_dimension(kind.resolve(**self._call))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the column of vectors.
@@ -92,7 +92,7 @@ class EmbedBatch:
             raise InputError(
                 f"the batch has a column {self.vector_column!r} already; name another vector_column"
             )
-        vectors = self.embedder.encode(batch[self.text_column], **asdict(self._call))
+        vectors = self.embedder.encode(batch[self.text_column], **self._call)
         return {**batch, self.vector_column: vectors}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,50 +1,65 @@
 """Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory.
 
-How it works: a stream of texts is cut into windows of 4,096 texts or 16 million characters, so that
-memory is constant. The texts of a window are tokenized by all threads, sorted by length and grouped
-into batches of at most ``batch_tokens`` tokens; a batch is packed, encoded and pooled without
-padding, and its vectors are written at the rows of their texts. ``steps/window.py`` is that loop.
+``kinds/kind.py`` is the loop over texts, ``kinds/dense.py`` says what is computed of them.
 """
 
 from __future__ import annotations
 
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.embedding.engines.choosing import EngineRequest
-from encoder_engine.embedding.jobs.dense import DenseJob
-from encoder_engine.embedding.library_keywords import naming
-from encoder_engine.embedding.loading import load_parts
-from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.embedding.library_keywords import check_names, naming
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.saving.sentence_directory import save_embedder
-from encoder_engine.embedding.steps.long_texts import embed_long
-from encoder_engine.embedding.steps.token_vectors import embed_tokens
-from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
+from encoder_engine.engine.choosing import EngineRequest, engine_of, is_compiled, load_model
+from encoder_engine.engine.limits import MemoryLimit
+from encoder_engine.errors import (
+    ConfigError,
+    DefaultPoolingWarning,
+    InputError,
+    MissingPoolerWarning,
+)
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
+from encoder_engine.families.checkpoints.opening import verified
+from encoder_engine.kinds.dense import Dense
+from encoder_engine.kinds.layers import layer_weights
+from encoder_engine.kinds.limits import smallest
+from encoder_engine.kinds.long_texts import LongTexts
+from encoder_engine.kinds.options import EncodeKeywords
+from encoder_engine.kinds.texts import open_texts
+from encoder_engine.kinds.tokens import Tokens
+from encoder_engine.opening.opening import open_embedder
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Unpack
 
     import torch
 
-    from encoder_engine.embedding.engines.engine import EngineChoice
-    from encoder_engine.embedding.options import EncodeKeywords, EncodeOptions, OnTruncation
-    from encoder_engine.embedding.steps.layers import Layers
-    from encoder_engine.embedding.steps.long_texts import ChunkPooling
-    from encoder_engine.embedding.steps.token_vectors import TokenVectors
+    from encoder_engine.engine.protocol import EncoderEngine, EngineChoice
     from encoder_engine.families.checkpoints.files import HubKeywords
+    from encoder_engine.inference import CompiledEncoder
+    from encoder_engine.kinds.kind import Kind
+    from encoder_engine.kinds.layers import Layers
+    from encoder_engine.kinds.long_texts import ChunkPooling
+    from encoder_engine.kinds.options import OnTruncation
+    from encoder_engine.models import Encoder
+    from encoder_engine.opening.recipe import PoolingRecipe
+    from encoder_engine.text import Tokenizer
+    from encoder_engine.vectors.token_vectors import TokenVectors
 
 __all__ = ["Embedder"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Embedder(DenseJob, DenseMethods):
+class Embedder(DenseMethods):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
     An embedder is safe to call from several threads: a call changes no state, except that the
@@ -54,6 +69,89 @@ class Embedder(DenseJob, DenseMethods):
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
     another width, or where ``max_seq_length`` leaves no room for a token.
     """
+
+    def __init__(
+        self, encoder: CompiledEncoder | Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe
+    ) -> None:
+        self.recipe = recipe
+        self.encoder = encoder
+        spec = self.engine.spec
+        recipe.check_width(spec.width)
+        self.tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
+        self.memory_limit = MemoryLimit()
+        self._max_seq_length = limit = smallest(recipe.max_seq_length, spec.max_length)
+        if limit is not None and limit < self._least_length():
+            raise ConfigError(
+                f"{recipe.encoder_directory} limits texts to {limit} tokens, which leaves no room "
+                f"beside the special tokens; set a limit of at least {self._least_length()} in "
+                "the file, or pass max_seq_length="
+            )
+
+    @property
+    def encoder(self) -> CompiledEncoder | Encoder:
+        """The encoder, as it was passed or loaded; a new one gets an engine of its own."""
+        return self._encoder
+
+    @encoder.setter
+    def encoder(self, encoder: CompiledEncoder | Encoder) -> None:
+        self._encoder = encoder
+        self.engine: EncoderEngine = engine_of(encoder, self.recipe.modules)
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text, special tokens included; None: no limit."""
+        return self._max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        limit, least = self.engine.spec.max_length, self._least_length()
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(
+                f"max_seq_length must be a whole number of at least {least}, got {value!r}"
+            )
+        if limit is not None and value > limit:
+            raise InputError(f"max_seq_length is {value}, the model has {limit} positions")
+        self._max_seq_length = value
+
+    def _least_length(self) -> int:
+        """Return the special tokens of a text plus one."""
+        return len(self.tokenizer.encode("")) + 1
+
+    @property
+    def dimension(self) -> int:
+        """Features of a vector before ``truncate_dim``."""
+        return self.recipe.modules.width(self.engine.spec.width * len(self.recipe.pooling))
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.recipe.prompts
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt of a call that names none."""
+        return self.recipe.default_prompt_name
+
+    @property
+    def stated_similarity(self) -> str | None:
+        """The name of the similarity that the directory states; None: it states none."""
+        return self.recipe.similarity
+
+    @property
+    def name(self) -> str:
+        """The path that the embedder was loaded from."""
+        return self.path or str(self.recipe.encoder_directory)
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return dense vectors, and the vectors of tokens; see :meth:`Model.kinds`."""
+        return {
+            "dense": Dense(self, self.recipe),
+            "tokens": Tokens(self, layers=self.recipe.layers),
+        }
+
+    def changed_options(self) -> dict[str, Any]:
+        """Return the limit of tokens."""
+        return {"max_seq_length": self.max_seq_length}
 
     def __repr__(self) -> str:
         """Return a line with the model's directory, family, width, limit, precision and engine."""
@@ -105,22 +203,47 @@ class Embedder(DenseJob, DenseMethods):
         engine cannot compute the model, and :class:`MissingDependencyError` where only PyTorch can
         and it is not installed.
         """
-        return load_parts(
-            cls,
-            resolve_directory(path_or_hub_id, **hub),
-            EngineRequest.of(engine, device, dtype, quantization, num_threads, task),
-            pooling=pooling,
-            max_seq_length=max_seq_length,
-            layers=layers,
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads, task)
+        opened = open_embedder(resolve_directory(path_or_hub_id, **hub))
+        modes = (
+            None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
         )
-
-    def _windows(
-        self, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
-    ) -> Iterator[EmbeddedWindow]:
-        return embed_windows(self, texts, options, notice)
-
-    def _notice(self, on_truncation: OnTruncation) -> TruncationNotice:
-        return TruncationNotice.of(self, on_truncation)
+        # Begun before the tokenizer is read, the comparison ends with the loading of the weights. A
+        # compiled file is mapped instead of read, and has checksums of its own.
+        folder = opened.encoder_folder
+        with nullcontext() if is_compiled(folder) else verified(folder):
+            recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
+            if request.adapter in recipe.prompts:
+                # Prompts of models with an adapter for each task bear the names of the tasks.
+                recipe = replace(recipe, default_prompt_name=request.adapter)
+            with warnings.catch_warnings():
+                # Pooling reads the token vectors, never the pooler's.
+                warnings.simplefilter("ignore", MissingPoolerWarning)
+                encoder = load_model(recipe.encoder_directory, request)
+        _check_layers(recipe, encoder.spec.num_layers)
+        if layers is not None:
+            recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
+        if max_seq_length is None:
+            embedder = cls(encoder, tokenizer, recipe)
+        else:
+            embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
+            embedder.recipe = recipe
+            embedder.max_seq_length = max_seq_length
+        if recipe.default_pooling:
+            warn_caller(
+                DefaultPoolingWarning(
+                    f"{opened.directory} has no modules.json to say how tokens are pooled, so "
+                    "their mean is taken; to choose another, pass pooling= (cls, mean, max, ...)"
+                )
+            )
+        return embedder.loaded_from(
+            opened.directory,
+            request,
+            pooling=modes,
+            max_seq_length=max_seq_length,
+            layers=None if recipe.layers is None else dict(recipe.layers),
+            task=request.adapter,
+        )
 
     @naming("texts")
     def encode_long(
@@ -140,8 +263,11 @@ class Embedder(DenseJob, DenseMethods):
         in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
         :meth:`encode`.
         """
-        resolved = self.resolve(EncodeCall.of("encode_long", options))
-        return embed_long(self, texts, resolved, overlap=overlap, chunk_pooling=chunk_pooling)
+        check_names("encode_long", options, EncodeKeywords)
+        kind = LongTexts(self, self.recipe, overlap=overlap, chunk_pooling=chunk_pooling)
+        opened = open_texts(texts)
+        vectors: Array = kind.collect(opened.rows, kind.resolve(**options), count=opened.count)
+        return vectors[0] if opened.single else vectors
 
     @naming("texts")
     def encode_tokens(
@@ -159,14 +285,16 @@ class Embedder(DenseJob, DenseMethods):
         ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
         and exceptions: see :meth:`encode`.
         """
-        call = EncodeCall(
+        kind, opened = self.kinds()["tokens"], open_texts(texts)
+        options = kind.resolve(
             prompt=prompt,
             prompt_name=prompt_name,
             normalize_embeddings=normalize_embeddings,
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        return embed_tokens(self, texts, self.resolve(call))
+        found: TokenVectors = kind.collect(opened.rows, options, count=opened.count)
+        return found
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory of sentence-transformers: encoder, tokenizer, modules, prompts, card.
@@ -176,3 +304,15 @@ class Embedder(DenseJob, DenseMethods):
         a hybrid one, and :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
         """
         save_embedder(self, directory)
+
+
+def _check_layers(recipe: PoolingRecipe, num_layers: int) -> None:
+    """Raise :class:`ConfigError` where the directory mixes layers that the encoder does not have.
+
+    sentence-transformers mixes as many layers as there are weights, to the last.
+    """
+    if recipe.layers is not None and recipe.layers[-1][0] != num_layers:
+        raise ConfigError(
+            f"{recipe.encoder_directory} has {num_layers} layers, WeightedLayerPooling mixes those "
+            f"to {recipe.layers[-1][0]}; the files belong to different models"
+        )

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
-from encoder_engine.embedding.engines.choosing import torch_engine
-from encoder_engine.embedding.jobs.keywords import DatasetKeywords, JobKeywords, run_over_files
 from encoder_engine.embedding.library_keywords import (
     LibraryKeywords,
     check_names,
     naming,
     resolve_output,
 )
-from encoder_engine.embedding.options import EncodeCall, EncodeKeywords
-from encoder_engine.embedding.prompts import document_prompt, query_prompt
-from encoder_engine.embedding.steps.progress import progress_bar
-from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.vectors.precision import quantize_vectors
+from encoder_engine.engine.choosing import torch_engine
+from encoder_engine.jobs.keywords import JobKeywords, run_over_files
+from encoder_engine.kinds.model import Model
+from encoder_engine.kinds.options import EncodeKeywords
+from encoder_engine.kinds.prompts import document_prompt, query_prompt
+from encoder_engine.kinds.texts import open_texts
 from encoder_engine.vectors.similarity import (
     check_similarity,
     pairwise_similarities,
@@ -28,16 +27,14 @@ from encoder_engine.vectors.similarity import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
     from torch import Tensor
 
-    from encoder_engine.embedding.dataset.model import JobModel
-    from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
-    from encoder_engine.embedding.steps.truncation import TruncationNotice
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
+    from encoder_engine.jobs.run import DatasetSummary
+    from encoder_engine.kinds.options import OnTruncation
+    from encoder_engine.kinds.windows import EmbeddedWindow
     from encoder_engine.vectors.precision import Precision
     from encoder_engine.vectors.similarity import Similarity
 
@@ -57,25 +54,13 @@ class _EmbedderType(ABCMeta):
         return f"<class '{cls.__module__}.{cls.__qualname__}', called as sentence_transformers>"
 
 
-class QueryMethods(metaclass=_EmbedderType):
+class QueryMethods(Model, metaclass=_EmbedderType):
     """The methods of an embedder that depend on its prompts, and its names in other libraries."""
-
-    engine: Any
-
-    @property
-    @abstractmethod
-    def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
 
     @property
     @abstractmethod
     def dimension(self) -> int:
         """Features of a vector."""
-
-    @property
-    def device(self) -> str:
-        """The device that computes, as PyTorch writes it."""
-        return str(self.engine.device)
 
     @abstractmethod
     def encode(self, texts: str | Iterable[str], *arguments: Any, **options: Any) -> Any:
@@ -130,6 +115,10 @@ class TaskMethods(QueryMethods):
         return self.encode_document(texts, **options)
 
 
+class DatasetKeywords(EncodeKeywords, JobKeywords, total=False):
+    """The keywords of :meth:`Embedder.encode_dataset`."""
+
+
 class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
     """The keywords of :meth:`Embedder.encode` beside those that ask for a tensor."""
 
@@ -141,25 +130,6 @@ class DenseMethods(QueryMethods):
     """The methods of an embedder of one vector for each text."""
 
     default_truncation: ClassVar[OnTruncation] = "warn"
-
-    @abstractmethod
-    def resolve(self, call: EncodeCall) -> EncodeOptions:
-        """Check the options of a call and fill in the directory's settings for those not given."""
-
-    @property
-    @abstractmethod
-    def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
-
-    @abstractmethod
-    def _windows(
-        self, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
-    ) -> Iterator[EmbeddedWindow]:
-        """Embed a stream of texts, one window in memory at a time."""
-
-    @abstractmethod
-    def _notice(self, on_truncation: OnTruncation) -> TruncationNotice:
-        """Make the notice of a call."""
 
     @overload
     def encode(
@@ -239,35 +209,27 @@ class DenseMethods(QueryMethods):
         for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
         """
         output = resolve_output(
-            *("encode", library),
+            "encode",
+            library,
             output=output,
             convert_to_tensor=convert_to_tensor,
             device=self.engine.device,
         )
         if output == "torch":
             torch_engine("output='torch'")
-        on_truncation = on_truncation or self.default_truncation
-        options = self.resolve(
-            EncodeCall(
-                prompt=prompt,
-                prompt_name=prompt_name,
-                normalize_embeddings=normalize_embeddings,
-                truncate_dim=truncate_dim,
-                precision=precision,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-                on_truncation=on_truncation,
-            )
+        kind, opened = self.kind, open_texts(texts)
+        options = kind.resolve(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            on_truncation=on_truncation or self.default_truncation,
         )
-        opened, notice = open_texts(texts), self._notice(on_truncation)
-        none = np.zeros((0, options.dimension), np.float32)
-        parts: list[Array] = [quantize_vectors(none, options.precision)]
-        with progress_bar(opened.count, shown=bool(show_progress_bar)) as advance:
-            for window in self._windows(opened.rows, options, notice):
-                parts.append(window.vectors)
-                advance(len(window.vectors))
-        notice.warn()
-        vectors = parts[1] if len(parts) == 2 else np.concatenate(parts)
+        shown = bool(show_progress_bar)
+        vectors: Array = kind.collect(opened.rows, options, count=opened.count, shown=shown)
         if opened.single:
             vectors = vectors[0]
         if output == "numpy":
@@ -287,16 +249,14 @@ class DenseMethods(QueryMethods):
         Windows come in the order of the texts, with their counts of tokens and truncated texts and
         the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
         """
-        resolved = self.resolve(EncodeCall.of("encode_windows", options, on_truncation))
-        notice = self._notice(on_truncation)
-        return self._windows(open_texts(texts).rows, resolved, notice)
+        check_names("encode_windows", options, EncodeKeywords)
+        resolved = self.kind.resolve(on_truncation=on_truncation, **options)
+        return self.kind.stream(open_texts(texts).rows, resolved)
 
     def encode_dataset(
         self,
         inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         output: str | os.PathLike[str],
-        *,
-        on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[DatasetKeywords],
     ) -> DatasetSummary:
         """Embed files of any size into a file, or a folder of shards, in constant memory.
@@ -328,14 +288,12 @@ class DenseMethods(QueryMethods):
             before every text, and its default prompt where that is empty.
         """
         check_names("encode_dataset", options, DatasetKeywords)
-        job: Any = {
-            name: value for name, value in options.items() if name in JobKeywords.__annotations__
-        }
-        encode: Any = {name: value for name, value in options.items() if name not in job}
-        call = EncodeCall.of("encode_dataset", encode, on_truncation)
-        return run_over_files(
-            cast("JobModel", self), inputs, output, task="dense", call=call, job=job
-        )
+        return run_over_files(self.kind, inputs, output, options)
+
+    @property
+    @abstractmethod
+    def stated_similarity(self) -> str | None:
+        """The name of the similarity that the directory states; None: it states none."""
 
     @property
     def similarity_fn_name(self) -> Similarity:

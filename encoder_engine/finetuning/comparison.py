@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.finetuning.data import Examples
     from encoder_engine.metrics.intervals import Interval
 

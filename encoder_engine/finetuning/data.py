@@ -10,8 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.modules import read_transformer_config
-from encoder_engine.embedding.directory.recipe import encoder_directory, read_tokenizer
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -21,6 +19,8 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.json_values import nearest
+from encoder_engine.opening.modules import read_transformer_config
+from encoder_engine.opening.recipe import encoder_directory, read_tokenizer
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.task_folder import read_records
 

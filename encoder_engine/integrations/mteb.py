@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.engines.choosing import torch_engine
+from encoder_engine.engine.choosing import torch_engine
 from encoder_engine.errors import MissingDependencyError
 
 if TYPE_CHECKING:

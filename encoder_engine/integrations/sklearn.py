@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.any_model import load_dense
-from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import MissingDependencyError
 
 try:
@@ -29,7 +28,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     """Turns texts into features; ``fit`` loads the model, ``transform`` embeds.
 
     The options are those of :meth:`Embedder.from_pretrained` and :meth:`Embedder.encode`. A pickle
-    of a fitted one names the model's path and a digest; see :class:`PickledModel`.
+    of a fitted one names the model's path and a digest; see :class:`Model`.
     """
 
     model: str
@@ -48,7 +47,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         names = ("pooling", "max_seq_length", "device", "dtype", "quantization")
         self.embedder_ = load_dense(self.model, **{name: vars(self)[name] for name in names})
         self.embedder_.pickle_by = "path"
-        self._n_features_out = self.embedder_.resolve(EncodeCall(**self._options())).dimension
+        self._n_features_out = self.embedder_.kind.resolve(**self._options()).dimension
         return self
 
     def transform(self, texts: Any) -> Any:

@@ -110,7 +110,7 @@ def pool(
     """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
 
     hidden_TD: [T, D].
-    num_prompt_tokens, normalized: see ``VectorEngine.pooled``.
+    num_prompt_tokens, normalized: see :class:`Pooled`.
     """
     hidden_TD = hidden_TD.float()
     if len(modes) == 1 and not num_prompt_tokens:

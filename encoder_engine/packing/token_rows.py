@@ -11,7 +11,15 @@ from encoder_engine.dataclass import dataclass
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["IdArray", "RowArray", "TokenRows", "TokenizedRows", "take"]
+__all__ = [
+    "EncodedRows",
+    "IdArray",
+    "RowArray",
+    "TokenRows",
+    "TokenizedRows",
+    "WindowRows",
+    "take",
+]
 
 IdArray = np.ndarray[Any, np.dtype[np.int32]]
 RowArray = np.ndarray[Any, np.dtype[np.intp]]
@@ -30,6 +38,56 @@ class TokenizedRows(Protocol):
     @property
     def has_types(self) -> bool:
         """True where a token may have a segment other than 0."""
+
+
+class WindowRows(TokenizedRows, Protocol):
+    """The tokens of a window of rows, as far as its stages read them; see :class:`Encoding`."""
+
+    def __len__(self) -> int:
+        """Count the rows."""
+
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each row, int32 [B]."""
+
+    @property
+    def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for each row that lost tokens, bool [B]."""
+
+
+@dataclass(kw_only=True, eq=False)
+class EncodedRows:
+    """Rows of tokens that no tokenizer's result holds as they are: :class:`WindowRows`.
+
+    ids: int32 [T].
+    cu_seqlens: the offsets of the rows, int32 [B + 1].
+    truncated: True for each row that lost tokens or characters, bool [B].
+    types: the segment of each token, int32 [T]; None: all 0.
+    """
+
+    ids: IdArray
+    cu_seqlens: IdArray
+    truncated: np.ndarray[Any, np.dtype[np.bool_]]
+    types: IdArray | None = None
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each row, int32 [B]."""
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+
+    @property
+    def has_types(self) -> bool:
+        """True where a token may have a segment other than 0."""
+        return self.types is not None
+
+    @property
+    def type_ids(self) -> IdArray:
+        """The segment of each token, int32 [T]."""
+        return np.zeros_like(self.ids) if self.types is None else self.types
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.steps.pairs import is_pair
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.records import Record
+from encoder_engine.kinds.pairs import is_pair
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.sequence_task import SequenceTask

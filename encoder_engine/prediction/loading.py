@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.directory.recipe import encoder_directory
-from encoder_engine.embedding.engines.choosing import (
+from encoder_engine.engine.choosing import (
     EngineRequest,
     choose_modules,
     compiled_engine,
@@ -15,6 +14,7 @@ from encoder_engine.embedding.engines.choosing import (
 from encoder_engine.errors import ChecksumError, UnusedWeightsWarning
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.arrays import arrays_sha256
+from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks import models
 from encoder_engine.tasks.engines.source import CompiledSource
 

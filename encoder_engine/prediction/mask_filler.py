@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from encoder_engine.embedding.engines.choosing import (
-    EngineRequest,
-    load_masked_lm,
-    vocabulary_engine,
-)
-from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
-from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.window import located_error
+from encoder_engine.engine.choosing import EngineRequest, engine_of, load_model
+from encoder_engine.engine.outputs import Logits
+from encoder_engine.engine.protocol import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     DeviceMemoryError,
     InputError,
@@ -29,6 +24,8 @@ from encoder_engine.errors import (
     TextError,
 )
 from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.kinds.texts import open_texts
+from encoder_engine.kinds.windows import located_error
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.arguments import check_integer
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
 
@@ -114,7 +111,7 @@ class MaskFiller:
 
     def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:
         self.model: Any = model
-        self.engine = vocabulary_engine(model)
+        self.engine = engine_of(model)
         self.tokenizer = tokenizer.fitted_to(self.engine.spec.embedding.vocab_size)
         if tokenizer.mask_token_id is None:
             raise InputError("the tokenizer names no mask token: its model fills no masks")
@@ -138,7 +135,9 @@ class MaskFiller:
         """
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         directory = resolve_directory(path_or_hub_id)
-        return cls(load_masked_lm(directory, request), Tokenizer.from_pretrained(directory))
+        return cls(
+            load_model(directory, request, "masked-lm"), Tokenizer.from_pretrained(directory)
+        )
 
     def fill(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
@@ -350,7 +349,7 @@ class MaskFiller:
         )
         places_C = np.array([copy.place for copy in part], np.int32)
         try:
-            found_CV = self.engine.logits(rows, starts_C[:-1] + places_C)
+            (found_CV,) = self.engine.run(rows, Logits(chosen=starts_C[:-1] + places_C))
         except OutOfDeviceMemoryError as error:
             if len(part) == 1:
                 raise DeviceMemoryError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from encoder_engine.embedding.engines.choosing import EngineRequest
+from encoder_engine.engine.choosing import EngineRequest
 from encoder_engine.errors import ConfigError, TruncationWarning, UnsupportedFeatureError
 from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.tasks.engines.choosing import task_engine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.models.task_model import TaskModel

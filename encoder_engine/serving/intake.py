@@ -18,7 +18,7 @@ from encoder_engine.serving.request import Key, count_characters
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from encoder_engine.embedding.steps.window import WindowRows
+    from encoder_engine.packing.token_rows import WindowRows
     from encoder_engine.serving.admission import Admission
     from encoder_engine.serving.dispatcher import Dispatcher
     from encoder_engine.serving.models import ServedModel

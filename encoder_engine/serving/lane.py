@@ -27,7 +27,7 @@ from encoder_engine.serving.rows import join_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from encoder_engine.embedding.steps.window import WindowRows
+    from encoder_engine.packing.token_rows import WindowRows
     from encoder_engine.serving.models import ServedModel
     from encoder_engine.serving.scheduler import Batch
     from encoder_engine.serving.tasks import Task

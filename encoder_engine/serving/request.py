@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable, Sequence
 
-    from encoder_engine.embedding.steps.window import WindowRows
+    from encoder_engine.packing.token_rows import WindowRows
     from encoder_engine.serving.tasks import Task, Text
 
 __all__ = ["ANSWERED", "Answer", "Key", "Request", "count_characters", "size_of"]

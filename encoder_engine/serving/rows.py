@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, SequenceLengthError
+from encoder_engine.packing.token_rows import EncodedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.steps.window import WindowRows
-    from encoder_engine.packing.token_rows import IdArray
+    from encoder_engine.packing.token_rows import IdArray, WindowRows
 
-__all__ = ["JoinedRows", "join_rows", "rows_of_ids"]
-
-
-@dataclass(kw_only=True, eq=False)
-class JoinedRows:
-    """Rows of tokens, concatenated, as an embedder reads them; fields: see :class:`Encoding`."""
-
-    ids: IdArray
-    cu_seqlens: IdArray
-    type_ids: IdArray
-    has_types: bool
-    truncated: np.ndarray[Any, np.dtype[np.bool_]]
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        return len(self.cu_seqlens) - 1
-
-    @property
-    def lengths(self) -> IdArray:
-        """Tokens of each row, int32 [B]."""
-        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+__all__ = ["join_rows", "rows_of_ids"]
 
 
-def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> JoinedRows:
+def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> EncodedRows:
     """Make rows of token ids, int32 [n] for each text, without changing them.
 
     Raises :class:`InputError` for a text without ids and for an id outside the vocabulary, and
@@ -61,13 +40,7 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
     ends = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(ids) for ids in rows], out=ends[1:])
     joined = np.concatenate(rows)
-    return JoinedRows(
-        ids=joined,
-        cu_seqlens=ends,
-        type_ids=np.zeros_like(joined),
-        has_types=False,
-        truncated=np.zeros(len(rows), dtype=np.bool_),
-    )
+    return EncodedRows(ids=joined, cu_seqlens=ends, truncated=np.zeros(len(rows), dtype=np.bool_))
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
@@ -84,7 +57,6 @@ def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
     first, start, stop = merged[0]
     if len(merged) == 1 and (start, stop) == (0, len(first)):
         return first
-    has_types = any(rows.has_types for rows, _, _ in merged)
     spans = [
         (rows, slice(start, stop), slice(int(rows.cu_seqlens[start]), int(rows.cu_seqlens[stop])))
         for rows, start, stop in merged
@@ -93,12 +65,8 @@ def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=ends[1:])
     ids = np.concatenate([rows.ids[tokens] for rows, _, tokens in spans])
-    types = (
-        np.concatenate([rows.type_ids[tokens] for rows, _, tokens in spans])
-        if has_types
-        else np.zeros_like(ids)
-    )
+    types = None
+    if any(rows.has_types for rows, _, _ in merged):
+        types = np.concatenate([rows.type_ids[tokens] for rows, _, tokens in spans])
     truncated = np.concatenate([np.asarray(rows.truncated)[texts] for rows, texts, _ in spans])
-    return JoinedRows(
-        ids=ids, cu_seqlens=ends, type_ids=types, has_types=has_types, truncated=truncated
-    )
+    return EncodedRows(ids=ids, cu_seqlens=ends, types=types, truncated=truncated)

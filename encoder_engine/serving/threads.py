@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.engines.choosing import torch_engine
-from encoder_engine.embedding.static.parts import StaticEngine
+from encoder_engine.engine.choosing import torch_engine
 from encoder_engine.inference.options import check_threads
 
 if TYPE_CHECKING:
@@ -75,13 +74,13 @@ class SharedThreads:
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
     """Return the threads of models that so many lanes share."""
-    distinct = {id(served.parts): served.parts for served in models}
+    distinct = {id(served.engine): served.model for served in models}
     return SharedThreads(list(distinct.values()), lanes)
 
 
 def _set_threads(model: Any, threads: int) -> None:
     engine = model.engine
-    if isinstance(engine, StaticEngine):
+    if engine.name == "static":
         model.engine = replace(engine, num_threads=threads)
     elif engine.name == "compiled":
         engine.encoder.num_threads = threads

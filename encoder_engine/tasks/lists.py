@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.engine.outputs import Logits
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.items import LABELS, SIZES, Items, Ragged, TaskBatch, feature_targets
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.tasks.task import Windows
     from encoder_engine.text import Tokenizer
 
@@ -66,7 +67,7 @@ def batch_lists(items: Items) -> TaskBatch:
 
 def list_scores(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
     """Return ``scores``, float32 [N]."""
-    return {"scores": engine.logits(batch.rows)[:, 0]}
+    return {"scores": engine.run(batch.rows, Logits())[0][:, 0]}
 
 
 def split_lists(scores: npt.NDArray[Any], items: Items) -> list[npt.NDArray[np.float64]]:

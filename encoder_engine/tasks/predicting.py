@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.engine.protocol import OutOfDeviceMemoryError
 from encoder_engine.errors import DeviceMemoryError, NonFiniteVectorError
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.engine.outputs import Logits
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.inputs.conll import plain_suffix
 from encoder_engine.inputs.squad import read_squad
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
@@ -421,7 +422,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
 
 def _ends(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-    starts, ends = engine.logits(batch.rows).T
+    starts, ends = engine.run(batch.rows, Logits())[0].T
     return {"starts": starts, "ends": ends}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.engine.outputs import Logits
 from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.batching import encode_windows, window_items
 from encoder_engine.tasks.items import TaskBatch, feature_targets
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
@@ -152,7 +153,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
 
 
 def _logits(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-    return {"logits": engine.logits(batch.rows)}
+    return {"logits": engine.run(batch.rows, Logits())[0]}
 
 
 def mean_of_windows(outputs: Outputs, items: Items, num_examples: int) -> npt.NDArray[np.float64]:

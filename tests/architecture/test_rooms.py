@@ -34,10 +34,10 @@ GENERATED = {"csrc/text/unicode/forms.cpp"}
 # What is imported at its first use: the extension, which may not be built, what is made of it,
 # PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
 LATE_IMPORTS = {
-    ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.job"),
-    ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.run"),
-    ("encoder_engine.embedding.jobs.pickling", "encoder_engine.embedding.dataset.plan"),
-    ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
+    ("encoder_engine.jobs.keywords", "encoder_engine.jobs.job"),
+    ("encoder_engine.jobs.keywords", "encoder_engine.jobs.run"),
+    ("encoder_engine.kinds.model", "encoder_engine.kinds.plan"),
+    ("encoder_engine.engine.choosing", "encoder_engine.engine"),
     ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
     ("encoder_engine.ops.cpu", "encoder_engine"),
@@ -120,11 +120,11 @@ def test_benchmarks_and_tests_do_not_import_each_other() -> None:
 def test_one_file_of_embedding_imports_pytorch() -> None:
     found = {
         found.importer
-        for path in sources("encoder_engine/embedding")
+        for path in sources("encoder_engine/engine")
         for found in imports(path)
         if found.imported.partition(".")[0] == "torch" and not under_type_checking(path, found.line)
     }
-    assert found == {"encoder_engine.embedding.engines.module"}
+    assert found == {"encoder_engine.engine.module"}
 
 
 def under_type_checking(path: Path, line: int) -> bool:

@@ -357,11 +357,11 @@ def test_every_published_layout_runs(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     import transformers
 
-    from tests.embedding.directory import test_late_interaction as late
-    from tests.embedding.directory import test_module_stacks as stacks
-    from tests.embedding.directory.test_sparse_layouts import routed
     from tests.embedding.hybrid_model import write_hybrid_directory
     from tests.models.published.test_published_xlm_roberta import embedder_directory
+    from tests.opening import test_late_interaction as late
+    from tests.opening import test_module_stacks as stacks
+    from tests.opening.test_sparse_layouts import routed
 
     stacks.save(tmp_path / "stacked", stacks.draw(stacks.stacks()["embeddinggemma"]()))
     lora = write_sentence_directory(tmp_path / "lora")

@@ -15,11 +15,6 @@ import torch
 
 import encoder_engine.embedding
 from encoder_engine.embedding.causal_ranker import PairTemplate, open_causal_directory
-from encoder_engine.embedding.directory.late_interaction import open_late_interaction
-from encoder_engine.embedding.directory.modules import RANKER_ORDER, SPARSE_ORDER
-from encoder_engine.embedding.directory.opening import open_directory, open_embedder
-from encoder_engine.embedding.directory.router import read_token_weights
-from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.errors import (
     EncoderEngineError,
     UnknownConfigKeyWarning,
@@ -29,6 +24,11 @@ from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.families.heads import count_outputs, find_layout
 from encoder_engine.families.registry import find_family
 from encoder_engine.inference import CompiledEncoder
+from encoder_engine.opening.late_interaction import open_late_interaction
+from encoder_engine.opening.modules import RANKER_ORDER, SPARSE_ORDER
+from encoder_engine.opening.opening import open_directory, open_embedder
+from encoder_engine.opening.router import read_query_weights
+from encoder_engine.opening.stack import read_linear
 from tests.census.directories import Repository, read_repositories, write_directory
 
 if TYPE_CHECKING:
@@ -115,11 +115,10 @@ def _sparse(directory: Path, _: Repository) -> list[str]:
         directory, "SparseEncoder", SPARSE_ORDER, task="fill-mask", reads="logits"
     )
     found = _family(opened.encoder_folder, "masked-lm")
-    for name, modules in opened.routes.items():
-        if modules != opened.modules:
-            weights = read_token_weights(modules[0].folder)
-            assert len(weights) == _spec(opened.encoder_folder).embedding.vocab_size
-            found.append(f"weights for a {name}")
+    queries = read_query_weights(opened.routes)
+    if queries is not None:
+        assert len(queries.weights_V) == _spec(opened.encoder_folder).embedding.vocab_size
+        found.append("weights for a query")
     return found
 
 

@@ -187,7 +187,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(
     def interrupt(*_arguments: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("encoder_engine.embedding.steps.window.embed_rows", interrupt)
+    monkeypatch.setattr("encoder_engine.jobs.workers.compute_window", interrupt)
     result = run("embed", folder / "a.txt", "-o", folder / "x.npy", "-m", model)
     assert result.code == 1
     assert "error: stopped; nothing is kept" in result.errors

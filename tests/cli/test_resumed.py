@@ -12,7 +12,7 @@ import pytest
 from encoder_engine.data.hygiene import run as cleaning
 from encoder_engine.records import LOGGER, note_resumed
 from encoder_engine.training.loop import Loop
-from tests.embedding.dataset.test_folder import truncate_to
+from tests.jobs.test_folder import truncate_to
 
 if TYPE_CHECKING:
     from pathlib import Path

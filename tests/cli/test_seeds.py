@@ -14,10 +14,10 @@ import pytest
 from encoder_engine.cli import main
 from encoder_engine.models import MaskedLM
 from tests.analysis.test_senses import lexical
-from tests.embedding.directory.test_late_interaction import pylate
 from tests.embedding.test_families import VOCAB_SIZE, save_tokenizer
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 from tests.models.all_cases import ALL_CASES
+from tests.opening.test_late_interaction import pylate
 
 pytestmark = [
     pytest.mark.slow,

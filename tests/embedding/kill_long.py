@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.embedding import Embedder, load_vectors
-from encoder_engine.embedding.dataset import folder as folders
 from encoder_engine.errors import OutputError
+from encoder_engine.jobs import folder as folders
 from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:

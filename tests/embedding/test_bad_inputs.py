@@ -9,8 +9,8 @@ import pyarrow
 import pytest
 import torch
 
-from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import ConfigError, EncoderEngineError, InputError, TextError
+from encoder_engine.kinds.windows import WINDOW_TEXTS
 
 if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder

@@ -16,9 +16,6 @@ from encoder_engine.embedding import (
     SparseEmbedder,
     max_similarity,
 )
-from encoder_engine.embedding.jobs.pickling import load_again
-from encoder_engine.embedding.steps import batching
-from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
@@ -28,6 +25,8 @@ from encoder_engine.errors import (
     TruncationWarning,
     UnsupportedFeatureError,
 )
+from encoder_engine.kinds import windows
+from encoder_engine.kinds.windows import WINDOW_TEXTS
 from encoder_engine.models import Encoder, MaskedLM, ScalarMix
 from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_transformers_directory
@@ -159,7 +158,7 @@ def test_a_scalar_mix_learns_weights_that_an_embedder_takes(tiny_directory: Path
     assert_within_budget(found, pooled(torch.float32), pooled(torch.float64), terms=TERMS)
     assert mixed.loading is not None
     assert np.array_equal(
-        load_again(Embedder, mixed.loading, "cpu").encode(TEXTS), mixed.encode(TEXTS)
+        Embedder.load_again(mixed.loading, "cpu").encode(TEXTS), mixed.encode(TEXTS)
     )
     with pytest.raises(ShapeError, match="output_hidden_states"):
         mix(encoder_of(embedder, torch.float32)(batch_of(embedder)))
@@ -429,7 +428,7 @@ def test_a_long_text_is_one_normalised_vector(tiny: Embedder) -> None:
 def test_errors_name_the_row_of_the_stream(
     tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(batching, "WINDOW_TEXTS", 2)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 2)
     if kind == "sparse":
         folder = save_with_head(tmp_path, "BertForMaskedLM")
         sparse = SparseEmbedder.from_pretrained(folder, engine="torch")

@@ -14,7 +14,7 @@ import torch
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
-from encoder_engine.embedding.engines.compiled import CompiledCausalEngine
+from encoder_engine.engine.compiled import CompiledCausalEngine
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -96,7 +96,7 @@ def test_log_probabilities_are_within_budget(
 ) -> None:
     # Several pieces, the last of them short.
     monkeypatch.setattr(vocabulary, "PIECE_TOKENS", 128)
-    monkeypatch.setattr("encoder_engine.embedding.engines.module.PIECE_TOKENS", 128)
+    monkeypatch.setattr("encoder_engine.engine.module.PIECE_TOKENS", 128)
     capped = {"final_logit_softcapping": 5.0} if model_type == "gemma3_text" else {}
     model, tokenizer = build(model_type, tmp_path, tie_word_embeddings=tied, **capped)
     scorer = Scorer.from_pretrained(tmp_path, device="cpu", engine=engine)
@@ -160,12 +160,13 @@ def test_a_token_at_the_end_is_counted_with_a_context_and_without(tmp_path: Path
 def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     build("gpt2", tmp_path)
     scorer = Scorer.from_pretrained(tmp_path, device="cpu")
-    compute = scorer.engine.log_probabilities
+    compute = scorer.engine.run
 
-    def damaged(rows: Any) -> Any:
-        return np.where(rows.ids == rows.ids[-1], np.nan, compute(rows))
+    def damaged(rows: Any, *outputs: Any) -> Any:
+        (found,) = compute(rows, *outputs)
+        return (np.where(rows.ids == rows.ids[-1], np.nan, found),)
 
-    scorer.engine.log_probabilities = damaged  # type: ignore[method-assign]
+    scorer.engine.run = damaged  # type: ignore[method-assign]
     with pytest.raises(NonFiniteVectorError, match="the first of text 0"):
         scorer.score(["a text"])
 
@@ -242,14 +243,15 @@ def test_the_line_of_a_text_whose_scores_are_not_finite_is_named(
 ) -> None:
     monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
     build("qwen3", tmp_path / "model")
-    compute = CompiledCausalEngine.log_probabilities
+    compute = CompiledCausalEngine.run
 
-    def damaged(engine: Any, rows: Any) -> Any:
-        found = compute(engine, rows)
-        found[np.repeat(rows.lengths == rows.lengths.max(), rows.lengths)] = np.nan
-        return found if rows.lengths.max() > 8 else compute(engine, rows)
+    def damaged(engine: Any, rows: Any, *outputs: Any) -> Any:
+        (found,) = compute(engine, rows, *outputs)
+        if rows.lengths.max() > 8:
+            found[np.repeat(rows.lengths == rows.lengths.max(), rows.lengths)] = np.nan
+        return (found,)
 
-    monkeypatch.setattr(CompiledCausalEngine, "log_probabilities", damaged)
+    monkeypatch.setattr(CompiledCausalEngine, "run", damaged)
     source = tmp_path / "a.jsonl"
     texts = ["a", "x y", "a", "a " * 9]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")

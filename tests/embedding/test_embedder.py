@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,
@@ -20,6 +19,7 @@ from encoder_engine.errors import (
     SequenceLengthError,
     TruncationWarning,
 )
+from encoder_engine.kinds.windows import WINDOW_TEXTS
 from encoder_engine.models import Encoder
 from encoder_engine.models.module_stack import pool
 from encoder_engine.text import Tokenizer

@@ -19,20 +19,21 @@ from encoder_engine.embedding import (
     Ranker,
     SparseEmbedder,
 )
-from encoder_engine.embedding.multi_vector import TokensJob
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.models import MaskedLM, SequenceClassification
-from tests.embedding.directory.test_late_interaction import pylate
 from tests.embedding.tiny_model import (
     WIDTH,
     write_head_directory,
     write_json,
     write_sentence_directory,
 )
+from tests.opening.test_late_interaction import pylate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from encoder_engine.kinds.kind import Kind
 
 hub = pytest.importorskip("huggingface_hub")
 TEXTS = ["the text", "a row of words"]
@@ -60,8 +61,8 @@ def split(folder: Path) -> None:
     write_json(folder / "adapter_config.json", config | {"base_model_name_or_path": "someone/base"})
 
 
-def token_job(path: str, **options: Any) -> TokensJob:
-    return TokensJob(MultiVectorEmbedder.from_pretrained(path, **options), "document")
+def token_job(path: str, **options: Any) -> Kind:
+    return MultiVectorEmbedder.from_pretrained(path, **options).kind
 
 
 def batch_embedder(path: str, engine: Any, **options: Any) -> Any:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, HybridEmbedder, max_similarity
-from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -19,6 +18,7 @@ from encoder_engine.errors import (
     TruncationWarning,
 )
 from encoder_engine.models import Encoder
+from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.ops.testing import assert_within_budget
 from tests import ROOT
 from tests.embedding.hybrid_model import HIDDEN, write_hybrid_directory

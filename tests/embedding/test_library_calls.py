@@ -17,7 +17,6 @@ from encoder_engine.embedding import (
     Ranker,
     SparseEmbedder,
 )
-from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -29,11 +28,12 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints import files
 from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.vectors.similarity import SIMILARITIES, pairwise_similarities, similarities
-from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import write_hybrid_directory
 from tests.embedding.static.static_models import write_model2vec
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.opening.test_late_interaction import native
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,13 +125,13 @@ def test_a_misspelt_keyword_is_no_option(embedder: Embedder) -> None:
 
 def test_a_batch_has_so_many_texts(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    pooled = type(embedder.engine).pooled
+    run = type(embedder.engine).run
 
-    def counted(self: Any, rows: Any, **options: Any) -> Any:
+    def counted(self: Any, rows: Any, *outputs: Any) -> Any:
         sizes.append(len(rows))
-        return pooled(self, rows, **options)
+        return run(self, rows, *outputs)
 
-    monkeypatch.setattr(type(embedder.engine), "pooled", counted)
+    monkeypatch.setattr(type(embedder.engine), "run", counted)
     whole = embedder.encode(TEXTS * 3)
     assert sizes == [9]
     sizes.clear()

@@ -22,7 +22,6 @@ from encoder_engine.embedding import (
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM, SequenceClassification
 from encoder_engine.ops.testing import largest, max_error
-from tests.embedding.directory.test_late_interaction import native
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.hybrid_model import write_hybrid_directory
 from tests.embedding.library_models import (
@@ -37,6 +36,7 @@ from tests.embedding.tiny_model import (
     write_json,
     write_sentence_directory,
 )
+from tests.opening.test_late_interaction import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -310,13 +310,13 @@ def test_batches_of_a_hybrid_embedder_have_so_many_texts(
     paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hybrid, sizes = HybridEmbedder.from_pretrained(paths["hybrid"], device="cpu"), []
-    several = type(hybrid.embedder.engine).several
+    run = type(hybrid.embedder.engine).run
 
-    def counted(self: Any, rows: Any, **options: Any) -> Any:
+    def counted(self: Any, rows: Any, *outputs: Any) -> Any:
         sizes.append(len(rows))
-        return several(self, rows, **options)
+        return run(self, rows, *outputs)
 
-    monkeypatch.setattr(type(hybrid.embedder.engine), "several", counted)
+    monkeypatch.setattr(type(hybrid.embedder.engine), "run", counted)
     whole: Any = hybrid.encode(HYBRID_TEXTS)
     parts: Any = hybrid.encode(HYBRID_TEXTS, batch_size=2)
     assert sizes == [3, 2, 1]
@@ -371,8 +371,7 @@ def test_a_bar_counts_all_rows(
         yield counted.append if shown else lambda _done: None
 
     model = LOADERS[kind](paths[kind], device="cpu")
-    module = "steps.token_vectors" if kind == "tokens" else type(model).__module__.split(".")[-1]
-    monkeypatch.setattr(f"encoder_engine.embedding.{module}.progress_bar", bar)
+    monkeypatch.setattr("encoder_engine.kinds.kind.progress_bar", bar)
     method = model.predict if kind == "ranking" else model.encode
     method(PAIRS if kind == "ranking" else TEXTS)
     assert not counted

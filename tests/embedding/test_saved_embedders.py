@@ -17,8 +17,6 @@ from encoder_engine.embedding import (
 )
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.models import MaskedLM, SequenceClassification
-from tests.embedding.directory.test_late_interaction import native, pylate, stanford
-from tests.embedding.directory.test_sparse_layouts import routed
 from tests.embedding.hybrid_model import HIDDEN, write_hybrid_directory
 from tests.embedding.hybrid_model import TEXTS as HYBRID_TEXTS
 from tests.embedding.library_models import assert_agree, library_models
@@ -27,6 +25,8 @@ from tests.embedding.tiny_model import (
     write_json,
     write_sentence_directory,
 )
+from tests.opening.test_late_interaction import native, pylate, stanford
+from tests.opening.test_sparse_layouts import routed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ def test_layers_of_another_encoder_never_lie_beside_a_saved_one(
         raise KeyboardInterrupt
 
     # Interrupted before the layers are written, the folder is no model.
-    monkeypatch.setattr("encoder_engine.embedding.engines.module.save_tensors", stop)
+    monkeypatch.setattr("encoder_engine.engine.module.save_tensors", stop)
     with pytest.raises(KeyboardInterrupt):
         hybrid.save_pretrained(target)
     assert not (target / "modules.json").exists()

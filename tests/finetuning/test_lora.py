@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError, UnusedWeightsWarning
 from encoder_engine.finetuning.course import FineTuning
 from encoder_engine.finetuning.data import prepare_data
@@ -23,6 +22,7 @@ from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner
 from encoder_engine.models.lora.adapters import adapted_layers
 from encoder_engine.models.lora.saving import save_adapter
+from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.ops.testing import assert_within_budget, floor, largest
 from encoder_engine.prediction.predictor import Predictor
 

@@ -15,8 +15,8 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import fill_mask
-from encoder_engine.embedding.engines.compiled import CompiledEngine
-from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.engine.compiled import CompiledEngine
+from encoder_engine.engine.protocol import OutOfDeviceMemoryError
 from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.ops.testing import assert_within_budget
@@ -187,15 +187,15 @@ def test_copies_of_texts_are_made_batch_by_batch(
         made += 1
         return copied(*values)
 
-    def watched(rows: Any, chosen: Any) -> Any:
+    def watched(rows: Any, *outputs: Any) -> Any:
         nonlocal computed
         ahead.append(made - computed)
         computed += len(rows)
-        return logits(rows, chosen)
+        return run(rows, *outputs)
 
-    logits = filler.engine.logits
+    run = filler.engine.run
     monkeypatch.setattr(mask_filler, "_Copy", counted)
-    monkeypatch.setattr(filler.engine, "logits", watched)
+    monkeypatch.setattr(filler.engine, "run", watched)
     monkeypatch.setattr(mask_filler, "BATCH_TOKENS", 1)
     found = filler.score(TEXTS)
     assert [one.tokens for one in found] == [one.tokens for one in expected]
@@ -247,16 +247,16 @@ def test_the_line_of_a_text_that_cannot_be_scored_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fill_mask, "WINDOW_TEXTS", 2)
-    compute = CompiledEngine.logits
+    compute = CompiledEngine.run
 
-    def damaged(engine: Any, rows: Any, chosen: Any = None) -> Any:
-        found, is_long = compute(engine, rows, chosen), rows.lengths > 8
+    def damaged(engine: Any, rows: Any, *outputs: Any) -> Any:
+        (found,), is_long = compute(engine, rows, *outputs), rows.lengths > 8
         if error is not None and is_long.any():
             raise error("a batch exceeds the memory")
         found[is_long] = np.nan
-        return found
+        return (found,)
 
-    monkeypatch.setattr(CompiledEngine, "logits", damaged)
+    monkeypatch.setattr(CompiledEngine, "run", damaged)
     texts = tmp_path / "texts.jsonl"
     rows = ["a", "a film", "good", "a " * 9]
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))

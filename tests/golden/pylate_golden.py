@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tests.embedding.directory.test_late_interaction import plain
+from tests.opening.test_late_interaction import plain
 
 TARGET = Path(__file__).parent / "pylate_golden.json"
 TEXTS = ["the long query", "a row, of (text).", "words words words words"]

@@ -17,7 +17,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine import _native, ops
-from encoder_engine.embedding.engines.module import EncoderModule
+from encoder_engine.engine.module import EncoderModule
 from encoder_engine.errors import (
     BatchError,
     CheckpointFileError,

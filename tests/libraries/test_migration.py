@@ -27,7 +27,6 @@ from encoder_engine.embedding import (
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM, SequenceClassification
 from tests import ROOT
-from tests.embedding.directory.test_late_interaction import native, pylate, stanford
 from tests.embedding.hybrid_model import write_hybrid_directory
 from tests.embedding.library_models import assert_agree
 from tests.embedding.static.static_models import write_model2vec
@@ -38,6 +37,7 @@ from tests.embedding.tiny_model import (
     write_sentence_directory,
 )
 from tests.libraries.others import SETUP, run_theirs
+from tests.opening.test_late_interaction import native, pylate, stanford
 
 if TYPE_CHECKING:
     from collections.abc import Callable

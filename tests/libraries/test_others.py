@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import HybridEmbedder, MultiVectorEmbedder, Ranker, max_similarity
-from tests.embedding.directory.test_late_interaction import plain, pylate, stanford
 from tests.embedding.hybrid_model import write_hybrid_directory
 from tests.embedding.library_models import assert_agree
 from tests.embedding.test_families import save_tokenizer
 from tests.libraries.others import run_theirs, unavailable
 from tests.libraries.test_migration import as_ours, assert_equal
 from tests.models.cases import VOCAB_SIZE, Case
+from tests.opening.test_late_interaction import plain, pylate, stanford
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -289,7 +289,7 @@ def test_nothing_is_saved_beside_files_that_would_change_it(tmp_path: Path) -> N
 
 def test_a_compiled_directory_holds_the_merged_weights(tmp_path: Path) -> None:
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.directory.compiling import compile_directory
+    from encoder_engine.opening.compiling import compile_directory
     from tests.embedding.tiny_model import write_sentence_directory
 
     folder = write_sentence_directory(tmp_path / "sentences")

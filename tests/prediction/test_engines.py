@@ -12,7 +12,7 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.cli.tuning import predict
-from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.engine.protocol import OutOfDeviceMemoryError
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -241,16 +241,16 @@ def test_windows_of_a_batch_that_does_not_fit_are_named(
     assert caught.value.row == 0
     filler = ee.MaskFiller.from_pretrained(write_masked_lm(checkpoint), "cpu")
     whole = filler.score(["a good film"])[0].log_probabilities
-    computed = filler.engine.logits
+    computed = filler.engine.run
 
-    def two_at_most(rows: Any, chosen: Any) -> Any:
+    def two_at_most(rows: Any, *outputs: Any) -> Any:
         if len(rows) > 2:
             raise OutOfDeviceMemoryError("a batch exceeds the memory of the CPU")
-        return computed(rows, chosen)
+        return computed(rows, *outputs)
 
-    monkeypatch.setattr(filler.engine, "logits", two_at_most)
+    monkeypatch.setattr(filler.engine, "run", two_at_most)
     np.testing.assert_array_equal(filler.score(["a good film"])[0].log_probabilities, whole)
-    monkeypatch.setattr(filler.engine, "logits", lambda rows, _: fail(rows))
+    monkeypatch.setattr(filler.engine, "run", lambda rows, _: fail(rows))
     with pytest.raises(DeviceMemoryError, match="a text of 5 tokens alone exceeds") as found:
         filler.score(["", "a good film"])
     assert found.value.row == 1

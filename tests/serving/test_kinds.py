@@ -15,11 +15,11 @@ import torch
 from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
 from encoder_engine.embedding.hybrid import HybridEmbedder
 from encoder_engine.embedding.static.embedder import StaticEmbedder
-from encoder_engine.embedding.token_weights import TokenWeights
 from encoder_engine.errors import ConfigError, EncoderEngineError, InputError, SequenceLengthError
 from encoder_engine.families.heads import PROBLEM_TYPES
 from encoder_engine.files import CHECKSUMS
 from encoder_engine.models import MaskedLM, SequenceClassification
+from encoder_engine.opening.router import TokenWeights
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.serving.http.cohere import cut_documents
 from encoder_engine.serving.options import ServingOptions

@@ -143,7 +143,7 @@ def _vectors(folder: Path) -> Any:
 
 def _begin_again(folder: Path) -> None:
     """Bring a finished folder back to where a kill after two shards would have left it."""
-    from encoder_engine.embedding.dataset.journal import Journal
+    from encoder_engine.jobs.journal import Journal
     from encoder_engine.vectors.manifest import ShardRecord
 
     manifest = json.loads((folder / MANIFEST_NAME).read_text("utf-8"))

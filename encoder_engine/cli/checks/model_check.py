@@ -111,7 +111,7 @@ def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
 
 def _describe_engine(embedder: Embedder) -> str:
     """Name the engine, with the reason why it is not the compiled one."""
-    from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
+    from encoder_engine.engine.choosing import EngineRequest, refuse_compiled
 
     engine = embedder.engine
     described = f"{engine.name} on {engine.device}"

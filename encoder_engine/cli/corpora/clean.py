@@ -187,12 +187,11 @@ def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
     encode = label = described = None
     if options["semantic"]:
         from encoder_engine.embedding.any_model import load_dense
-        from encoder_engine.embedding.dataset.plan import describe_embedding
-        from encoder_engine.embedding.options import EncodeCall
+        from encoder_engine.kinds.plan import describe_results
 
         model = load_dense(options["semantic"], device=options["device"])
         encode = model.encode
-        described = describe_embedding(model, model.resolve(EncodeCall()))
+        described = describe_results(model.kind, model.kind.resolve())
     if options["label_languages"] or languages:
         labeller = LanguageLabeller()
         labeller.check(languages)

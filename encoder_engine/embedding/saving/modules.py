@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.directory.modules import MODULES
-from encoder_engine.embedding.directory.recipe import CONFIG
-from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import write_atomically, writing
+from encoder_engine.opening.modules import MODULES
+from encoder_engine.opening.recipe import CONFIG
+from encoder_engine.opening.stack import ACTIVATIONS
 from encoder_engine.packing.module_stack import DenseModule, LayerNormModule
 
 if TYPE_CHECKING:

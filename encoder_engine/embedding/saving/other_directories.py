@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.directory.activation import ACTIVATION_KEY, ACTIVATION_NAMES
-from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
     check_writable,
@@ -19,21 +17,19 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import writing
 from encoder_engine.json_values import read_json
+from encoder_engine.opening.activation import ACTIVATION_KEY, ACTIVATION_NAMES
+from encoder_engine.opening.modules import MODULES
 from encoder_engine.packing.module_stack import NormalizeModule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from encoder_engine.embedding.directory.recipe import Settings
-    from encoder_engine.embedding.engines.engine import (
-        Activation,
-        SparseActivation,
-        SparsePooling,
-    )
-    from encoder_engine.embedding.steps.calls import Route
-    from encoder_engine.embedding.token_weights import TokenWeights
+    from encoder_engine.engine.outputs import Activation, SparseActivation, SparsePooling
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.kinds.options import Route
+    from encoder_engine.opening.recipe import Settings
+    from encoder_engine.opening.router import TokenWeights
     from encoder_engine.packing.module_stack import ModuleStack
 
 __all__ = [

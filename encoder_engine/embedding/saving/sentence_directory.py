@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.directory.modules import MODULES, SPARSE_FILE, TOKENS_FILE
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import (
     check_writable,
@@ -17,21 +16,21 @@ from encoder_engine.embedding.saving.modules import (
 )
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.files import writing
+from encoder_engine.opening.modules import MODULES, SPARSE_FILE, TOKENS_FILE
 from encoder_engine.packing.module_stack import NormalizeModule
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from encoder_engine.embedding.directory.recipe import PoolingRecipe
-    from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.opening.recipe import PoolingRecipe
 
 __all__ = ["save_embedder", "write_sentence_settings"]
 
 
 def save_embedder(
-    parts: EmbedderParts,
+    embedder: Any,
     directory: str | os.PathLike[str],
     *,
     write_layers: Callable[[Path], None] | None = None,
@@ -40,13 +39,13 @@ def save_embedder(
 
     write_layers: writes the two files of a hybrid embedder; None: the embedder has none.
     """
-    recipe = parts.recipe
+    recipe = embedder.recipe
     if recipe.layers is not None:
         raise UnsupportedFeatureError(
             "layers= has no module in sentence-transformers; save an embedder of the last layer"
         )
     check_writable(recipe.modules)
-    own = Path(parts.loading.path) if parts.loading else recipe.encoder_directory
+    own = embedder.name
     stale = [name for name in (SPARSE_FILE, TOKENS_FILE) if (Path(directory) / name).exists()]
     if stale and write_layers is None:
         raise OutputError(
@@ -54,15 +53,17 @@ def save_embedder(
             "be saved; name another folder, or remove the file first"
         )
     folder = open_target(directory, own)
-    parts.engine.save_encoder(folder)
-    parts.tokenizer.save(folder)
+    embedder.engine.save_encoder(folder)
+    embedder.tokenizer.save(folder)
     if write_layers is not None:
         write_layers(folder)
     write_sentence_settings(
-        *(folder, recipe, parts.engine.spec),
-        max_seq_length=parts.max_seq_length,
-        dimension=parts.dimension,
-        base_model=parts.loading.path if parts.loading else None,
+        folder,
+        recipe,
+        embedder.engine.spec,
+        max_seq_length=embedder.max_seq_length,
+        dimension=embedder.dimension,
+        base_model=embedder.path,
     )
 
 

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.embedding.engines.choosing import vector_engine
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings, unknown_id
-from encoder_engine.embedding.steps.batch_loop import compute_batches
-from encoder_engine.embedding.steps.progress import progress_bar
+from encoder_engine.engine.batches import compute_batches
+from encoder_engine.engine.choosing import engine_of
+from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError, NonFiniteVectorError, UnsupportedFeatureError
 from encoder_engine.inference.static_table import StaticTable
+from encoder_engine.kinds.progress import progress_bar
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import TemplatePiece, WordPieceSpec
@@ -178,11 +178,13 @@ def _embed_tokens(embedder: Embedder, ids_V: npt.NDArray[np.int32], *, shown: bo
         cu_seqlens=np.arange(len(ids_V) + 1, dtype=np.int32) * np.int32(row_length),
     )
     # The encoder alone: what follows its pooling is for texts, and may have another width.
-    engine, modes = vector_engine(embedder.encoder), embedder.recipe.pooling
+    engine, modes = engine_of(embedder.encoder), embedder.recipe.pooling
     found_VD = np.empty((len(ids_V), engine.spec.width), dtype=np.float32)
     with progress_bar(len(ids_V), shown=shown) as advance:
-        for batch, vectors in compute_batches(
-            *(engine, rows, partial(engine.pooled, modes=modes)),
+        for batch, (vectors,) in compute_batches(
+            engine,
+            rows,
+            (Pooled(modes=modes),),
             batch_tokens=_BATCH_TOKENS,
             limit=embedder.memory_limit,
             row_name="token",

@@ -9,56 +9,46 @@ core's cache.
 
 from __future__ import annotations
 
-import time
+from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from encoder_engine.embedding.jobs.pickling import PickledModel
-from encoder_engine.embedding.options import (
-    EncodeCall,
-    EncodeOptions,
-    check_options,
-    check_positive,
-    resolve_dimension,
-    resolve_prompt,
-)
-from encoder_engine.embedding.parts import Loading
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
 from encoder_engine.embedding.static.model import median_token_length, unknown_id
-from encoder_engine.embedding.static.parts import Coverage, StaticEngine, TokenizedTexts
+from encoder_engine.embedding.static.parts import Coverage, StaticEngine
 from encoder_engine.embedding.static.reading import read_static_model
 from encoder_engine.embedding.static.saving import save_static_model
 from encoder_engine.embedding.static.word_vectors import read_word_vectors
-from encoder_engine.embedding.steps.batching import windows
-from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.embedding.steps.window import EmbeddedWindow, located_error
-from encoder_engine.errors import InputError, TextError
+from encoder_engine.engine.limits import MemoryLimit
+from encoder_engine.errors import InputError
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.inference.options import check_threads
-from encoder_engine.vectors.precision import quantize_vectors
+from encoder_engine.kinds.dense import StaticDense
+from encoder_engine.kinds.model import Loading
+from encoder_engine.kinds.options import check_positive
+from encoder_engine.kinds.texts import open_texts
+from encoder_engine.kinds.windows import windows
+from encoder_engine.opening.recipe import PoolingRecipe
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.embedding.static.model import Rules, StaticModel
     from encoder_engine.families.checkpoints.files import HubKeywords
+    from encoder_engine.kinds.kind import Kind
     from encoder_engine.text import Tokenizer
 
 __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-
-class StaticEmbedder(PickledModel, DenseMethods):
+class StaticEmbedder(DenseMethods):
     """Turns texts into vectors as model2vec or sentence-transformers would with the same directory.
 
     It is safe to call from several threads. A text without a known token has the vector 0. Vectors
@@ -71,9 +61,8 @@ class StaticEmbedder(PickledModel, DenseMethods):
     def __init__(self, model: StaticModel, *, num_threads: int | None = None) -> None:
         self.model = model
         self.engine = StaticEngine(model=model, num_threads=check_threads(num_threads))
-        self._loading: Loading | None = None
         self._name = model.settings.base_model or "memory"
-        self._cut = self._most_characters()
+        self.memory_limit = MemoryLimit()
 
     @classmethod
     @fetching
@@ -111,7 +100,7 @@ class StaticEmbedder(PickledModel, DenseMethods):
         )
         embedder = cls(model, num_threads=num_threads)
         embedder._name = str(directory)
-        embedder._loading = Loading(path=str(directory), options={"rules": rules})
+        embedder.loading = Loading(path=str(directory), options={"rules": rules})
         return embedder
 
     @classmethod
@@ -199,7 +188,7 @@ class StaticEmbedder(PickledModel, DenseMethods):
         )
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
         """The tokenizer."""
         return self.model.tokenizer
 
@@ -228,8 +217,43 @@ class StaticEmbedder(PickledModel, DenseMethods):
         """The path that the table was loaded from."""
         return self._name
 
-    def _notice(self, on_truncation: OnTruncation) -> TruncationNotice:
-        return TruncationNotice(on_truncation, limit=self.max_seq_length)
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt of a call that names none."""
+        return self.model.settings.default_prompt_name
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return dense vectors; see :meth:`Model.kinds`."""
+        settings = self.model.settings
+        recipe = PoolingRecipe(
+            encoder_directory=Path(self._name),
+            pooling=("mean",),
+            normalized=settings.normalized,
+            truncate_dim=settings.truncate_dim,
+        )
+        # model2vec reads so many characters of a text.
+        cut = settings.max_length if settings.rules == "model2vec" else None
+        if cut is not None:
+            cut *= self._token_length
+        return {"dense": StaticDense(self, recipe, rules=settings.rules, cut=cut)}
+
+    def changed_options(self) -> dict[str, Any]:
+        """Return the limit of tokens."""
+        return {"max_length": self.model.settings.max_length}
+
+    @classmethod
+    def load_again(
+        cls, loading: Loading, device: str, num_threads: int | None = None, **changed: Any
+    ) -> Self:
+        """Load the same table in another process; see :meth:`Model.load_again`."""
+        if device not in ("auto", "cpu"):
+            raise InputError(f"a static table is on the CPU, not on {device}")
+        options: dict[str, Any] = {**loading.options, **changed}
+        return cls.from_pretrained(loading.place, num_threads=num_threads, **options)
+
+    @cached_property
+    def _token_length(self) -> int:
+        return median_token_length(self.tokenizer)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
         """Count the tokens of texts that the table has no vector for, and the texts of these alone.
@@ -238,9 +262,10 @@ class StaticEmbedder(PickledModel, DenseMethods):
         """
         unknown = unknown_id(self.tokenizer)
         num_tokens = num_unknown = num_empty = 0
+        kind = self.kind
+        options = kind.resolve(prompt="")
         for window in windows(open_texts(texts).rows, len):
-            tokenized = self._tokenize(window, 0, "")
-            encoding = tokenized.encoding
+            encoding = kind.tokenize_window(window, 0, options).encoding
             is_unknown = encoding.ids == unknown
             before = np.concatenate([[0], np.cumsum(~is_unknown)])
             known = np.diff(before[encoding.cu_seqlens])
@@ -258,114 +283,11 @@ class StaticEmbedder(PickledModel, DenseMethods):
         """
         save_static_model(self.model, directory, dtype=dtype)
 
-    def resolve(self, call: EncodeCall) -> EncodeOptions:
-        """Check the options of a call and fill in the directory's settings for those not given."""
-        settings, normalized = self.model.settings, call.normalize_embeddings
-        if call.batch_tokens is not None:
-            check_positive(call.batch_tokens, "batch_tokens")
-        return check_options(
-            EncodeOptions(
-                prompt=resolve_prompt(
-                    *(call.prompt, call.prompt_name),
-                    *(settings.prompts, settings.default_prompt_name),
-                ),
-                num_prompt_tokens=0,
-                normalized=settings.normalized if normalized is None else normalized,
-                dimension=resolve_dimension(
-                    call.truncate_dim, settings.truncate_dim, self.dimension
-                ),
-                precision=call.precision,
-                batch_tokens=call.batch_tokens or 1,
-                batch_size=call.batch_size,
-                on_truncation=call.on_truncation,
-            )
-        )
-
-    def stored_dimension(self, options: EncodeOptions) -> int:
-        """Return the length of a stored vector: features, or bytes of packed bits."""
-        return -(-options.dimension // 8) if "binary" in options.precision else options.dimension
-
-    def describe_model(self) -> dict[str, Any]:
-        """Return what a plan records of the rules."""
-        return {"pooling": ["mean"], "layers": [], "rules": self.model.settings.rules}
-
-    def describe_options(self, options: EncodeOptions) -> dict[str, Any]:
-        """Return what a plan records of the options."""
-        return options.describe()
-
-    def tokenize_window(
-        self, texts: list[str], first_row: int, options: EncodeOptions
-    ) -> TokenizedTexts:
-        """Tokenize a window of texts. Raises :class:`SequenceLengthError` if that is requested."""
-        tokenized = self._tokenize(texts, first_row, options.prompt)
-        notice = TruncationNotice(options.on_truncation, limit=self.max_seq_length)
-        notice.observe(tokenized.truncated, first_row)
-        return tokenized
-
-    def encode_window(self, tokenized: TokenizedTexts, options: EncodeOptions) -> EmbeddedWindow:
-        """Average the rows of a tokenized window."""
-        start, encoding = time.perf_counter(), tokenized.encoding
-        vectors = self.model.table.mean(
-            *(encoding.ids, encoding.cu_seqlens),
-            dimension=options.dimension,
-            normalized=options.normalized,
-            num_threads=self.engine.num_threads,
-        )
-        return EmbeddedWindow(
-            vectors=quantize_vectors(vectors, options.precision),
-            first_row=tokenized.first_row,
-            truncated=tokenized.truncated,
-            num_tokens=len(encoding.ids),
-            num_padded_tokens=len(encoding.ids),
-            tokenize_seconds=tokenized.seconds,
-            encode_seconds=time.perf_counter() - start,
-        )
-
-    def reload(self) -> Callable[[str, int], StaticEmbedder] | None:
-        """Return a function that loads the same table in another process; None without files."""
-        if self._loading is None:
-            return None
-        return partial(_load_again, type(self), self._loading, self.model.settings.max_length)
-
-    def _windows(
-        self, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
-    ) -> Iterator[EmbeddedWindow]:
-        first_row = 0
-        for window in windows(texts, len):
-            tokenized = self._tokenize(window, first_row, options.prompt)
-            notice.observe(tokenized.truncated, first_row)
-            yield self.encode_window(tokenized, options)
-            first_row += len(window)
-
-    def _tokenize(self, window: list[str], first_row: int, prompt: str) -> TokenizedTexts:
-        start = time.perf_counter()
-        texts = [prompt + text for text in window] if prompt else window
-        cut = np.zeros(len(texts), dtype=np.bool_)
-        if self._cut is not None:
-            long = [row for row, text in enumerate(texts) if len(text) > self._cut]
-            if long:
-                cut[long] = True
-                texts = [text[: self._cut] for text in texts]
-        side: Any = "right" if self.model.settings.rules == "model2vec" else None
-        try:
-            encoding = self.tokenizer.encode_batch(
-                texts,
-                add_special_tokens=False,
-                max_length=self.max_seq_length,
-                num_threads=self.engine.num_threads,
-                truncation_side=side,
-            )
-        except TextError as error:
-            raise located_error(error, window, first_row) from None
-        seconds = time.perf_counter() - start
-        return TokenizedTexts(encoding=encoding, first_row=first_row, cut=cut, seconds=seconds)
-
-    def _most_characters(self) -> int | None:
-        """Return the most characters of a text that model2vec reads; None: no limit."""
-        settings = self.model.settings
-        if settings.rules != "model2vec" or settings.max_length is None:
-            return None
-        return settings.max_length * median_token_length(self.tokenizer)
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Return an embedder of the same table with another tokenizer."""
+        found = copy(self)
+        found.model = replace(self.model, tokenizer=tokenizer)
+        return found
 
     def with_max_length(self, max_length: int | None) -> Self:
         """Return an embedder of the same table that keeps so many tokens of a text; None: all."""
@@ -375,19 +297,5 @@ class StaticEmbedder(PickledModel, DenseMethods):
         changed = type(self)(
             replace(self.model, settings=settings), num_threads=self.engine.num_threads
         )
-        changed._name, changed._loading = self._name, self._loading
+        changed._name, changed.loading = self._name, self.loading
         return changed
-
-
-def _load_again(
-    kind: type[StaticEmbedder],
-    loading: Loading,
-    max_length: int | None,
-    device: str,
-    num_threads: int | None,
-) -> StaticEmbedder:
-    if device != "cpu":
-        raise InputError(f"a static table is on the CPU, not on {device}")
-    return kind.from_pretrained(
-        loading.place, max_length=max_length, num_threads=num_threads, **loading.options
-    )

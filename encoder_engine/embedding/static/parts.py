@@ -1,25 +1,24 @@
-"""The parts of a static embedder: the facts of its computation, and tokenized windows."""
+"""The parts of a static embedder: the engine of a table, and its coverage of texts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from encoder_engine.dataclass import dataclass
+from encoder_engine.engine.outputs import Pooled
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from encoder_engine.embedding.static.model import StaticModel
-    from encoder_engine.text import Encoding
+    from encoder_engine.engine.outputs import Output
+    from encoder_engine.engine.protocol import Vectors
+    from encoder_engine.packing.token_rows import TokenRows
 
-__all__ = ["Coverage", "StaticEngine", "TokenizedTexts"]
+__all__ = ["Coverage", "StaticEngine"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticEngine:
-    """The facts of a static model's computation; see :class:`Engine`."""
+    """The :class:`Engine` of a table: the mean of the rows of a text's tokens."""
 
     model: StaticModel
     num_threads: int
@@ -31,6 +30,25 @@ class StaticEngine:
     def dtype(self) -> str:
         """The name of the table's dtype."""
         return self.model.table.dtype
+
+    @property
+    def batch_tokens(self) -> int:
+        """The most tokens of a batch by default: to add a million rows takes a core 20 ms."""
+        return 2**20
+
+    def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
+        """Average the rows of the table, which is the one output; see :meth:`Engine.run`."""
+        (output,) = outputs
+        if not isinstance(output, Pooled):
+            raise TypeError(f"a table has no output {type(output).__name__}")
+        vectors = self.model.table.mean(
+            rows.ids,
+            rows.cu_seqlens,
+            dimension=output.dimension,
+            normalized=output.normalized,
+            num_threads=self.num_threads,
+        )
+        return (vectors,)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the table."""
@@ -53,19 +71,3 @@ class Coverage:
     num_tokens: int
     num_unknown: int
     num_empty: int
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TokenizedTexts:
-    """The ids of a window; ``cut``: texts that lost characters before they were tokenized."""
-
-    encoding: Encoding
-    first_row: int
-    cut: npt.NDArray[np.bool_]
-    seconds: float
-
-    @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
-        """Texts that lost characters or tokens, bool [n]."""
-        found: npt.NDArray[np.bool_] = np.asarray(self.encoding.truncated) | self.cut
-        return found

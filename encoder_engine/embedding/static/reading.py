@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
-from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.directory.modules import MODULES, STATIC_ORDER, read_modules
-from encoder_engine.embedding.directory.recipe import read_settings
-from encoder_engine.embedding.directory.stack import check_normalize
 from encoder_engine.embedding.static.model import (
     DEFAULT_MAX_LENGTH,
     RULES,
@@ -37,6 +32,11 @@ from encoder_engine.files import verify_checksums
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.static_table import StaticTable
 from encoder_engine.json_values import JsonValue
+from encoder_engine.opening.checksums import verify_modules, verify_settings
+from encoder_engine.opening.json_files import read_value
+from encoder_engine.opening.modules import MODULES, STATIC_ORDER, read_modules
+from encoder_engine.opening.recipe import read_settings
+from encoder_engine.opening.stack import check_normalize
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.directory import load
 

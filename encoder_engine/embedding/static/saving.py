@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.directory.modules import MODULES
-from encoder_engine.embedding.directory.recipe import CONFIG as SETTINGS
 from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.saving.modules import write_json, write_modules_json
 from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE, is_model2vec
@@ -21,6 +19,8 @@ from encoder_engine.families.checkpoints.arrays import cast, widen
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.files import writing
 from encoder_engine.inference.static_table import TABLE_DTYPES
+from encoder_engine.opening.modules import MODULES
+from encoder_engine.opening.recipe import CONFIG as SETTINGS
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import TruncationSpec
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from encoder_engine.embedding.options import check_positive
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings
 from encoder_engine.errors import ReadError, RowError
 from encoder_engine.inference.static_table import StaticTable
 from encoder_engine.inputs.opening import open_source
+from encoder_engine.kinds.options import check_positive
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import (
     BertNormalizerSpec,

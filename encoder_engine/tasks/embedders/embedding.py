@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.dataset.plan import describe_embedding
-from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.prompts import document_prompt
+from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.kinds.plan import describe_results
+from encoder_engine.kinds.prompts import document_prompt
+from encoder_engine.opening.opening import open_embedder
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import (
     RetrievalExample,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.settings import LossName
@@ -165,7 +165,7 @@ class EmbeddingTask(EmbeddingSettings):
             return {}
         # On every machine the same engine, whose digest this is.
         guide = Embedder.from_pretrained(self.guide, "cpu", engine="torch")
-        found = describe_embedding(guide, guide.resolve(EncodeCall()))
+        found = describe_results(guide.kind, guide.kind.resolve())
         found = {name: found[name] for name in ("model", "tokenizer", "options")}
         return {"guide": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
 
@@ -223,7 +223,8 @@ class EmbeddingTask(EmbeddingSettings):
 
     def _pooled(self, engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
         modes = self.pooling or ("mean",)
-        return {"vectors": engine.pooled(batch.rows, modes=modes, normalized=bool(self.normalized))}
+        wanted = Pooled(modes=modes, normalized=bool(self.normalized))
+        return {"vectors": engine.run(batch.rows, wanted)[0]}
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.late_interaction import (
+from encoder_engine.engine.outputs import TokenStates
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.opening.expansion import QueryExpansion
+from encoder_engine.opening.late_interaction import (
     LateInteraction,
     expansion_token,
     is_stanford,
@@ -18,9 +21,7 @@ from encoder_engine.embedding.directory.late_interaction import (
     register_markers,
     token_ids,
 )
-from encoder_engine.embedding.directory.modules import MODULES, read_module_kinds
-from encoder_engine.embedding.expansion import QueryExpansion
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.opening.modules import MODULES, read_module_kinds
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks import embedders, engines
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
@@ -189,7 +190,7 @@ class LateInteractionTask(LateInteractionSettings):
             rows = batch.rows
             if rows.unattended is not None and not rows.unattended.any():
                 rows = replace(rows, unattended=None)
-            vectors = engine.token_vectors(rows, modules=stack, normalized=True)
+            (vectors,) = engine.run(rows, TokenStates(modules=stack, normalized=True))
             return {"vectors": vectors[batch.targets[COUNTED] > 0]}
 
         return engines.CompiledModel(engine, compute)

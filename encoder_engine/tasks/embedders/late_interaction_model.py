@@ -12,7 +12,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from encoder_engine.embedding.directory.recipe import Settings, encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_late_interaction_settings
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.init import draw_weights
@@ -23,6 +22,7 @@ from encoder_engine.objectives.vectors.late_interaction import (
     late_interaction_negatives,
     paired_max_similarity,
 )
+from encoder_engine.opening.recipe import Settings, encoder_directory
 from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
 from encoder_engine.tasks.embedders.layout import StepLayout, ranges

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from encoder_engine.embedding.prompts import document_prompt
 from encoder_engine.errors import InputError
+from encoder_engine.kinds.prompts import document_prompt
 from encoder_engine.tasks.embedders.examples import are_scored_lists, check_loss
 from encoder_engine.tasks.embedders.settings import ListSettings
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.directory.modules import SPARSE_ORDER
-from encoder_engine.embedding.directory.opening import ModelDirectory, open_directory
+from encoder_engine.engine.outputs import VocabularyWeights
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.opening.json_files import read_value
+from encoder_engine.opening.modules import SPARSE_ORDER
+from encoder_engine.opening.opening import ModelDirectory, open_directory
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
@@ -141,7 +142,7 @@ class SparseTask(SparseSettings):
 
 
 def _weights(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-    return {"vectors": engine.vocabulary(batch.rows, pooling="max", activation="relu")}
+    return {"vectors": engine.run(batch.rows, VocabularyWeights())[0]}
 
 
 def _open(directory: str | os.PathLike[str]) -> ModelDirectory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.directory.recipe import Settings, encoder_directory
 from encoder_engine.embedding.saving.other_directories import write_splade_settings
 from encoder_engine.errors import ConfigError, TensorNamesError
 from encoder_engine.models.encoder import Encoder
@@ -13,6 +12,7 @@ from encoder_engine.models.heads import MaskedLM
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import in_batch_negatives
 from encoder_engine.objectives.vectors.sparse import flops, splade_vectors
+from encoder_engine.opening.recipe import Settings, encoder_directory
 from encoder_engine.tasks.embedders.layout import StepLayout
 from encoder_engine.tasks.embedders.losses import list_loss, text_ids_of
 from encoder_engine.tasks.embedders.step_model import StepModel

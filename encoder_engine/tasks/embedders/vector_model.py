@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
 from encoder_engine.embedding.saving.sentence_directory import write_sentence_settings
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.module_stack import pooled_rows
 from encoder_engine.models.training_model import Inputs, LossSum
 from encoder_engine.objectives.vectors.matryoshka import Matryoshka
+from encoder_engine.opening.recipe import PoolingRecipe, encoder_directory
 from encoder_engine.tasks.embedders.losses import step_loss
 from encoder_engine.tasks.embedders.step_model import StepModel
 

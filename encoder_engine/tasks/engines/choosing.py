@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from encoder_engine.embedding.engines.choosing import is_compiled_engine
+from encoder_engine.engine.choosing import is_compiled_engine
 from encoder_engine.tasks import engines
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.engines.compiled import CompiledEngine
+from encoder_engine.engine.compiled import CompiledEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.engines.module import ModuleEngine
+from encoder_engine.engine.module import ModuleEngine
 from encoder_engine.tasks.models.inputs import as_inputs
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.embedding.directory.recipe import encoder_directory
-from encoder_engine.embedding.engines.choosing import compiled_engine
+from encoder_engine.engine.choosing import compiled_engine
 from encoder_engine.errors import (
     CheckpointFileError,
     NonFiniteWeightsError,
@@ -21,13 +20,14 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS, PEFT_PREFIX
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensor_file
+from encoder_engine.opening.recipe import encoder_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from encoder_engine.embedding.engines.choosing import EngineRequest
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.choosing import EngineRequest
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.head_layout import Task as HeadTask
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.engine.outputs import Logits, TokenStates
 from encoder_engine.families.checkpoints.files import CRF_FILE, SPAN_HEAD_FILE
 from encoder_engine.inference.span_head import CompiledSpanHead, span_head_shapes
 from encoder_engine.tasks.engines.compiled import CompiledModel
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.embedding.engines.compiled import CompiledEngine
+    from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.packing.tag_paths import LegalTags
     from encoder_engine.tasks.engines.source import CompiledSource
     from encoder_engine.tasks.items import TaskBatch
@@ -42,7 +43,7 @@ def load_tagger(
         }
 
     def compute(engine: CompiledEngine, batch: TaskBatch) -> Outputs:
-        return {"logits": engine.logits(batch.rows, batch.chosen), **scores}
+        return {"logits": engine.run(batch.rows, Logits(chosen=batch.chosen))[0], **scores}
 
     return CompiledModel(engine, compute)
 
@@ -65,7 +66,7 @@ def load_spans(
     def compute(engine: CompiledEngine, batch: TaskBatch) -> Outputs:
         chosen = batch.chosen
         assert chosen is not None
-        rows_MD = engine.token_vectors(batch.rows)[chosen]
+        rows_MD = engine.run(batch.rows, TokenStates())[0][chosen]
         offsets = np.searchsorted(chosen, batch.rows.cu_seqlens)
         logits_SC = head(rows_MD, offsets, num_threads=engine.num_threads)
         return {"probabilities": softmax(logits_SC.astype(np.float64)).astype(np.float32)}

@@ -20,8 +20,8 @@ from encoder_engine.embedding import (
 )
 from encoder_engine.errors import InputError
 from encoder_engine.models import MaskedLM
-from tests.embedding.directory.test_sparse_layouts import routed
 from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+from tests.opening.test_sparse_layouts import routed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,11 +16,10 @@ from encoder_engine import load_vectors
 from encoder_engine.cli import main
 from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
 from encoder_engine.embedding.any_model import load_ranker
-from encoder_engine.embedding.steps.window import TokenizedWindow
 from encoder_engine.errors import InputError, ResumeError, UnsupportedFeatureError
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.serving.service import Service
-from encoder_engine.serving.tasks import CallOptions, steps_of
+from encoder_engine.serving.tasks import CallOptions, kinds_of, resolve_request
 from tests.embedding.causal_ranker.saved import (
     SPECIAL,
     TERMS,
@@ -193,16 +192,15 @@ def test_the_verb_embed_scores_pairs(folder: Path, tmp_path: Path) -> None:
 
 def test_a_service_ranks_pairs_alone(folder: Path) -> None:
     ranker = CausalRanker.from_pretrained(folder, device="cpu")
-    steps = steps_of(ranker)
-    assert steps.keys() == {"rank"}
-    options = steps["rank"].resolve(CallOptions(raw_scores=True))
-    rows = steps["rank"].prepare(list(PAIRS), options)
-    window = TokenizedWindow(encoding=rows, first_row=0, seconds=0.0)
+    kinds = kinds_of(ranker)
+    assert kinds.keys() == {"rank"}
+    options = resolve_request(kinds["rank"], CallOptions(raw_scores=True))
+    window = kinds["rank"].tokenize_window(list(PAIRS), 0, options)
     expected = ranker.score(PAIRS, activation="identity")
-    found = steps["rank"].compute(window, options)[:, 0]
+    found = kinds["rank"].compute_window(window, options).vectors[:, 0]
     assert_as_ours(found, expected, folder, PAIRS, activation="identity")
     with pytest.raises(InputError, match="pair 0 must be two texts"):
-        steps["rank"].prepare(["a text"], options)
+        kinds["rank"].tokenize_window(["a text"], 0, options)
 
 
 def test_a_service_ranks_documents(folder: Path) -> None:

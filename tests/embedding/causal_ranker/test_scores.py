@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import CausalRanker
+from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError, TruncationWarning
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing.token_rows import TokenRows
@@ -120,7 +121,7 @@ def test_int8_rounds_the_blocks_and_not_the_answers(tmp_path: Path) -> None:
     assert not np.array_equal(found, plain)
     engine: Any = ranker.engine
     rows = ranker.format.rows(PAIRS, "", max_length=None, num_threads=1)
-    last_BD = tensor(engine.pooled(TokenRows.of(rows), modes=("lasttoken",)))
+    last_BD = tensor(engine.run(TokenRows.of(rows), Pooled(modes=("lasttoken",)))[0])
     answers_KD = tensor(engine.vocabulary_layer.weight[[30, 7]])
     eager_BK, truth_BK = (rows @ answers_KD.to(rows).T for rows in (last_BD, last_BD.double()))
     eager, truth = (logits[:, 0] - logits[:, 1] for logits in (eager_BK, truth_BK))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import CausalRanker, Ranker
-from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import ConfigError, MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.opening.compiling import compile_directory
 from tests.embedding.causal_ranker.saved import (
     MERGED,
     SPECIAL,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, Ranker
+from encoder_engine.engine.outputs import Logits
 from encoder_engine.models import Encoder, MaskedLM
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.prediction.mask_filler import MaskFiller
@@ -130,7 +131,7 @@ def test_masked_language_models_have_the_logits_of_the_merged_model(
     for engine in engines:
         filler = MaskFiller.from_pretrained(adapter, device="cpu", engine=engine)
         rows = TokenRows.of(filler.tokenizer.encode_batch([text]))
-        found = filler.engine.logits(rows, np.arange(len(rows.ids), dtype=np.int32))
+        found = filler.engine.run(rows, Logits(chosen=np.arange(len(rows.ids), dtype=np.int32)))[0]
         assert_agree(found, eager, truth)
 
 

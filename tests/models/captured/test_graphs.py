@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from encoder_engine import ops
-from encoder_engine.embedding.engines.module import EncoderModule
+from encoder_engine.engine.module import EncoderModule
+from encoder_engine.engine.outputs import TokenStates
 from encoder_engine.models import CapturedEncoder, Encoder
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, pack
@@ -140,7 +141,7 @@ def test_the_engine_captures_every_family(case: Case, dtype: torch.dtype, tmp_pa
         ids=np.concatenate(ids).astype(np.int32),
         cu_seqlens=np.cumsum([0, *map(len, ids)], dtype=np.int32),
     )
-    found = [engine.token_vectors(rows) for _ in range(3)]
+    found = [engine.run(rows, TokenStates())[0] for _ in range(3)]
     captured = engine.short._captured
     assert captured is not None
     assert num_captured(captured) == 1

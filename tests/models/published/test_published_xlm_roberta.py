@@ -12,9 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import encoder_engine as ee
 from encoder_engine.embedding import Embedder, Ranker
-from encoder_engine.embedding.directory.compiling import compile_directory
-from encoder_engine.embedding.jobs.pickling import load_again
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.embedding.test_families import save_tokenizer
@@ -217,7 +216,7 @@ def test_an_embedder_takes_a_task(engine: Any, tmp_path: Path) -> None:
     assert queries.encode("b").tobytes() == queries.encode("a: b", prompt="").tobytes()
     assert by_task[None].recipe.default_prompt_name is None
     assert queries.loading is not None
-    again = load_again(Embedder, queries.loading, "cpu")
+    again = Embedder.load_again(queries.loading, "cpu")
     assert again.engine.fingerprint() == queries.engine.fingerprint()
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from encoder_engine.data.loader import Position
-from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.finetuning.model_builder import build_task_model
 from encoder_engine.finetuning.recipe import ModelRecipe, TunedOptimizer
 from encoder_engine.inputs.records import Record
+from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks.task import Windows
 from encoder_engine.text import Tokenizer
 from encoder_engine.training.course import StepBatches

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.errors import ConfigError, InputError, RowError
 from encoder_engine.finetuning.evaluation import score_intervals
@@ -18,6 +17,7 @@ from encoder_engine.finetuning.recipe import ModelRecipe, TunedOptimizer
 from encoder_engine.inputs.records import Record
 from encoder_engine.metrics.intervals import paired_randomisation
 from encoder_engine.models import Encoder
+from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.registry import task_from_values, task_values

@@ -208,7 +208,7 @@ def test_sentence_transformers_loads_the_directory(
 @pytest.mark.parametrize("layout", ["ColBERT", "PyLate", "sentence-transformers"])
 def test_models_of_other_libraries_are_trained_further(layout: str, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
-    from tests.embedding.directory.test_late_interaction import dense, native, pylate, stanford
+    from tests.opening.test_late_interaction import dense, native, pylate, stanford
 
     if layout == "ColBERT":
         folder = stanford(tmp_path / "model", query_maxlen=13, doc_maxlen=12)

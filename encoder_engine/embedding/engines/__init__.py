@@ -1,1 +1,0 @@
-"""Engines: compute vectors and scores of token rows, with PyTorch or without."""

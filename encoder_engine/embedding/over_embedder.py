@@ -1,0 +1,65 @@
+"""The base of models that compute other results by the parts of an embedder."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Self
+
+from encoder_engine.embedding.queries import QueryMethods
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.engine.limits import MemoryLimit
+    from encoder_engine.engine.protocol import EncoderEngine
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["OverEmbedder"]
+
+
+class OverEmbedder(QueryMethods):
+    """An embedder that computes other results by the parts of an :class:`Embedder`."""
+
+    embedder: Embedder
+
+    @property
+    def engine(self) -> EncoderEngine:
+        """The engine of the encoder."""
+        return self.embedder.engine
+
+    @property
+    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
+        """The tokenizer."""
+        return self.embedder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text, special tokens included; None: no limit."""
+        return self.embedder.max_seq_length
+
+    @property
+    def memory_limit(self) -> MemoryLimit:  # type: ignore[override]
+        """The tokens of a batch that fitted into the device's memory."""
+        return self.embedder.memory_limit
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.embedder.prompts
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt of a call that names none."""
+        return self.embedder.default_prompt_name
+
+    @property
+    def name(self) -> str:
+        """The path that the model was loaded from."""
+        return self.path or self.embedder.name
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Return the model with another tokenizer, which shares the weights."""
+        found = copy(self)
+        found.embedder = self.embedder.with_tokenizer(tokenizer)
+        return found

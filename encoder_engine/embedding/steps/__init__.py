@@ -1,1 +1,0 @@
-"""Steps from texts to vectors: check, tokenize, batch, compute, pool."""

@@ -1,0 +1,109 @@
+"""The outputs that an engine can compute of token rows: a call names those that it wants.
+
+Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.packing.module_stack import EMPTY_STACK, ModuleStack, ScoreActivation
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from encoder_engine.packing.pooling_modes import PoolingMode
+
+__all__ = [
+    "Activation",
+    "LastLogits",
+    "LayerWeights",
+    "LogProbabilities",
+    "Logits",
+    "Output",
+    "Pooled",
+    "Scores",
+    "SparseActivation",
+    "SparsePooling",
+    "TokenStates",
+    "VocabularyWeights",
+]
+
+# Of a cross-encoder's scores: those of torch.nn that need no parameters.
+Activation = ScoreActivation
+SparsePooling = Literal["max", "sum"]
+SparseActivation = Literal["relu", "log1p_relu"]
+# Hidden states by number, 0 the embeddings, and their weights in a sum.
+LayerWeights = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """A vector of each sequence, [B, N]: pooled by every mode, concatenated, through the modules.
+
+    num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
+        ``weightedmean`` still counts positions from the start, as sentence-transformers does.
+    normalized: divided by the Euclidean norm.
+    dimension: so many leading features are kept, before the division; None: all.
+    layers: pools the weighted sum of these hidden states; None: the last.
+    """
+
+    modes: tuple[PoolingMode, ...]
+    num_prompt_tokens: int = 0
+    normalized: bool = False
+    dimension: int | None = None
+    layers: LayerWeights | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenStates:
+    """The vector of each token, [T, D], or [T, N] after ``modules``; other fields: as Pooled."""
+
+    modules: ModuleStack = EMPTY_STACK
+    normalized: bool = False
+    layers: LayerWeights | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The activated logits of each sequence, [B, C], of an encoder with a classifier's head."""
+
+    activation: Literal["identity", "sigmoid"] = "identity"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Logits:
+    """The head's logits: [B, C] of sequences, [T, C] of tokens, or [M, C] of chosen ones.
+
+    chosen: ascending places of tokens, integers [M]; None: every row that the head reads.
+    """
+
+    chosen: np.ndarray[Any, np.dtype[Any]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyWeights:
+    """The weight of every token of the vocabulary for each sequence, [B, V], of a masked LM.
+
+    A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``, pooled
+    over the sequence's positions.
+    """
+
+    pooling: SparsePooling = "max"
+    activation: SparseActivation = "relu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbabilities:
+    """The log-probability of each token after those before it, [T]; of a sequence's first 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastLogits:
+    """The logits of some tokens after each sequence, [B, K], of a causal model."""
+
+    token_ids: tuple[int, ...]
+
+
+Output = Pooled | TokenStates | Scores | Logits | VocabularyWeights | LogProbabilities | LastLogits

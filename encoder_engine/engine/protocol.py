@@ -1,0 +1,90 @@
+"""The protocol of an engine, which computes outputs of token rows.
+
+All values are NumPy arrays, so that nothing around an engine imports PyTorch. ``module.py`` runs
+the PyTorch modules of ``models`` on any device, ``compiled.py`` the compiled encoder of
+``inference`` on a CPU; ``choosing.py`` chooses between them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.engine.outputs import Output
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.packing.token_rows import TokenRows
+
+__all__ = [
+    "EncoderEngine",
+    "Engine",
+    "EngineChoice",
+    "EngineName",
+    "OutOfDeviceMemoryError",
+    "Vectors",
+]
+
+EngineName = Literal["compiled", "torch"]
+EngineChoice = Literal["auto", "compiled", "torch"]
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class OutOfDeviceMemoryError(Exception):
+    """A batch does not fit into the device's memory; all of it is freed, and it may be split."""
+
+
+class Engine(Protocol):
+    """Computes rows of tokens.
+
+    name: ``"compiled"``, ``"torch"`` or ``"static"``.
+    dtype: the name of the weights' dtype: ``"float32"``, ``"bfloat16"``, ...
+    device: ``"cpu"``, ``"cuda:0"``, ...
+    quantization: ``"int8"`` or None.
+    num_threads: the threads of a call on a CPU.
+    batch_tokens: the most tokens of a batch by default.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def quantization(self) -> str | None: ...  # noqa: D102
+    @property
+    def num_threads(self) -> int: ...  # noqa: D102
+    @property
+    def batch_tokens(self) -> int: ...  # noqa: D102
+
+    def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
+        """Compute outputs of rows in one pass, an array of each: float32.
+
+        Raises :class:`OutOfDeviceMemoryError`, and ``TypeError`` for an output that this engine's
+        model has not.
+        """
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight as it is in memory.
+
+        Engines of the same weights in the same precision return the same.
+        """
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the libraries, beside NumPy, that decide the bits."""
+
+
+class EncoderEngine(Engine, Protocol):
+    """An engine of an encoder, with the head that it may have.
+
+    spec: the encoder's architecture.
+    """
+
+    @property
+    def spec(self) -> EncoderSpec: ...  # noqa: D102
+
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder and its head as they are in memory, in Hugging Face layout."""

@@ -1,0 +1,104 @@
+"""The state of a folder before a run: its records, their files, and foreign files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import OutputError
+from encoder_engine.files import LOCK_NAME
+from encoder_engine.jobs.journal import Journal
+from encoder_engine.vectors.manifest import (
+    JOURNAL_NAME,
+    MANIFEST_NAME,
+    SKIPPED_NAME,
+    ShardRecord,
+    read_manifest,
+    rows_name,
+    shard_names,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RECORDS = "_(manifest|journal|skipped)[.]jsonl?"
+_WRITTEN_NAME = re.compile(
+    rf"_?part-\d{{5,}}[.](rows[.]npy|npy|ids[.]txt|parquet|arrow|lance)|{_RECORDS}"
+)
+_PARTIAL_NAME = re.compile(
+    rf"_{{0,2}}(part-\d{{5,}}[.].+|{_RECORDS})[.][0-9a-f]{{8}}([.]scratch)?[.]partial"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderState:
+    """The records of a folder, and the names of the files in it that they list.
+
+    manifest: None where the folder is not complete.
+    records: the manifest's, or without one the journal's.
+    own: names of the files that the manifest or the journal lists.
+    partial: names of temporary files that a kill left.
+    """
+
+    manifest: dict[str, Any] | None
+    journal: Journal
+    records: list[ShardRecord]
+    own: frozenset[str]
+    partial: frozenset[str]
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan of earlier runs; None for a folder without records."""
+        return self.journal.plan if self.manifest is None else self.manifest["plan"]
+
+
+def read_folder(folder: Path) -> FolderState:
+    """Read a folder's records and file names, and change nothing.
+
+    Only files that the manifest or the journal lists belong to the store. Raises
+    :class:`OutputError` where either is damaged, where a file that a run would write exists and is
+    not listed, and where a folder without records holds any file.
+    """
+    manifest = read_manifest(folder, OutputError)
+    journal = Journal(folder)
+    records = journal.records
+    if manifest is not None:
+        records = [ShardRecord(**shard) for shard in manifest["shards"]]
+    plan = journal.plan if manifest is None else manifest["plan"]
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    own = {name for record in records for name in record.files}
+    if journal.plan is not None:
+        own.add(JOURNAL_NAME)
+        # Killed between the shard and its line in the journal, a run leaves the next shard.
+        own.update(shard_names(len(journal.records), journal.plan["options"]))
+        own.add(rows_name(len(journal.records)))
+    if manifest is not None:
+        own.add(MANIFEST_NAME)
+    if journal.skipped or (manifest is not None and manifest["skipped_rows"]):
+        own.add(SKIPPED_NAME)
+    partial = {name for name in names if _PARTIAL_NAME.fullmatch(name)}
+    _refuse_others(folder, names - own - partial - {LOCK_NAME}, begun=plan is not None)
+    return FolderState(
+        manifest=manifest,
+        journal=journal,
+        records=records,
+        own=frozenset(own & names),
+        partial=frozenset(partial),
+    )
+
+
+def _refuse_others(folder: Path, others: set[str], *, begun: bool) -> None:
+    in_the_way = sorted(name for name in others if not begun or _WRITTEN_NAME.fullmatch(name))
+    if not in_the_way:
+        return
+    named = ", ".join(in_the_way[:3]) + (", ..." if len(in_the_way) > 3 else "")
+    if not begun:
+        raise OutputError(
+            f"{folder} holds other files ({named}) and no record of a run; name a new folder, or "
+            "an empty one"
+        )
+    raise OutputError(
+        f"{folder} holds {named}, which its records do not list; move such files away, or name "
+        "another folder"
+    )

@@ -1,0 +1,154 @@
+"""Outputs of a run: one file of vectors, or a folder of shards with a manifest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from encoder_engine.files import PendingFile, writing
+from encoder_engine.jobs.kept_columns import KeptColumns
+from encoder_engine.vectors.store import VectorStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from encoder_engine.errors import RowError
+    from encoder_engine.inputs.rows import Row
+    from encoder_engine.jobs.job import DatasetJob
+    from encoder_engine.jobs.windows import TextWindow
+    from encoder_engine.kinds.windows import EmbeddedWindow
+
+_MOST_REASON_CHARACTERS = 500
+
+
+class Output(Protocol):
+    """Takes the windows of a run in order; a context manager."""
+
+    @property
+    def shard_rows(self) -> int | None:
+        """Rows of every shard but the last; None where they differ, or there are none."""
+
+    @property
+    def recorded_rows(self) -> list[int]:
+        """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
+
+    @property
+    def skipped_path(self) -> Path:
+        """The path of the list of skipped rows."""
+
+    @property
+    def num_kept_rows(self) -> int:
+        """Rows that stay if the run is stopped now."""
+
+    @property
+    def num_truncated_rows(self) -> int | None:
+        """Truncated rows of the whole output; None where only this run wrote it."""
+
+    def select(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows to embed."""
+
+    def done(self, shard: int) -> bool:
+        """Return whether a shard is finished, so that its rows need not be embedded."""
+
+    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+        """Append a window; ``embedded`` is None for a window of a finished shard."""
+
+    def complete(self, skipped: SkippedRows) -> None:
+        """Finish the output: no more windows follow."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class SkippedRows:
+    """Lists skipped rows: ``file``, ``number`` (line or row, from 1) and ``reason``.
+
+    The list is published when the run is complete, and only where a row was skipped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.num_rows = 0
+        self._path = path
+        self._file: PendingFile | None = None
+
+    def __call__(self, error: RowError) -> None:
+        """List a bad row."""
+        line = {"file": error.file, "number": error.number}
+        entry = json.dumps({**line, "reason": error.reason[:_MOST_REASON_CHARACTERS]})
+        if self._file is None:
+            self._file = PendingFile(self._path, overwrite=True)
+        with writing(self._path):
+            self._file.stream.write(f"{entry}\n".encode("ascii"))
+        self.num_rows += 1
+
+    def publish(self) -> None:
+        """Put the list in its place, or remove an earlier run's where no row was skipped."""
+        with writing(self._path):
+            if self._file is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                self._file.publish()
+
+    def discard(self) -> None:
+        """Remove what was written and not published."""
+        if self._file is not None:
+            self._file.discard()
+
+
+class SingleFile:
+    """Writes all vectors into one file, which appears when it is complete."""
+
+    def __init__(self, job: DatasetJob) -> None:
+        self._has_identifiers = job.options.id_column is not None
+        self.skipped_path = job.skipped_path
+        self._kept = KeptColumns(job.options.keep)
+        self._store = VectorStore(
+            job.output,
+            id_column=job.options.id_column,
+            overwrite=job.options.overwrite,
+            kind=job.options.task,
+        )
+
+    shard_rows = None
+    num_kept_rows = 0
+    num_truncated_rows = None
+
+    @property
+    def recorded_rows(self) -> list[int]:
+        """Empty: one file has no earlier shards."""
+        return []
+
+    def select(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows to embed: all."""
+        return rows
+
+    def done(self, shard: int) -> bool:
+        """Return False: one file is finished only at the end."""
+        return shard < 0
+
+    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+        """Append a window."""
+        assert embedded is not None
+        names = window.present_identifiers if self._has_identifiers else ()
+        kept = self._kept.arrays(window.kept, window.first_row)
+        self._store.append(embedded.vectors, names, kept)
+
+    def complete(self, skipped: SkippedRows) -> None:
+        """Publish the list of skipped rows; the vectors follow on exit."""
+        if self._store.num_rows:
+            skipped.publish()
+
+    def __enter__(self) -> Self:
+        self._store.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._store.__exit__(*details)

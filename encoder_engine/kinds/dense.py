@@ -1,0 +1,203 @@
+"""Dense vectors: each text pooled to one vector, of an encoder or of a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from encoder_engine.engine.outputs import Pooled
+from encoder_engine.errors import InputError
+from encoder_engine.kinds.kind import Kind, refuse_non_finite
+from encoder_engine.kinds.options import Options, resolve_dimension
+from encoder_engine.kinds.truncation import TruncationNotice
+from encoder_engine.packing.token_rows import EncodedRows
+from encoder_engine.vectors.precision import check_precision, quantize_vectors
+
+if TYPE_CHECKING:
+    from encoder_engine.engine.outputs import Output
+    from encoder_engine.engine.protocol import Vectors
+    from encoder_engine.kinds.kind import Batches
+    from encoder_engine.kinds.windows import TokenizedWindow
+    from encoder_engine.opening.recipe import PoolingRecipe
+    from encoder_engine.packing.pooling_modes import PoolingMode
+    from encoder_engine.packing.token_rows import WindowRows
+    from encoder_engine.vectors.precision import Precision
+
+__all__ = ["Dense", "StaticDense"]
+
+
+class Dense(Kind):
+    """Vectors [n, D] of texts, by the pooling and the modules of a recipe."""
+
+    name = "dense"
+    requested: ClassVar[tuple[str, ...]] = ("input_type", "normalize", "dimensions")
+    takes_ids = True
+
+    def __init__(self, model: Any, recipe: PoolingRecipe) -> None:
+        super().__init__(model)
+        self.recipe = recipe
+
+    @property
+    def modes(self) -> tuple[PoolingMode, ...]:
+        """The pooling modes, whose results are concatenated."""
+        return self.recipe.pooling
+
+    def resolve(
+        self,
+        *,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        **common: Any,
+    ) -> Options:
+        """Check the options of a call; see :class:`EncodeKeywords`."""
+        recipe, options = self.recipe, self.common_options(**common)
+        normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
+        # sentence-transformers' batch_size stands at this place: 1 is no True.
+        if normalized not in (True, False) or type(normalized) in (int, float):
+            raise InputError(f"normalize_embeddings must be a bool or None, got {normalized!r}")
+        check_precision(precision)
+        dimension = resolve_dimension(truncate_dim, recipe.truncate_dim, self.model.dimension)
+        return Options(
+            **options,
+            dimension=dimension,
+            num_prompt_tokens=self._count_prompt_tokens(options["prompt"]),
+            normalized=normalized,
+            precision=precision,
+        )
+
+    def _count_prompt_tokens(self, prompt: str) -> int:
+        """Count the leading tokens that pooling leaves out: the prompt's and the opening [CLS]."""
+        if not prompt or self.recipe.include_prompt:
+            return 0
+        ids = self.tokenizer.encode(prompt)
+        special = self.tokenizer.encode("")
+        closed = len(special) > 0 and ids[-1] == special[-1]
+        limit = self.model.max_seq_length
+        if limit is not None and len(ids) >= limit:
+            raise InputError(
+                f"the prompt has {len(ids)} tokens and leaves no room for a text: "
+                f"the limit is {limit}"
+            )
+        return len(ids) - int(closed)
+
+    def notice(self, options: Options) -> TruncationNotice:
+        """Make the notice of a call, with advice that fits the model's limit."""
+        positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
+        room = "" if positions is None else f" (the model has {positions} positions)"
+        may_raise = positions is None or (limit or 0) < positions
+        raised = f"raise max_seq_length{room} or " if may_raise else ""
+        remedy = f"{raised}split them, embed them whole by encode_long"
+        return TruncationNotice(options.on_truncation, limit=limit, remedy=remedy)
+
+    def wanted(self, options: Any) -> tuple[Output, ...]:
+        """Return the pooling."""
+        return (
+            Pooled(
+                modes=self.recipe.pooling,
+                num_prompt_tokens=options.num_prompt_tokens,
+                normalized=options.normalized,
+                dimension=options.dimension,
+                layers=self.recipe.layers,
+            ),
+        )
+
+    def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Any:
+        """Return vectors [n, D] in the precision of the call."""
+        del window
+        return quantize_vectors(self.vectors(batches, options), options.precision)
+
+    def vectors(self, batches: Batches, options: Options) -> Vectors:
+        """Return vectors [n, D], float32. Raises :class:`NonFiniteVectorError`."""
+        vectors = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
+        for batch, (found,) in batches:
+            vectors[batch] = found
+        hint = "" if self.model.engine.dtype == "float32" else "; load it with dtype='float32'"
+        refuse_non_finite(np.isfinite(vectors), batches.numbers, hint=hint)
+        return vectors
+
+    def join(self, parts: list[Any], options: Options) -> Any:
+        """Concatenate vectors."""
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([self.no_vectors(options), *parts])
+
+    def no_vectors(self, options: Options) -> Any:
+        """Return the result of an empty call: [0, D] of the precision's type."""
+        return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
+
+    def stored_dimension(self, options: Options) -> int:
+        """Return the length of a stored vector: features, or bytes of packed bits."""
+        return int(self.no_vectors(options).shape[1])
+
+    def describe(self, options: Options) -> dict[str, Any]:
+        """Return what a plan records of the pooling."""
+        del options
+        return {
+            "pooling": list(self.recipe.pooling),
+            "layers": [list(pair) for pair in self.recipe.layers or ()],
+        }
+
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return normalization and dimension."""
+        return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
+
+
+class StaticDense(Dense):
+    """Vectors [n, D] of texts, the means of a table's rows; a text without tokens has 0.
+
+    cut: the most characters of a text; None: no limit.
+    rules: whose treatment of long texts applies, see :class:`StaticSettings`.
+    """
+
+    takes_ids = False
+
+    def __init__(self, model: Any, recipe: PoolingRecipe, *, rules: str, cut: int | None) -> None:
+        super().__init__(model, recipe)
+        self._rules, self._cut = rules, cut
+
+    @property
+    def default_batch_tokens(self) -> None:
+        """None: a window is one batch."""
+        return
+
+    def resolve(self, **keywords: Any) -> Options:
+        """Check the options of a call; batches change nothing."""
+        return replace(super().resolve(**keywords), batch_tokens=None)
+
+    def needs_tokens(self, options: Options) -> bool:
+        """Return False: a text without tokens has the vector 0."""
+        del options
+        return False
+
+    def notice(self, options: Options) -> TruncationNotice:
+        """Make the notice of a call."""
+        return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
+
+    def tokenize(self, rows: list[str], options: Options) -> WindowRows:
+        """Tokenize texts without special tokens, after they are cut."""
+        texts = [options.prompt + text for text in rows] if options.prompt else rows
+        is_cut = np.zeros(len(texts), dtype=np.bool_)
+        if self._cut is not None:
+            long = [row for row, text in enumerate(texts) if len(text) > self._cut]
+            if long:
+                is_cut[long] = True
+                texts = [text[: self._cut] for text in texts]
+        encoding = self.tokenizer.encode_batch(
+            texts,
+            add_special_tokens=False,
+            max_length=self.model.max_seq_length,
+            num_threads=self.model.engine.num_threads,
+            truncation_side="right" if self._rules == "model2vec" else None,
+        )
+        return EncodedRows(
+            ids=encoding.ids,
+            cu_seqlens=encoding.cu_seqlens,
+            truncated=np.asarray(encoding.truncated) | is_cut,
+        )
+
+    def describe(self, options: Options) -> dict[str, Any]:
+        """Return what a plan records of the rules."""
+        return {**super().describe(options), "rules": self._rules}

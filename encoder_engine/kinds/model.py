@@ -1,0 +1,169 @@
+"""The base of models: a tokenizer, an engine, and the kinds of results that they make of texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABCMeta, abstractmethod
+from copy import copy
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import ChecksumError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.files import hub_of_base
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from encoder_engine.engine.choosing import EngineRequest
+    from encoder_engine.engine.limits import MemoryLimit
+    from encoder_engine.kinds.kind import Kind
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["Loading", "Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """The arguments of a model's loading, with which another process loads the same.
+
+    path: as it was given.
+    options: those of ``from_pretrained`` but the device and the threads.
+    place: the path, which holds in every working directory.
+    """
+
+    path: str
+    options: Mapping[str, Any]
+    place: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", str(Path(self.path).absolute()))
+
+
+class Model(metaclass=ABCMeta):
+    """A tokenizer and an engine, the settings of a directory, and where they were loaded from.
+
+    engine: an :class:`Engine`.
+    max_seq_length: tokens kept of a row, special tokens included; None: no limit.
+    loading: None where the model was made in memory.
+    pickle_by: a pickle holds the weights, or after ``"path"`` names the files: it has the path, the
+        options of loading and a digest of what decides results. Who reads it loads the files, on a
+        GPU if the model was on one and there is one, and gets a :class:`ChecksumError` where they
+        are another model by then.
+    """
+
+    engine: Any
+    tokenizer: Tokenizer
+    max_seq_length: Any
+    memory_limit: MemoryLimit
+    loading: Loading | None = None
+    pickle_by: Literal["weights", "path"] = "weights"
+
+    @property
+    @abstractmethod
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt of a call that names none."""
+        return None
+
+    @abstractmethod
+    def kinds(self) -> dict[str, Kind]:
+        """Return the kinds of results, the model's own first.
+
+        They are ``dense``, ``sparse``, ``tokens``, ``scores``, ``labels``, ...; each reads the
+        model's settings as they are now.
+        """
+
+    @property
+    def kind(self) -> Kind:
+        """The model's own kind of results."""
+        return next(iter(self.kinds().values()))
+
+    @property
+    def device(self) -> str:
+        """The device that computes, as PyTorch writes it."""
+        return str(self.engine.device)
+
+    @property
+    def path(self) -> str | None:
+        """The path that the model was loaded from; None: it was made in memory."""
+        return self.loading.path if self.loading else None
+
+    @property
+    def name(self) -> str:
+        """The path that the model was loaded from, or "memory"."""
+        return self.path or "memory"
+
+    def loaded_from(self, directory: Path, request: EngineRequest, **options: Any) -> Self:
+        """Record the arguments of a loading, and return the model."""
+        stated = {**request.options(self.engine.name), **options, **hub_of_base()}
+        self.loading = Loading(path=str(directory), options=stated)
+        return self
+
+    def changed_options(self) -> dict[str, Any]:
+        """Return options of ``from_pretrained`` whose values may have changed since the loading."""
+        return {}
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Return the model with another tokenizer, which shares the weights."""
+        found = copy(self)
+        found.tokenizer = tokenizer
+        return found
+
+    @classmethod
+    def load_again(
+        cls, loading: Loading, device: str, num_threads: int | None = None, **changed: Any
+    ) -> Any:
+        """Load a model in another process; ``changed``: see :meth:`changed_options`."""
+        options: dict[str, Any] = {**loading.options, **changed}
+        load: Any = cls.from_pretrained  # type: ignore[attr-defined]
+        return load(loading.place, device, num_threads=num_threads, **options)
+
+    def reload(self) -> Callable[..., Any] | None:
+        """Return a function, to be pickled, that loads the same model in another process.
+
+        Its arguments are a device and a number of threads. None: the model was made in memory.
+        """
+        if self.loading is None:
+            return None
+        return partial(type(self).load_again, self.loading, **self.changed_options())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.pickle_by == "weights":
+            return super().__reduce_ex__(protocol)
+        reload = self.reload()
+        if reload is None:
+            raise UnsupportedFeatureError(
+                "this model was made in memory, so that a pickle has no path to name: save and "
+                "load it, or set pickle_by = 'weights'"
+            )
+        return _load, (reload, "cpu" if self.device == "cpu" else "auto", _digest(self))
+
+
+def _digest(model: Model) -> str:
+    """Return a digest of weights, tokenizer, settings and prompts."""
+    # A first vector does not wait for jobs over files.
+    from encoder_engine.kinds.plan import describe_results
+
+    facts = describe_results(model.kind, model.kind.resolve())
+    # Another machine may have other devices and libraries.
+    del facts["versions"], facts["model"]["device"], facts["model"]["engine"]
+    text = json.dumps([facts, dict(model.prompts)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _load(reload: Callable[..., Any], device: str, digest: str) -> Any:
+    model = reload(device, None)
+    if _digest(model) != digest:
+        raise ChecksumError(
+            f"{model.name} has changed since its model was pickled by path, or the model had been "
+            "changed in memory: put the former files back, or load the new ones by from_pretrained"
+        )
+    model.pickle_by = "path"
+    return model

@@ -1,0 +1,141 @@
+"""Options of a call, resolved before the first row is read, and the checks that kinds share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import InputError
+from encoder_engine.strings import find_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.vectors.precision import Precision
+
+__all__ = [
+    "CallKeywords",
+    "EncodeKeywords",
+    "OnTruncation",
+    "Options",
+    "Route",
+    "check_on_truncation",
+    "check_positive",
+    "resolve_dimension",
+    "resolve_prompt",
+]
+
+OnTruncation = Literal["warn", "ignore", "error"]
+Route = Literal["query", "document"]
+
+
+class CallKeywords(TypedDict, total=False):
+    """The keywords of every call that decide the results and their speed.
+
+    prompt, prompt_name: a text, or the name of the directory's, put before every text.
+    batch_tokens: the most tokens of a batch.
+    batch_size: the most texts of a batch, as sentence-transformers counts; None: no limit.
+    """
+
+    prompt: str | None
+    prompt_name: str | None
+    batch_tokens: int | None
+    batch_size: int | None
+
+
+class EncodeKeywords(CallKeywords, total=False):
+    """The keywords common to every method of an embedder.
+
+    normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None: the
+        directory's setting.
+    truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+    precision: see :func:`quantize_vectors`.
+
+    Others: see :class:`CallKeywords`.
+    """
+
+    normalize_embeddings: bool | None
+    truncate_dim: int | None
+    precision: Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of one call with every default filled in; kinds add their own.
+
+    prompt: the text put before every text.
+    batch_tokens: the most tokens of a batch; None: a window is one batch.
+    batch_size: the most texts of a batch; None: no limit.
+    on_truncation: for texts that are truncated, ``"warn"`` issues one :class:`TruncationWarning`,
+        ``"ignore"`` none, ``"error"`` raises :class:`SequenceLengthError`.
+    dimension: features of a vector, entries of the vocabulary, or scores of a pair.
+    num_prompt_tokens: leading tokens that the pooling leaves out.
+    normalized: vectors have Euclidean length 1.
+    """
+
+    prompt: str
+    batch_tokens: int | None
+    batch_size: int | None
+    on_truncation: OnTruncation
+    dimension: int
+    num_prompt_tokens: int = 0
+    normalized: bool = False
+    precision: Precision = "float32"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the results, as values of JSON: the plan of a job records it."""
+        return {
+            "prompt": self.prompt,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "normalized": self.normalized,
+            "dimension": self.dimension,
+            "precision": self.precision,
+            "on_truncation": self.on_truncation,
+        }
+
+
+def resolve_prompt(
+    prompt: str | None, prompt_name: str | None, prompts: Mapping[str, str], default: str | None
+) -> str:
+    """Choose the text put before every text. Raises :class:`InputError` for an unknown name."""
+    if prompt is not None:
+        if prompt_name is not None:
+            raise InputError(
+                f"give prompt or prompt_name, not both (got {prompt!r} and {prompt_name!r})"
+            )
+        if not isinstance(prompt, str):
+            raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
+        if find_surrogate(prompt) is not None:
+            raise InputError(f"prompt holds a lone surrogate, which is not a character: {prompt!a}")
+        return prompt
+    name = default if prompt_name is None else prompt_name
+    if name is None:
+        return ""
+    if not isinstance(name, str):
+        raise InputError(f"prompt_name must be a str, got {type(name).__name__}")
+    if name not in prompts:
+        raise InputError(f"no prompt {name!r}; this model has {', '.join(prompts)}")
+    return prompts[name]
+
+
+def resolve_dimension(truncate_dim: int | None, stated: int | None, full: int) -> int:
+    """Choose how many leading features to keep: the call's, else the directory's, else all."""
+    wanted = stated if truncate_dim is None else truncate_dim
+    if wanted is None:
+        return full
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= full:
+        raise InputError(f"truncate_dim must lie in 1..{full}, the vectors' width, got {wanted!r}")
+    return wanted
+
+
+def check_positive(value: object, name: str) -> int:
+    """Return a positive whole number. Raises :class:`InputError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be a positive whole number, got {value!r}")
+    return value
+
+
+def check_on_truncation(choice: str) -> None:
+    """Raise :class:`InputError` for an unknown ``on_truncation``."""
+    if choice not in ("warn", "ignore", "error"):
+        raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {choice!r}")

@@ -1,0 +1,295 @@
+"""Scores of pairs: each pair is one sequence of a cross-encoder, or a question to a causal model.
+
+Dimensions: B pairs, C scores of a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.engine.outputs import Activation, LastLogits, Pooled, Scores
+from encoder_engine.errors import InputError, TextError
+from encoder_engine.kinds.kind import Kind, refuse_non_finite
+from encoder_engine.kinds.options import CallKeywords, OnTruncation, Options, check_positive
+from encoder_engine.opening.activation import check_activation
+from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
+from encoder_engine.strings import from_arrow
+
+if TYPE_CHECKING:
+    from encoder_engine.engine.protocol import Vectors
+    from encoder_engine.kinds.kind import Batches
+    from encoder_engine.kinds.pair_formats import PairFormat
+    from encoder_engine.kinds.windows import TokenizedWindow
+    from encoder_engine.opening.recipe import PoolingRecipe
+    from encoder_engine.packing.token_rows import WindowRows
+
+__all__ = [
+    "CausalPairs",
+    "Labels",
+    "Pairs",
+    "Ranked",
+    "ScoreKeywords",
+    "ScoreOptions",
+    "check_top_k",
+    "is_pair",
+    "order_documents",
+    "softmax",
+    "unzip_pairs",
+]
+
+
+class ScoreKeywords(CallKeywords, total=False):
+    """The keywords of :meth:`Ranker.score`."""
+
+    activation: Activation | None
+    on_truncation: OnTruncation
+    show_progress_bar: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(Options):
+    """Options of scores; ``softmax``: the scores of a pair add up to 1."""
+
+    activation: Activation
+    softmax: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the scores."""
+        return super().describe() | {"activation": self.activation}
+
+
+class Pairs(Kind):
+    """Scores [n, C] of pairs of texts.
+
+    activation: where a call does not say.
+    recipe: the pooling and the modules that make logits of an encoder without a head.
+    """
+
+    name = "scores"
+    row_name = "pair"
+    action = "Scoring"
+    requested = ("raw_scores",)
+    noun = "scores"
+
+    def __init__(
+        self, model: Any, *, activation: Activation, recipe: PoolingRecipe | None = None
+    ) -> None:
+        super().__init__(model)
+        self._activation, self._recipe = activation, recipe
+
+    def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
+        """Check the options of a call."""
+        return ScoreOptions(
+            **self.common_options(**common),
+            activation=self._activation if activation is None else check_activation(activation),
+            dimension=self.model.num_labels,
+        )
+
+    def characters(self, row: Any) -> int:
+        """Count the characters of both texts."""
+        return sum(len(text) for text in row if isinstance(text, str))
+
+    def needs_tokens(self, options: ScoreOptions) -> bool:
+        """Return False: a cross-encoder scores empty texts."""
+        del options
+        return False
+
+    def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
+        """Tokenize pairs, the first text after the prompt, or texts that are scored alone."""
+        if all(isinstance(row, str) for row in rows):
+            return super().tokenize(rows, options)
+        firsts, seconds = unzip_pairs(rows)
+        if options.prompt:
+            firsts = [options.prompt + one if isinstance(one, str) else one for one in firsts]
+        return self.tokenizer.encode_batch(
+            firsts,
+            seconds,
+            max_length=self.limit(options),
+            num_threads=self.model.engine.num_threads,
+        )
+
+    def wanted(self, options: ScoreOptions) -> tuple[Pooled | Scores, ...]:
+        """Return the logits, or scores where the engine has the activation."""
+        if self._recipe is not None:
+            return (Pooled(modes=self._recipe.pooling),)
+        # The engine's own sigmoid computes in float64.
+        return (Scores(activation="sigmoid" if options.activation == "sigmoid" else "identity"),)
+
+    def finish(self, window: TokenizedWindow, batches: Batches, options: ScoreOptions) -> Vectors:
+        """Return the scores of a window, float32 [n, C]."""
+        del window
+        scores = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
+        for batch, (found,) in batches:
+            # A logit that is NaN or infinite is found among the scores.
+            with np.errstate(all="ignore"):
+                scores[batch] = self.activated(found, options)
+        refuse_non_finite(
+            np.isfinite(scores), batches.numbers, what="scores", row_name=self.row_name
+        )
+        return softmax(scores) if options.softmax else scores
+
+    def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
+        """Return the scores of what the engine has computed of a batch."""
+        if self._recipe is None and options.activation in ("identity", "sigmoid"):
+            return found
+        return SCORE_FUNCTIONS[options.activation](found)
+
+    def join(self, parts: list[Vectors], options: ScoreOptions) -> Vectors:
+        """Concatenate the scores."""
+        return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
+
+    def describe(self, options: ScoreOptions) -> dict[str, Any]:
+        """Return what a plan records: a classifier with a head has no pooling of its own."""
+        modes = () if self._recipe is None else self._recipe.pooling
+        return {**super().describe(options), "pooling": list(modes)}
+
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return the activation: raw scores are logits."""
+        return {"activation": "identity"} if request.raw_scores else {}
+
+
+class Labels(Pairs):
+    """Scores [n, C] of the labels of texts, or of pairs of texts."""
+
+    name = "labels"
+
+    def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
+        """Check the options of a call; the softmax is of all scores of a text."""
+        function = self.model.label_function
+        is_softmax = function == "softmax"
+        chosen = activation or ("identity" if is_softmax else function)
+        options = super().resolve(activation=chosen, **common)
+        found = vars(options) | {"softmax": is_softmax and activation is None}
+        return ScoreOptions(**found)
+
+
+class CausalPairs(Pairs):
+    """Scores [n, 1] of pairs of a query and a document by the answer of a causal model.
+
+    format: the words around a pair.
+    answers: the tokens of the positive and of the negative answer, or of the positive alone.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        activation: Activation,
+        format: PairFormat,  # noqa: A002
+        answers: tuple[int, ...],
+    ) -> None:
+        super().__init__(model, activation=activation)
+        self._format, self._answers = format, answers
+
+    def resolve(
+        self, *, prompt: str | None = None, prompt_name: str | None = None, **keywords: Any
+    ) -> ScoreOptions:
+        """Check the options of a call, whose prompt is the instruction."""
+        options = super().resolve(prompt=prompt, prompt_name=prompt_name, **keywords)
+        is_given = prompt is not None or prompt_name is not None
+        if is_given and options.prompt and not self._format.takes_prompt:
+            raise InputError(
+                "the template's body has no {instruction}, so that no instruction and no prompt "
+                "reaches the model; leave it out, or pass a template that has it"
+            )
+        if prompt is None and not options.prompt:
+            options = ScoreOptions(**(vars(options) | {"prompt": self._format.prompt}))
+        return options
+
+    def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
+        """Format and tokenize pairs. Raises :class:`ConfigError` where they have no room."""
+        pairs = list(zip(*unzip_pairs(rows), strict=True))
+        for row, pair in enumerate(pairs):
+            if not all(isinstance(text, str) for text in pair):
+                raise TextError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
+        self._format.check_room(options.prompt, self.limit(options))
+        return self._format.rows(
+            pairs,
+            options.prompt,
+            max_length=self.limit(options),
+            num_threads=self.model.engine.num_threads,
+        )
+
+    def needs_tokens(self, options: ScoreOptions) -> bool:
+        """Return True: the model answers after a pair's last token."""
+        del options
+        return True
+
+    def wanted(self, options: ScoreOptions) -> tuple[LastLogits, ...]:  # type: ignore[override]
+        """Return the logits of the answers."""
+        del options
+        return (LastLogits(token_ids=self._answers),)
+
+    def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
+        """Return the log-odds of the positive answer, activated."""
+        odds_B1 = found[:, :1] - found[:, 1:] if len(self._answers) > 1 else found
+        if options.activation != "sigmoid":
+            return SCORE_FUNCTIONS[options.activation](odds_B1)
+        shares_B1 = 1.0 / (1.0 + np.exp(-odds_B1.astype(np.float64)))
+        # An infinite logit is a damaged model, and no certain answer.
+        return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
+
+    def describe(self, options: ScoreOptions) -> dict[str, Any]:
+        """Return what a plan records: the answers, and the words around a pair."""
+        return {
+            **super().describe(options),
+            "answers": list(self._answers),
+            "format": self._format.describe(),
+        }
+
+
+class Ranked(TypedDict):
+    """A document's index in the list, its score and, with ``return_documents``, its text."""
+
+    corpus_id: int
+    score: float
+    text: NotRequired[str]
+
+
+def check_top_k(top_k: int | None) -> None:
+    """Raise :class:`InputError` unless it is a positive whole number or None."""
+    if top_k is not None:
+        check_positive(top_k, "top_k")
+
+
+def order_documents(
+    scores: Vectors, texts: list[str], *, top_k: int | None, return_documents: bool
+) -> list[Ranked]:
+    """Return the documents with the best scores, equal ones in the order given."""
+    best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
+    ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
+    if return_documents:
+        for document in ranked:
+            document["text"] = texts[document["corpus_id"]]
+    return ranked
+
+
+def is_pair(value: Any) -> bool:
+    """Return whether a value is one pair of texts, rather than pairs."""
+    paired = isinstance(value, (tuple, list)) and len(value) == 2
+    return paired and isinstance(value[0], str) and isinstance(value[1], str)
+
+
+def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
+    """Return the first and the second texts of pairs.
+
+    Raises :class:`InputError` with the row of what is no pair, and :class:`TextError` for a text.
+    """
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
+    firsts, seconds = [], []
+    for row, pair in enumerate(from_arrow(pairs)):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
+        firsts.append(pair[0])
+        seconds.append(pair[1])
+    return firsts, seconds
+
+
+def softmax(scores_BC: Vectors) -> Vectors:
+    """Return scores that are above 0 and add up to 1 for each pair."""
+    return SCORE_FUNCTIONS["softmax"](scores_BC)

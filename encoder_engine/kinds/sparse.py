@@ -1,0 +1,192 @@
+"""Sparse vectors over the vocabulary (SPLADE): a weight for each token of the vocabulary.
+
+Dimensions: B texts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.engine.limits import WIDEST_BYTES
+from encoder_engine.engine.outputs import SparseActivation, SparsePooling, VocabularyWeights
+from encoder_engine.errors import InputError
+from encoder_engine.kinds.kind import Kind, refuse_non_finite
+from encoder_engine.kinds.options import Options, Route, check_positive
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+
+if TYPE_CHECKING:
+    from encoder_engine.kinds.kind import Batches
+    from encoder_engine.kinds.windows import TokenizedWindow
+    from encoder_engine.opening.router import TokenWeights
+    from encoder_engine.packing.token_rows import TokenizedRows, WindowRows
+    from encoder_engine.text import Encoding
+
+__all__ = ["Sparse", "SparseOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions(Options):
+    """Options of sparse vectors.
+
+    max_active_dims: the most weights of a row, the largest; None: all.
+    route: texts are queries or documents, of a model with weights for queries.
+    """
+
+    max_active_dims: int | None = None
+    route: Route = "document"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the vectors; jobs over files embed documents."""
+        return super().describe() | {"max_active_dims": self.max_active_dims}
+
+
+class Sparse(Kind):
+    """Sparse vectors of texts, by a masked-language model.
+
+    query_weights: a query's tokens have these weights, and no model is run for queries.
+    max_active_dims, route: where a call does not say.
+    """
+
+    name = "sparse"
+    requested = ("input_type",)
+    noun = "sparse vectors"
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        pooling: SparsePooling,
+        activation: SparseActivation,
+        query_weights: TokenWeights | None,
+        max_active_dims: int | None,
+        route: Route,
+    ) -> None:
+        super().__init__(model)
+        self._pooling, self._activation = pooling, activation
+        self._query_weights = query_weights
+        self._max_active_dims, self._route = max_active_dims, route
+
+    @property
+    def default_batch_tokens(self) -> int:
+        """The tokens whose logits fill four times the widest activation of a CPU."""
+        return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
+
+    def resolve(
+        self, *, max_active_dims: int | None = None, route: Route | None = None, **common: Any
+    ) -> SparseOptions:
+        """Check the options of a call."""
+        if route not in (None, "query", "document"):
+            raise InputError(f"task must be 'query' or 'document', got {route!r}")
+        if max_active_dims is not None:
+            check_positive(max_active_dims, "max_active_dims")
+        return SparseOptions(
+            **self.common_options(**common),
+            dimension=self.model.dimension,
+            max_active_dims=max_active_dims or self._max_active_dims,
+            route=route or self._route,
+        )
+
+    def _weights(self, options: SparseOptions) -> TokenWeights | None:
+        """Return the weights of queries where the texts are such; None: the model computes."""
+        return self._query_weights if options.route == "query" else None
+
+    def limit(self, options: SparseOptions) -> int | None:
+        """Return the most tokens of a text."""
+        weights = self._weights(options)
+        return super().limit(options) if weights is None else weights.max_length
+
+    def tokenize(self, rows: list[str], options: SparseOptions) -> WindowRows:
+        """Tokenize texts; weighed ones get no special tokens, and may have none at all."""
+        weights = self._weights(options)
+        if weights is None:
+            return super().tokenize(rows, options)
+        return tokenize_weighed(weights, rows, options.prompt)
+
+    def needs_tokens(self, options: SparseOptions) -> bool:
+        """Return whether the model computes the texts."""
+        return self._weights(options) is None
+
+    def wanted(self, options: SparseOptions) -> tuple[VocabularyWeights, ...]:
+        """Return the weights of the vocabulary."""
+        del options
+        return (VocabularyWeights(pooling=self._pooling, activation=self._activation),)
+
+    def finish(
+        self, window: TokenizedWindow, batches: Batches, options: SparseOptions
+    ) -> SparseVectors:
+        """Return the weights above 0 of each text."""
+        weights, most = self._weights(options), options.max_active_dims
+        if weights is not None:
+            return weigh_rows(weights, window.encoding, most)
+        found: list[Any] = [None] * len(batches.rows)
+        for batch, (weights_BV,) in batches:
+            refuse_non_finite(np.isfinite(weights_BV), batches.numbers[batch], what="weights")
+            for row, weights_V in zip(batch, weights_BV, strict=True):
+                found[row] = keep_largest(np.flatnonzero(weights_V), weights_V, most)
+        return join_rows(found, options.dimension)
+
+    def join(self, parts: list[SparseVectors], options: SparseOptions) -> SparseVectors:
+        """Concatenate the rows."""
+        return join_sparse(parts, options.dimension)
+
+    def describe(self, options: SparseOptions) -> dict[str, Any]:
+        """Return what a plan records of the pooling."""
+        return {
+            **super().describe(options),
+            "sparse_pooling": self._pooling,
+            "sparse_activation": self._activation,
+        }
+
+    def each(self, results: SparseVectors) -> list[Any]:
+        """Return the indices and values of each text."""
+        return [results.row(row) for row in range(len(results))]
+
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return the route."""
+        return {"route": request.input_type}
+
+
+def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
+    """Tokenize texts as :func:`weigh_tokens` reads them, each after the prefix."""
+    return table.tokenizer.encode_batch(
+        [prefix + text for text in texts] if prefix else texts,
+        max_length=table.max_length,
+        add_special_tokens=False,
+    )
+
+
+def weigh_rows(table: TokenWeights, rows: TokenizedRows, most: int | None) -> SparseVectors:
+    """Return the weight of each token that a row has, however often."""
+    found = []
+    for start, end in itertools.pairwise(rows.cu_seqlens):
+        tokens = np.unique(rows.ids[start:end])
+        present = tokens[table.weights_V[tokens] != 0]
+        found.append(keep_largest(present, table.weights_V, most))
+    return join_rows(found, len(table.weights_V))
+
+
+def keep_largest(
+    indices: np.ndarray[Any, Any],
+    weights_V: np.ndarray[Any, np.dtype[np.float32]],
+    most: int | None,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return ascending indices and their weights, at most the ``most`` largest."""
+    if most is not None and len(indices) > most:
+        best = np.argsort(-weights_V[indices], kind="stable")[:most]
+        indices = np.sort(indices[best])
+    return indices.astype(np.int32), weights_V[indices]
+
+
+def join_rows(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
+    """Join pairs of indices and values to a matrix."""
+    lengths = [len(indices) for indices, _ in rows]
+    return SparseVectors(
+        indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        indices=np.concatenate([np.zeros(0, np.int32), *(indices for indices, _ in rows)]),
+        values=np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)]),
+        dimension=dimension,
+    )

@@ -1,0 +1,103 @@
+"""Windows of a stream of rows: cut, tokenized, and computed."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import TextError
+from encoder_engine.strings import describe_surrogate, find_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+
+    from encoder_engine.packing.token_rows import RowArray, WindowRows
+
+__all__ = [
+    "WINDOW_CHARACTERS",
+    "WINDOW_TEXTS",
+    "EmbeddedWindow",
+    "TokenizedWindow",
+    "first_rows",
+    "located_error",
+    "windows",
+]
+
+Row = TypeVar("Row")
+
+# A window is tokenized, sorted by length and computed as a whole; its size bounds the memory.
+WINDOW_TEXTS = 4096
+WINDOW_CHARACTERS = 16_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EmbeddedWindow:
+    """The results and counts of consecutive rows of a stream.
+
+    vectors: [n, D], or the sparse vectors, token vectors or scores of n rows, in their order.
+    first_row: the index of the first row in the stream.
+    truncated: bool [n].
+    num_tokens: tokens that were computed.
+    num_padded_tokens: tokens that the same batches would have held with padding.
+    tokenize_seconds, encode_seconds: the wall time of each stage.
+    """
+
+    vectors: Any
+    first_row: int
+    truncated: np.ndarray[Any, np.dtype[np.bool_]]
+    num_tokens: int
+    num_padded_tokens: int
+    tokenize_seconds: float
+    encode_seconds: float
+
+    @property
+    def num_truncated(self) -> int:
+        """The number of truncated rows."""
+        return int(self.truncated.sum())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenizedWindow:
+    """A window of tokenized rows; ``seconds``: the wall time of the tokenizer."""
+
+    encoding: WindowRows
+    first_row: int
+    seconds: float
+
+
+def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """Cut a stream into lists of at most 4,096 rows and about 16 million characters."""
+    window: list[Row] = []
+    characters = 0
+    for row in rows:
+        window.append(row)
+        characters += characters_of(row)
+        if len(window) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def first_rows(rows: RowArray, limit: int = 5) -> str:
+    """Format row numbers for a message: the first ``limit``, and the count of the others."""
+    shown = ", ".join(str(int(row)) for row in islice(rows, limit))
+    return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"
+
+
+def located_error(error: TextError, window: list[Any], first_row: int) -> TextError:
+    """Return the error with the text's row in the stream instead of its row in the window."""
+    if error.row is None:
+        return error
+    row, text = first_row + error.row, window[error.row]
+    text = text if isinstance(text, str) else text[0]
+    place = find_surrogate(text) if isinstance(text, str) else None
+    if place is None:
+        named = re.sub(rf"\b(row|pair) {error.row} ", rf"\1 {row} ", str(error), count=1)
+        return TextError(named, row=row)
+    described = describe_surrogate(text, place)
+    return TextError(f"text {row} has {described}", row=row)

@@ -1,0 +1,223 @@
+"""Opens a model directory whose modules follow a transformer; the first step of every loader."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
+from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.config import read_config
+from encoder_engine.opening.checksums import verify_modules, verify_settings
+from encoder_engine.opening.modules import (
+    EMBEDDER_ORDER,
+    MODULES,
+    Module,
+    ModuleOrder,
+    TransformerConfig,
+    check_pooling_modes,
+    is_hybrid,
+    read_modules,
+    read_pooling_config,
+    read_transformer_config,
+)
+from encoder_engine.opening.recipe import (
+    PoolingRecipe,
+    Settings,
+    read_settings,
+    read_tokenizer,
+    tokenizer_limit,
+)
+from encoder_engine.opening.router import DOCUMENT, read_router
+from encoder_engine.opening.stack import SENTENCE, read_layer_mix, read_stack
+from encoder_engine.packing.module_stack import ModuleStack, NormalizeModule
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from encoder_engine.packing.pooling_modes import PoolingMode
+    from encoder_engine.text import Tokenizer
+
+__all__ = [
+    "ModelDirectory",
+    "open_directory",
+    "open_embedder",
+    "read_recipe",
+    "refuse_run_adapter",
+]
+
+# Beside a fine-tuned model: its task.
+_TASK = "task.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDirectory:
+    """A model directory whose settings were compared with their checksums and read.
+
+    modules: those of ``modules.json``, or the document's of a Router; a plain transformers
+        directory has none.
+    makes: the name of what the last module writes.
+    routes: the modules of each route of a Router; ``default_route``: of calls that name none.
+    """
+
+    directory: Path
+    encoder_folder: Path
+    modules: tuple[Module, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    makes: str = SENTENCE
+    routes: Mapping[str, tuple[Module, ...]] = field(default_factory=dict)
+    default_route: str | None = None
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The most tokens of a text, from the transformer's module or the tokenizer's settings."""
+        return self.transformer.max_seq_length or tokenizer_limit(self.encoder_folder)
+
+    def read_tokenizer(self) -> Tokenizer:
+        """Load the tokenizer, with lower-casing if the transformer's module sets it."""
+        return read_tokenizer(self.encoder_folder, lowercase=self.transformer.lowercase)
+
+    def read_recipe(self, pooling: str | Sequence[str] | None) -> PoolingRecipe:
+        """Read how token vectors become text vectors; see :func:`read_recipe`."""
+        override = None if pooling is None else check_pooling_modes(pooling)
+        by_kind = {module.kind: place for place, module in enumerate(self.modules)}
+        place = by_kind.get("Pooling", 0)
+        pooled = read_pooling_config(self.modules[place].folder) if self.modules else None
+        stack = read_stack(self.modules[place + 1 :], writes=self.makes).modules
+        # The last division is of the vectors that truncate_dim has cut.
+        normalized = stack[-1:] == (NormalizeModule(),)
+        # Those of FlagEmbedding's training, which saves no modules.json.
+        unstated: tuple[PoolingMode, ...] = ()
+        if not self.modules and is_hybrid(self.directory):
+            unstated = ("cls",)
+        layers = None
+        if "WeightedLayerPooling" in by_kind and self._passes_all_layers:
+            layers = read_layer_mix(self.modules[by_kind["WeightedLayerPooling"]].folder)
+        return PoolingRecipe(
+            encoder_directory=self.encoder_folder,
+            pooling=override or unstated or (("mean",) if pooled is None else pooled.modes),
+            default_pooling=override is None and not unstated and pooled is None,
+            pooling_width=None if pooled is None else pooled.width,
+            include_prompt=pooled is None or pooled.include_prompt,
+            modules=ModuleStack(stack[:-1] if normalized else stack),
+            normalized=normalized or bool(unstated),
+            max_seq_length=self.max_seq_length,
+            lowercase=self.transformer.lowercase,
+            prompts=self.settings.prompts,
+            default_prompt_name=self.settings.default_prompt_name,
+            truncate_dim=self.settings.truncate_dim,
+            similarity=self.settings.similarity,
+            layers=layers,
+        )
+
+    @property
+    def _passes_all_layers(self) -> bool:
+        """True where the encoder returns every layer: a weighted sum of layers needs them."""
+        if self.transformer.hidden_states:
+            return True
+        try:
+            config = read_config(weights_directory(self.encoder_folder))
+        except CheckpointFileError:
+            return False
+        return config.get("output_hidden_states") is True
+
+
+def open_directory(
+    path_or_hub_id: str | os.PathLike[str],
+    model_type: str,
+    order: ModuleOrder,
+    *,
+    plain: bool = True,
+    settings_of_plain: bool = True,
+    task: str = "feature-extraction",
+    reads: str = "last_hidden_state",
+    makes: str = "token_embeddings",
+    late_interaction: bool = False,
+    chat: bool = False,
+) -> ModelDirectory:
+    """Resolve a path or hub id, and open it as sentence-transformers' ``model_type``.
+
+    order: the modules that the directory may have.
+    plain: accept a transformers directory without ``modules.json``.
+    settings_of_plain: read the settings of such a directory, beside its ``tokenizer_config.json``.
+    task, reads, makes, late_interaction, chat: the transformer's role; see
+        :func:`read_transformer_config`.
+
+    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
+    :class:`UnsupportedFeatureError` for a model of another type or with other modules, and for the
+    adapter of a fine-tuning run.
+    """
+    directory = resolve_directory(path_or_hub_id)
+    refuse_run_adapter(directory)
+    verify_settings(directory)
+    bare = plain and not (directory / MODULES).is_file()
+    if bare and not settings_of_plain:
+        return ModelDirectory(directory=directory, encoder_folder=directory)
+    settings = read_settings(directory, model_type)
+    if bare:
+        return ModelDirectory(directory=directory, encoder_folder=directory, settings=settings)
+    modules = read_modules(directory, order)
+    routes: dict[str, tuple[Module, ...]] = {}
+    default_route = None
+    if modules[0].kind == "Router":
+        routes, default_route = read_router(modules[0].folder)
+        modules = routes[DOCUMENT]
+    own = [*modules, *(module for route in routes.values() for module in route)]
+    verify_modules(directory, list(dict.fromkeys(module.folder for module in own)))
+    folder, last = modules[0].folder, makes if makes == "scores" else SENTENCE
+    if any(module.kind == "Pooling" for module in modules):
+        # It reads token vectors, whatever the modules after it make of them.
+        task, reads, makes = "feature-extraction", "last_hidden_state", "token_embeddings"
+    return ModelDirectory(
+        directory=directory,
+        encoder_folder=folder,
+        modules=modules,
+        settings=settings,
+        transformer=read_transformer_config(
+            folder,
+            task=task,
+            reads=reads,
+            makes=makes,
+            late_interaction=late_interaction,
+            chat=chat,
+        ),
+        makes=last,
+        routes=routes,
+        default_route=default_route,
+    )
+
+
+def refuse_run_adapter(directory: Path) -> None:
+    """Raise :class:`UnsupportedFeatureError` for ``adapter`` of a fine-tuning run.
+
+    It has neither the pooling and prompts of an embedder nor the modules of a ranker.
+    """
+    if (directory / ADAPTER).is_file() and (directory / _TASK).is_file():
+        raise UnsupportedFeatureError(
+            f"{directory} holds the adapter of a fine-tuning run, without the settings of an "
+            f"embedder or ranker; load {directory.absolute().parent / 'model'}, which has the "
+            "adapter merged"
+        )
+
+
+def open_embedder(path_or_hub_id: str | os.PathLike[str]) -> ModelDirectory:
+    """Open a directory as sentence-transformers' ``SentenceTransformer``; see above."""
+    return open_directory(
+        path_or_hub_id, "SentenceTransformer", EMBEDDER_ORDER, settings_of_plain=False
+    )
+
+
+def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:
+    """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
+
+    ``pooling`` replaces the directory's modes; a plain directory has mean pooling by default. Files
+    except the encoder's weights are compared with their recorded checksums before they are read.
+    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
+    :class:`UnsupportedFeatureError` for settings that are not implemented.
+    """
+    return open_embedder(directory).read_recipe(pooling)

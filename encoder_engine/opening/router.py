@@ -1,0 +1,137 @@
+"""Reads a Router of sentence-transformers: modules for queries, and others for documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import (
+    CheckpointFileError,
+    NonFiniteWeightsError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.files import open_tensors
+from encoder_engine.json_values import JsonValue
+from encoder_engine.opening.json_files import read_value
+from encoder_engine.opening.modules import (
+    Module,
+    ModuleOrder,
+    check_module_type,
+    check_order,
+    module_folder,
+)
+from encoder_engine.opening.recipe import read_tokenizer, tokenizer_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["DOCUMENT", "QUERY", "TokenWeights", "read_query_weights", "read_router"]
+
+QUERY, DOCUMENT = "query", "document"
+STATIC = "SparseStaticEmbedding"
+_CONFIGS = ("router_config.json", "config.json")
+_ORDER = ModuleOrder(
+    f"(MLM)?Transformer SpladePooling|{STATIC}",
+    ("Transformer", "MLMTransformer", "SpladePooling", STATIC),
+    f"Transformer, SpladePooling, or {STATIC}",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenWeights:
+    """Weights of tokens that need no model: those of inference-free queries.
+
+    weights_V: the weight of each token, float32 [V].
+    max_length: tokens kept of a text; None: all.
+    """
+
+    tokenizer: Tokenizer
+    weights_V: np.ndarray[Any, np.dtype[np.float32]]
+    max_length: int | None = None
+
+
+def read_router(folder: Path) -> tuple[dict[str, tuple[Module, ...]], str]:
+    """Read the modules of each route, and the name of the default route.
+
+    Raises :class:`UnsupportedFeatureError` for other routes than a query's and a document's, and
+    for other modules, and :class:`ConfigError` for a malformed file.
+    """
+    path = next((folder / name for name in _CONFIGS if (folder / name).is_file()), None)
+    if path is None:
+        raise CheckpointFileError(f"{folder} has no {_CONFIGS[0]}, the settings of its Router")
+    config = read_value(path)
+    config.only_keys(("types", "structure", "parameters"))
+    types, parameters = config.get("types"), config.get("parameters")
+    parameters.only_keys(("default_route", "allow_empty_key", "route_mappings"))
+    if parameters.get("route_mappings").value:
+        raise UnsupportedFeatureError(
+            f"{path} maps tasks to routes by route_mappings, which is not implemented; name the "
+            f"routes {QUERY} and {DOCUMENT}"
+        )
+    routes: dict[str, tuple[Module, ...]] = {}
+    for name, listed in config.get("structure").members().items():
+        if name not in (QUERY, DOCUMENT):
+            raise UnsupportedFeatureError(
+                f"{path} has a route {name!r}; the engine follows {QUERY} and {DOCUMENT}"
+            )
+        modules = tuple(
+            Module(
+                kind=check_module_type(path, types.get(place.string()).string(), _ORDER.known),
+                folder=module_folder(path, place),
+            )
+            for place in listed.items()
+        )
+        check_order(path, [module.kind for module in modules], _ORDER)
+        routes[name] = modules
+    if routes.keys() != {QUERY, DOCUMENT} or routes[DOCUMENT][0].kind == STATIC:
+        raise UnsupportedFeatureError(
+            f"{path} has the routes {', '.join(routes) or 'none'}; the engine computes a "
+            f"{DOCUMENT}'s Transformer and SpladePooling beside a {QUERY}'s modules"
+        )
+    if routes[QUERY][0].kind != STATIC and routes[QUERY] != routes[DOCUMENT]:
+        raise UnsupportedFeatureError(
+            f"{path} has two transformers, one for each route; load each from a directory of its "
+            "own"
+        )
+    stated = parameters.get("default_route").optional(JsonValue.string)
+    if stated is not None and stated not in routes:
+        raise parameters.fail(f"default_route={stated!r} is none of {', '.join(routes)}")
+    return routes, next(iter(routes)) if stated is None else stated
+
+
+def read_query_weights(routes: Mapping[str, tuple[Module, ...]]) -> TokenWeights | None:
+    """Read the weights of inference-free queries; None where a model encodes queries."""
+    route = routes.get(QUERY, ())
+    if not route or route == routes[DOCUMENT]:
+        return None
+    folder = route[0].folder
+    return TokenWeights(
+        tokenizer=read_tokenizer(folder, lowercase=False),
+        weights_V=_read_token_weights(folder),
+        max_length=tokenizer_limit(folder),
+    )
+
+
+def _read_token_weights(folder: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Read the weight of each token of a vocabulary, float32 [V]."""
+    config = read_value(folder / "config.json")
+    config.only_keys(("frozen", "path"))
+    if not config.get("path").is_null:
+        raise UnsupportedFeatureError(
+            f"{config.where} reads weights from {config.get('path').value!r}; save the model again "
+            "with sentence-transformers, which writes model.safetensors"
+        )
+    with open_tensors(folder) as tensors:
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if shapes.keys() != {"weight"} or len(shapes["weight"]) != 1:
+            raise CheckpointFileError(f"{folder} holds {shapes}, expected weight [V]")
+        weights = np.ascontiguousarray(widen(tensors["weight"].read()), dtype=np.float32)
+    if not np.isfinite(weights).all():
+        raise NonFiniteWeightsError(f"the token weights in {folder} hold NaN or infinity")
+    return weights

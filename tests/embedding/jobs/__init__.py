@@ -1,1 +1,0 @@
-"""Models in other processes: loaded again, or pickled."""
