@@ -11,13 +11,15 @@ import re
 import stat
 import time
 import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 from encoder_engine.errors import ChecksumError, EncoderEngineWarning, LockedError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -29,8 +31,10 @@ __all__ = [
     "check_apart",
     "check_target",
     "decode_text",
+    "each_file_once",
     "file_sha256",
     "move_into_place",
+    "once",
     "partial_path",
     "read_bytes",
     "read_text",
@@ -52,6 +56,9 @@ _LOCK_CONTENT = re.compile(rb"(\d{1,20}\n?)?")
 # A check whether a folder is locked holds its lock for some microseconds.
 _LOCK_SECONDS = 0.1
 _LOCK_PAUSE = 0.005
+Found = TypeVar("Found")
+# What the loading under way has read, by purpose and path; None: there is none.
+_READ: ContextVar[dict[tuple[str, Path], Any] | None] = ContextVar("read", default=None)
 
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
@@ -220,6 +227,33 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def each_file_once() -> Iterator[None]:
+    """Compare and parse each file once until the context ends, as a loading does.
+
+    Contexts within one another share what was read.
+    """
+    if _READ.get() is not None:
+        yield
+        return
+    token = _READ.set({})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
+    """Return what ``read`` makes of a file or folder, the first time in :func:`each_file_once`."""
+    known = _READ.get()
+    if known is None:
+        return read(path)
+    if (purpose, path) not in known:
+        known[purpose, path] = read(path)
+    found: Found = known[purpose, path]
+    return found
+
+
 def verify_checksums(directory: Path, *, only: Collection[str] | None = None) -> None:
     """Compare the files of a directory with their recorded SHA-256, where there is one.
 
@@ -242,7 +276,7 @@ def compare_checksums(
         path = directory / name
         if not path.is_file():
             raise ChecksumError(f"{path} is missing, but its SHA-256 is recorded; fetch it again")
-        found = file_sha256(path)
+        found = once("sha256", path, file_sha256)
         if found != digest:
             raise ChecksumError(
                 f"{path} has SHA-256 {found}, {digest} was recorded; the file is damaged or was "
@@ -252,6 +286,10 @@ def compare_checksums(
 
 def recorded_checksums(directory: Path) -> dict[str, str]:
     """Return the recorded SHA-256 of the directory's files, hexadecimal, by name."""
+    return once("records", directory, _read_records)
+
+
+def _read_records(directory: Path) -> dict[str, str]:
     expected = _package_checksums(directory.resolve())
     for name in _names(directory):
         if not name.endswith(".safetensors"):

@@ -22,7 +22,7 @@ from typing import (
 )
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.files import read_text
+from encoder_engine.files import once, read_text
 from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
@@ -273,7 +273,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def read_value(path: Path, error: type[EncoderEngineError], **options: Any) -> JsonValue:
     """Parse a JSON file; ``options``: those of :class:`JsonSource` beside name and error."""
-    return JsonValue(read_json(path, error), JsonSource(name=str(path), error=error, **options))
+    value = once("json", path, lambda path: read_json(path, error))
+    return JsonValue(value, JsonSource(name=str(path), error=error, **options))
 
 
 def read_json(path: Path, error: type[EncoderEngineError]) -> Any:

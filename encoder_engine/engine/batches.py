@@ -33,7 +33,7 @@ def compute_batches(
     rows: TokenRows,
     outputs: tuple[Output, ...],
     *,
-    batch_tokens: int | None,
+    batch_tokens: int,
     limit: MemoryLimit,
     batch_size: int | None = None,
     numbers: RowArray | None = None,
@@ -41,7 +41,7 @@ def compute_batches(
 ) -> Iterator[tuple[RowArray, tuple[Vectors, ...]]]:
     """Yield the rows of each batch and the outputs that are wanted, the longest rows first.
 
-    batch_tokens: the most tokens of a batch; None: all rows are one, in their order.
+    batch_tokens: the most tokens of a batch.
     batch_size: the most rows of a batch; None: no limit.
     limit: lowered to half of a batch that exceeds the device's memory; the rows that are left are
         grouped anew.
@@ -50,9 +50,6 @@ def compute_batches(
     Raises :class:`DeviceMemoryError` for a single row that does not fit.
     """
     lengths = rows.lengths
-    if batch_tokens is None:
-        yield np.arange(len(rows)), engine.run(rows, *outputs)
-        return
     planned = plan_batches(lengths, limit.cap(batch_tokens), batch_size)
     while planned:
         found = _run_if_it_fits(engine, rows.take(planned[0]), outputs)

@@ -5,9 +5,8 @@ Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V voc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from encoder_engine.dataclass import dataclass
 from encoder_engine.packing.module_stack import EMPTY_STACK, ModuleStack, ScoreActivation
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ SparseActivation = Literal["relu", "log1p_relu"]
 LayerWeights = tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pooled:
+class Pooled(NamedTuple):
     """A vector of each sequence, [B, N]: pooled by every mode, concatenated, through the modules.
 
     num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
@@ -56,8 +54,7 @@ class Pooled:
     layers: LayerWeights | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TokenStates:
+class TokenStates(NamedTuple):
     """The vector of each token, [T, D], or [T, N] after ``modules``; other fields: as Pooled."""
 
     modules: ModuleStack = EMPTY_STACK
@@ -65,15 +62,13 @@ class TokenStates:
     layers: LayerWeights | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
+class Scores(NamedTuple):
     """The activated logits of each sequence, [B, C], of an encoder with a classifier's head."""
 
     activation: Literal["identity", "sigmoid"] = "identity"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Logits:
+class Logits(NamedTuple):
     """The head's logits: [B, C] of sequences, [T, C] of tokens, or [M, C] of chosen ones.
 
     chosen: ascending places of tokens, integers [M]; None: every row that the head reads.
@@ -82,8 +77,7 @@ class Logits:
     chosen: np.ndarray[Any, np.dtype[Any]] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class VocabularyWeights:
+class VocabularyWeights(NamedTuple):
     """The weight of every token of the vocabulary for each sequence, [B, V], of a masked LM.
 
     A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``, pooled
@@ -94,13 +88,11 @@ class VocabularyWeights:
     activation: SparseActivation = "relu"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogProbabilities:
+class LogProbabilities(NamedTuple):
     """The log-probability of each token after those before it, [T]; of a sequence's first 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastLogits:
+class LastLogits(NamedTuple):
     """The logits of some tokens after each sequence, [B, K], of a causal model."""
 
     token_ids: tuple[int, ...]

@@ -104,7 +104,7 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise CheckpointFileError(
             f"{directory} has no config.json; it should hold config.json and model.safetensors"
         )
-    return read_value(path, ConfigError).object()
+    return dict(read_value(path, ConfigError).object())
 
 
 def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:

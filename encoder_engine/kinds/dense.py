@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -158,15 +157,6 @@ class StaticDense(Dense):
         super().__init__(model, recipe)
         self._rules, self._cut = rules, cut
 
-    @property
-    def default_batch_tokens(self) -> None:
-        """None: a window is one batch."""
-        return
-
-    def resolve(self, **keywords: Any) -> Options:
-        """Check the options of a call; batches change nothing."""
-        return replace(super().resolve(**keywords), batch_tokens=None)
-
     def needs_tokens(self, options: Options) -> bool:
         """Return False: a text without tokens has the vector 0."""
         del options
@@ -179,12 +169,10 @@ class StaticDense(Dense):
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
         """Tokenize texts without special tokens, after they are cut."""
         texts = [options.prompt + text for text in rows] if options.prompt else rows
-        is_cut = np.zeros(len(texts), dtype=np.bool_)
+        long: list[int] = []
         if self._cut is not None:
             long = [row for row, text in enumerate(texts) if len(text) > self._cut]
-            if long:
-                is_cut[long] = True
-                texts = [text[: self._cut] for text in texts]
+            texts = [text[: self._cut] for text in texts] if long else texts
         encoding = self.tokenizer.encode_batch(
             texts,
             add_special_tokens=False,
@@ -192,11 +180,19 @@ class StaticDense(Dense):
             num_threads=self.model.engine.num_threads,
             truncation_side="right" if self._rules == "model2vec" else None,
         )
-        return EncodedRows(
-            ids=encoding.ids,
-            cu_seqlens=encoding.cu_seqlens,
-            truncated=np.asarray(encoding.truncated) | is_cut,
-        )
+        if not long:
+            return encoding
+        truncated = np.array(encoding.truncated)
+        truncated[long] = True
+        return EncodedRows(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, truncated=truncated)
+
+    def vectors(self, batches: Batches, options: Options) -> Vectors:
+        """Return vectors [n, D], float32, finite as the table's numbers are."""
+        rows = batches.rows
+        # A window is one batch, without padding.
+        batches.num_padded_tokens = len(rows.ids)
+        found: tuple[Vectors] = self.model.engine.run(rows, *self.wanted(options))
+        return found[0]
 
     def describe(self, options: Options) -> dict[str, Any]:
         """Return what a plan records of the rules."""

@@ -170,7 +170,7 @@ class Kind(ABC):
         }
 
     @property
-    def default_batch_tokens(self) -> int | None:
+    def default_batch_tokens(self) -> int:
         """The most tokens of a batch where a call does not say."""
         tokens: int = self.model.engine.batch_tokens
         return tokens
@@ -313,10 +313,7 @@ class Batches:
             numbers=self.numbers,
             row_name=kind.row_name,
         ):
-            if options.batch_tokens is None:
-                self.num_padded_tokens += len(self.rows.ids)
-            else:
-                self.num_padded_tokens += int(lengths[batch].max()) * len(batch)
+            self.num_padded_tokens += int(lengths[batch].max()) * len(batch)
             yield batch, found
             self._advance(len(batch))
 

@@ -64,7 +64,7 @@ class Options:
     """The options of one call with every default filled in; kinds add their own.
 
     prompt: the text put before every text.
-    batch_tokens: the most tokens of a batch; None: a window is one batch.
+    batch_tokens: the most tokens of a batch.
     batch_size: the most texts of a batch; None: no limit.
     on_truncation: for texts that are truncated, ``"warn"`` issues one :class:`TruncationWarning`,
         ``"ignore"`` none, ``"error"`` raises :class:`SequenceLengthError`.
@@ -74,7 +74,7 @@ class Options:
     """
 
     prompt: str
-    batch_tokens: int | None
+    batch_tokens: int
     batch_size: int | None
     on_truncation: OnTruncation
     dimension: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TextError
@@ -60,8 +60,7 @@ class EmbeddedWindow:
         return int(self.truncated.sum())
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TokenizedWindow:
+class TokenizedWindow(NamedTuple):
     """A window of tokenized rows; ``seconds``: the wall time of the tokenizer."""
 
     encoding: WindowRows

@@ -6,7 +6,7 @@ Each is computed as sentence-transformers 6.2 does. Dimensions: K features in, N
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from encoder_engine.engine.protocol import Vectors
+    Vectors = np.ndarray[Any, np.dtype[np.float32]]
     from encoder_engine.families.checkpoints.files import StoredTensor
     from encoder_engine.json_values import JsonValue
     from encoder_engine.opening.modules import Module

@@ -31,7 +31,6 @@ _MEND_UNSUPPORTED = "choose a model that is computed here; docs/embedding.md say
 
 def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
     """Load a model as ``embed`` would and describe it; a failure becomes a finding."""
-    from encoder_engine.embedding import StaticEmbedder
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.families.checkpoints.files import resolve_directory
 
@@ -42,8 +41,8 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
         facts["files"] = _files(directory)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            embedder = load_dense(directory)
-        if isinstance(embedder, StaticEmbedder):
+            embedder: Any = load_dense(directory)
+        if embedder.engine.name == "static":
             described, num_vectors = _describe_table(embedder), embedder.model.table.num_ids
             folders = [directory]
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -63,6 +62,17 @@ class StaticEmbedder(DenseMethods):
         self.engine = StaticEngine(model=model, num_threads=check_threads(num_threads))
         self._name = model.settings.base_model or "memory"
         self.memory_limit = MemoryLimit()
+        settings = model.settings
+        self._recipe = PoolingRecipe(
+            encoder_directory=Path(),
+            pooling=("mean",),
+            normalized=settings.normalized,
+            truncate_dim=settings.truncate_dim,
+        )
+        # model2vec reads so many characters of a text.
+        self._cut: int | None = None
+        if settings.rules == "model2vec" and settings.max_length is not None:
+            self._cut = settings.max_length * median_token_length(model.tokenizer)
 
     @classmethod
     @fetching
@@ -224,18 +234,8 @@ class StaticEmbedder(DenseMethods):
 
     def kinds(self) -> dict[str, Kind]:
         """Return dense vectors; see :meth:`Model.kinds`."""
-        settings = self.model.settings
-        recipe = PoolingRecipe(
-            encoder_directory=Path(self._name),
-            pooling=("mean",),
-            normalized=settings.normalized,
-            truncate_dim=settings.truncate_dim,
-        )
-        # model2vec reads so many characters of a text.
-        cut = settings.max_length if settings.rules == "model2vec" else None
-        if cut is not None:
-            cut *= self._token_length
-        return {"dense": StaticDense(self, recipe, rules=settings.rules, cut=cut)}
+        rules = self.model.settings.rules
+        return {"dense": StaticDense(self, self._recipe, rules=rules, cut=self._cut)}
 
     def changed_options(self) -> dict[str, Any]:
         """Return the limit of tokens."""
@@ -250,10 +250,6 @@ class StaticEmbedder(DenseMethods):
             raise InputError(f"a static table is on the CPU, not on {device}")
         options: dict[str, Any] = {**loading.options, **changed}
         return cls.from_pretrained(loading.place, num_threads=num_threads, **options)
-
-    @cached_property
-    def _token_length(self) -> int:
-        return median_token_length(self.tokenizer)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
         """Count the tokens of texts that the table has no vector for, and the texts of these alone.

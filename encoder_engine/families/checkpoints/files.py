@@ -28,7 +28,7 @@ from encoder_engine.families.checkpoints.archives import (
 )
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, CHUNK, dtype_name
 from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
-from encoder_engine.files import refuse_pointer
+from encoder_engine.files import each_file_once, refuse_pointer
 from encoder_engine.json_values import JsonValue, nearest, read_value
 
 if TYPE_CHECKING:
@@ -114,11 +114,15 @@ Load = TypeVar("Load", bound="Callable[..., Any]")
 
 @contextmanager
 def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
-    """Fetch the base models of adapters by the :class:`HubKeywords` among ``hub`` too."""
+    """Fetch the base models of adapters by the :class:`HubKeywords` among ``hub`` too.
+
+    Each file is compared with its checksum, and each config.json parsed, once.
+    """
     own = {name: hub[name] for name in HubKeywords.__annotations__ if name in hub}
     token = _LOADING.set(cast("HubKeywords", {**(_LOADING.get() or {}), **own}))
     try:
-        yield
+        with each_file_once():
+            yield
     finally:
         _LOADING.reset(token)
 

@@ -6,7 +6,7 @@ import re
 import threading
 import warnings
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -239,7 +239,7 @@ def verified(directory: Path) -> Iterator[None]:
         except Exception as error:
             failure.append(error)
 
-    thread = threading.Thread(target=compare)
+    thread = threading.Thread(target=copy_context().run, args=(compare,))
     thread.start()
     token = _BEING_VERIFIED.set(outer | {directory})
     try:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.formats.json_reading import read_json
+from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def find_class(folder: Path, stated: str | None) -> str | None:
     path = folder / "config.json"
     if stated is None and path.is_file():
         with suppress(TokenizerFileError):
-            config = read_json(path)
+            config = read_value(path, TokenizerFileError, null_is_absent=True)
             kind = config.get("model_type").string()
             named = config.get("tokenizer_class")
             stated = named.value or CLASSES.get(kind, f"a {kind} model")
