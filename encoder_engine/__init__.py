@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from encoder_engine.prediction.mask_filler import MaskFiller
     from encoder_engine.prediction.reader import Reader
     from encoder_engine.prediction.tagger import SpanTagger, Tagger
+    from encoder_engine.prediction.zero_shot import ZeroShotClassifier
     from encoder_engine.text import Encoding, Tokenizer
     from encoder_engine.vectors import StoredVectors, load_vectors
 
@@ -49,6 +50,7 @@ __all__ = [
     "StoredVectors",
     "Tagger",
     "Tokenizer",
+    "ZeroShotClassifier",
     "__version__",
     "errors",
     "load_vectors",
@@ -64,6 +66,7 @@ _MODULES = {
     "Reader": "prediction.reader",
     "SpanTagger": "prediction.tagger",
     "Tagger": "prediction.tagger",
+    "ZeroShotClassifier": "prediction.zero_shot",
     "CompiledEncoder": "inference",
     "EmbedBatch": "embedding",
     "Embedder": "embedding",

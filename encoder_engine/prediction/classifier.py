@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, SequenceLengthError
 from encoder_engine.inputs.records import Record
 from encoder_engine.kinds.pairs import is_pair
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.strings import from_arrow
-from encoder_engine.tasks.sequence_task import SequenceTask
+from encoder_engine.tasks.regression import RegressionTask
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+from encoder_engine.tasks.sequence_task import SequenceTask, TextExample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from encoder_engine.tasks.task import Windows
 
     Rows = str | tuple[str, str] | Iterable[str] | Iterable[tuple[str, str]]
 
-__all__ = ["Classifier"]
+__all__ = ["Classifier", "Function", "LongTexts"]
+
+Function = Literal["softmax", "sigmoid", "none"]
+LongTexts = Literal["cut", "windows", "error"]
 
 
 class Classifier(Predictor):
@@ -24,26 +32,131 @@ class Classifier(Predictor):
 
     tasks = ("sequence-classification", "regression")
 
-    def predict(self, texts: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
-        """Predict each text, or each pair of texts where the model was trained on pairs.
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, or of the score."""
+        assert isinstance(self.task, SequenceTask)
+        return self.task.label_names
 
-        Returns a list, or the prediction of a single text or pair.
+    @property
+    def problem(self) -> Literal["single", "multi", "regression"]:
+        """One label of each text, any number of labels, or a score."""
+        if isinstance(self.task, RegressionTask):
+            return "regression"
+        assert isinstance(self.task, SequenceClassificationTask)
+        return "multi" if self.task.multi_label else "single"
+
+    def predict(
+        self,
+        texts: Rows,
+        *,
+        thresholds: Mapping[str, float] | None = None,
+        function: Function | None = None,
+        long: LongTexts | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
+        """Predict each text, or each pair of texts.
+
+        A model of a ``finetune`` run reads what it was trained on; one that others trained reads
+        both, also side by side. Returns a list, or the prediction of a single text or pair.
+
+        thresholds: the least probability of a label, by name, of a model with any number of labels;
+            a label that is not named keeps its own.
+        function: of the logits: ``"softmax"``, ``"sigmoid"`` of each label alone, or ``"none"``,
+            whose probabilities are the logits; None: as the model was trained.
+        long: a text beyond the model's limit loses its end (``"cut"``, with a
+            :class:`TruncationWarning`), is read in windows whose logits are averaged, or raises
+            :class:`SequenceLengthError`; None: as the model was trained, of others' models a cut.
 
         A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
-        probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score.
+        probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score. Raises
+        :class:`InputError` with the row of what is neither a text nor a pair.
         """
-        task = self.task
-        assert isinstance(task, SequenceTask)
-        records = []
-        single = isinstance(texts, str) if task.pair is None else is_pair(texts)
-        for row, text in enumerate([texts] if single else from_arrow(texts)):
-            paired = isinstance(text, (tuple, list)) and len(text) == 2
-            if paired != (task.pair is not None) or (isinstance(texts, str) and not single):
-                expected = "a pair of texts" if task.pair is not None else "a text"
-                raise InputError(
-                    f"row {row} is {text!r:.60}, the model reads {expected} a row", row=row
-                )
-            values = {task.text: text[0], task.pair: text[1]} if paired else {task.text: text}
-            records.append(Record({str(name): value for name, value in values.items()}, row=row))
-        found = self.predict_records(records, batch_tokens=batch_tokens)
+        task, windows = self._task(function, thresholds), self.windows
+        if long is not None:
+            _check_choice("long", long, get_args(LongTexts))
+            windows = replace(windows, truncate=long != "windows")
+        if self.is_published:
+            # A list of two texts is no pair.
+            single = isinstance(texts, str) or (isinstance(texts, tuple) and is_pair(texts))
+        else:
+            single = isinstance(texts, str) if task.pair is None else is_pair(texts)
+        rows = [texts] if single or isinstance(texts, str) else from_arrow(texts)
+        examples = [self._example(row, text) for row, text in enumerate(rows)]
+        if long == "error":
+            self._refuse_long(examples, windows)
+        found: list[Any] = [None] * len(examples)
+        # Texts and pairs are tokenized apart.
+        for paired in (False, True):
+            chosen = [row for row, one in enumerate(examples) if (one.pair is not None) == paired]
+            predictions = self.predict_examples(
+                [examples[row] for row in chosen],
+                batch_tokens=batch_tokens,
+                task=task,
+                windows=windows,
+            )
+            for row, prediction in zip(chosen, predictions, strict=True):
+                found[row] = prediction
+        if function == "none" and self.problem != "regression":
+            found = [one._replace(probabilities=one.logits) for one in found]
         return found[0] if single else found
+
+    def _task(self, function: Function | None, thresholds: Mapping[str, float] | None) -> Any:
+        """Return the task with another function of the logits, and other thresholds."""
+        task: Any = self.task
+        if function is not None:
+            _check_choice("function", function, get_args(Function))
+            if self.problem == "regression":
+                if function == "softmax":
+                    raise InputError("function='softmax' of one score is always 1; leave it out")
+                activation = "identity" if function == "none" else function
+                task = replace(task, activation=activation)
+            elif function != "none":
+                task = replace(task, multi_label=function == "sigmoid")
+        if thresholds is not None:
+            if not getattr(task, "multi_label", False):
+                raise InputError(
+                    "thresholds are of models with any number of labels, this one gives each text "
+                    f"{'a score' if self.problem == 'regression' else 'one label'}; leave them out"
+                )
+            unknown = [name for name in thresholds if name not in task.labels]
+            if unknown:
+                raise InputError(
+                    f"thresholds names {unknown[0]!r}; the labels are {', '.join(task.labels)}"
+                )
+            own = task.thresholds or (0.5,) * len(task.labels)
+            both = zip(task.labels, own, strict=True)
+            task = replace(task, thresholds=tuple(float(thresholds.get(*one)) for one in both))
+        return task
+
+    def _example(self, row: int, text: Any) -> TextExample[Any]:
+        """Return a row as the task reads it. Raises :class:`InputError`."""
+        task: Any = self.task
+        paired = isinstance(text, (tuple, list)) and len(text) == 2
+        known = isinstance(text, str) or paired
+        if not known if self.is_published else paired != (task.pair is not None):
+            expected = "a text or a pair of texts"
+            if not self.is_published:
+                expected = "a text" if task.pair is None else "a pair of texts"
+            raise InputError(
+                f"row {row} is {text!r:.60}, the model reads {expected} a row", row=row
+            )
+        first, second = text if paired else (text, None)
+        record = Record({"text": first, "pair": second}, row=row)
+        return TextExample(record.text("text"), record.text("pair") if paired else None)
+
+    def _refuse_long(self, examples: list[Any], windows: Windows) -> None:
+        for row, one in enumerate(examples):
+            pairs = None if one.pair is None else [one.pair]
+            length = len(self.tokenizer.encode_batch([one.text], pairs).ids)
+            if length > windows.max_length:
+                raise SequenceLengthError(
+                    f"row {row} has {length} tokens, the model reads {windows.max_length}; shorten "
+                    "it, or pass long='windows'",
+                    row=row,
+                )
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")

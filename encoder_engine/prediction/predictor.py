@@ -6,21 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from encoder_engine.engine.choosing import EngineRequest
-from encoder_engine.errors import ConfigError, TruncationWarning, UnsupportedFeatureError
+from encoder_engine.errors import TruncationWarning, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.prediction.loading import load_task_model
+from encoder_engine.prediction.published import PREDICTORS, read_published
 from encoder_engine.tasks.engines.choosing import task_engine
 from encoder_engine.tasks.predicting import predict_batches
-from encoder_engine.tasks.task_folder import TableFormat, load_task
+from encoder_engine.tasks.task_folder import TASK, TableFormat, load_task
 from encoder_engine.text import Tokenizer
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
     import torch
 
     from encoder_engine.engine.protocol import EngineChoice
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.models.task_model import TaskModel
@@ -44,7 +48,10 @@ class Predictor:
     ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
     ``task``: with the labels, columns and decoding settings of training.
     ``tables``: the form of the .csv and .tsv files of training.
+    ``is_published``: others trained the model, whose config.json says what it is for.
     """
+
+    is_published = False
 
     # The tasks that a class predicts; empty: all.
     tasks: ClassVar[tuple[str, ...]] = ()
@@ -64,34 +71,45 @@ class Predictor:
         self.tables = tables or TableFormat()
 
     @classmethod
+    @fetching
     def from_pretrained(
         cls,
-        path: str | os.PathLike[str],
+        path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         quantization: str | None = None,
         *,
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
-        """Load a fine-tuned model from a ``finetune`` run's folder, its ``model`` or ``adapter``.
+        """Load a fine-tuned model: of a ``finetune`` run, or one that transformers saved.
+
+        path_or_hub_id: a run's folder, its ``model`` or ``adapter``, or a directory or hub id of a
+            model for sequence classification, token classification, question answering or multiple
+            choice.
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Raises
-        :class:`ConfigError` for a directory without task.json, or with a model for another task,
-        and :class:`ChecksumError` for adapters whose checkpoint has other weights by now. Other
-        options and exceptions: see :meth:`Embedder.from_pretrained`.
+        :class:`UnsupportedFeatureError` for a model of another head, which names the class that
+        loads it, or of another library, and :class:`ChecksumError` for adapters whose checkpoint
+        has other weights by now. Other options and exceptions: see
+        :meth:`Embedder.from_pretrained`.
         """
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
-        directory = model_directory(path)
-        saved = load_task(directory)
+        directory = model_directory(resolve_directory(path_or_hub_id, **hub))
+        is_published = not (directory / TASK).is_file()
+        saved = read_published(directory, cls.tasks) if is_published else load_task(directory)
         if cls.tasks and saved.task.name not in cls.tasks:
-            raise ConfigError(
-                f"{directory} is a model for {saved.task.name}, {cls.__name__} predicts "
-                f"{', '.join(cls.tasks)}; load it by the class of its task"
+            raise UnsupportedFeatureError(
+                f"{directory} is a model for {saved.task.name}; load it by "
+                f"{PREDICTORS.get(saved.task.name, 'the class of its kind of vectors')}"
+                ".from_pretrained"
             )
         model = load_task_model(saved, directory, request)
         tokenizer = Tokenizer.from_pretrained(directory)
-        return cls(model, saved.task, tokenizer, saved.windows, saved.tables)
+        found = cls(model, saved.task, tokenizer, saved.windows, saved.tables)
+        found.is_published = is_published
+        return found
 
     def __repr__(self) -> str:
         """Return a line with the task, the family and the engine."""
@@ -113,16 +131,24 @@ class Predictor:
         return found
 
     def predict_examples(
-        self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
+        self,
+        examples: Sequence[Any],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        task: Task[Any, Any] | None = None,
+        windows: Windows | None = None,
     ) -> list[Any]:
         """Return the prediction of each example, computed as in evaluation during training.
+
+        ``task``, ``windows``: with other settings than the model's.
 
         Warns of texts that are cut. Raises :class:`NonFiniteVectorError` where the model computes
         NaN or infinity.
         """
         if not examples:
             return []
-        items = self.task.encode(examples, self.tokenizer, self.windows)
+        task = task or self.task
+        items = task.encode(examples, self.tokenizer, windows or self.windows)
         if items.num_truncated:
             warn_caller(
                 TruncationWarning(
@@ -132,7 +158,7 @@ class Predictor:
                 )
             )
         parts = predict_batches(
-            *(self.engine, self.task, items, examples), batch_tokens=batch_tokens, finite=True
+            self.engine, task, items, examples, batch_tokens=batch_tokens, finite=True
         )
         return [prediction for _, part in parts for prediction in part]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError
 from encoder_engine.metrics.correlation import pearson, spearman
 from encoder_engine.tasks.labels import unfit_for_correlation
+from encoder_engine.tasks.multi_label import sigmoid
 from encoder_engine.tasks.sequence_task import SequenceTask, TextExample, mean_of_windows
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     """Predicts a score of a text or a pair of texts.
 
     ``metric``: the score that selects the best checkpoint.
+    ``activation``: ``"sigmoid"`` of models that were trained to decide, as one label of
+    transformers' classifiers is.
     """
 
     name: ClassVar[str] = "regression"
@@ -43,6 +46,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
 
     label: str = "score"
     metric: str = "spearman"
+    activation: Literal["identity", "sigmoid"] = "identity"
 
     @property
     def main_score(self) -> str:
@@ -99,6 +103,8 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     ) -> list[ScorePrediction]:
         """Predict texts by the mean score of their windows."""
         means = mean_of_windows(outputs, items, len(examples))
+        if self.activation == "sigmoid":
+            means = sigmoid(means)
         return [ScorePrediction(score) for score in means[:, 0].tolist()]
 
     def score_names(self, examples: Sequence[TextExample[float]]) -> tuple[str, ...]:

@@ -89,10 +89,8 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
-            raise ConfigError(
-                f"task.labels must be two or more different names, got {list(self.labels)}"
-            )
+        if len(self.labels) == 1:
+            raise ConfigError(f"task.labels must be two or more names, got {list(self.labels)}")
         if self.positive is not None and self.labels and self.positive not in self.labels:
             raise ConfigError(f"task.positive is {self.positive!r}, none of {list(self.labels)}")
         if not 0.0 <= self.label_smoothing < 1.0:
@@ -141,6 +139,8 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
 
     def fit(self, examples: Sequence[TextExample[Labels]]) -> Self:
         """Fit the labels, and the class weights."""
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"task.labels must be different names, got {list(self.labels)}")
         golds = [example.gold for example in examples if example.gold is not None]
         present = collect_labels(name for gold in golds for name in gold)
         fitted = self if self.labels else replace(self, labels=present)

@@ -114,7 +114,9 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
     ) -> Items:
         """Tokenize examples; every window of a long text has the text's target."""
         texts = [example.text for example in examples]
-        pairs = None if self.pair is None else [example.pair or "" for example in examples]
+        pairs = None
+        if self.pair is not None or any(example.pair is not None for example in examples):
+            pairs = [example.pair or "" for example in examples]
         encoding = encode_windows(tokenizer, windows, texts, pairs)
         golds = [example.gold for example in examples if example.gold is not None]
         if len(golds) < len(examples):
