@@ -5,9 +5,10 @@ Of a model with sparse blocks, ``attention_type`` may be set to ``original_full`
 
 from dataclasses import replace
 
-from encoder_engine.families.data import bert
+from encoder_engine.families.data import bert, roberta
 from encoder_engine.families.facts.embedding_quirks import ScaledEmbedding
 from encoder_engine.families.facts.family import PLAIN_BLOCK
+from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
 from encoder_engine.families.facts.names import Rename
 from encoder_engine.families.facts.quirks import StatedValue
 
@@ -26,7 +27,16 @@ FAMILY = replace(
     renames=(*bert.RENAMES, Rename("pooler.dense", "pooler")),
     layouts=(
         replace(bert.PREDICTIONS, architecture="BigBirdForMaskedLM"),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="BigBirdForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(dropout_before=True),
+            dropouts=bert.CLASSIFIER_DROPOUTS,
+            renames=(Rename("dense", "classifier.dense"), Rename("output", "classifier.out_proj")),
+        ),
         replace(bert.TOKEN_CLASSIFIER, architecture="BigBirdForTokenClassification"),
+        replace(roberta.CHOICES, architecture="BigBirdForMultipleChoice"),
     ),
     in_place=False,
     ignored=("block_size", "num_random_blocks"),

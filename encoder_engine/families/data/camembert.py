@@ -14,5 +14,6 @@ FAMILY = replace(
         replace(roberta.CLASSIFIER, architecture="CamembertForSequenceClassification"),
         replace(TOKEN_CLASSIFIER, architecture="CamembertForTokenClassification"),
         replace(SPANS, architecture="CamembertForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="CamembertForMultipleChoice"),
     ),
 )

@@ -15,6 +15,7 @@ FAMILY = replace(
         replace(roberta.CLASSIFIER, architecture="Data2VecTextForSequenceClassification"),
         replace(TOKEN_CLASSIFIER, architecture="Data2VecTextForTokenClassification"),
         replace(SPANS, architecture="Data2VecTextForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="Data2VecTextForMultipleChoice"),
     ),
     in_place=False,
 )

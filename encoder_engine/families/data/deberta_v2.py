@@ -16,6 +16,15 @@ from encoder_engine.families.facts.quirks import FirstConvolution
 from encoder_engine.families.facts.spec import NormSpec
 
 BLOCK = "encoder.layer.{block}"
+CLASSIFIER = HeadLayout(
+    task="sequence-classification",
+    architecture="DebertaV2ForSequenceClassification",
+    rows="first",
+    dense=DenseLayout(activation="gelu"),
+    dropouts=("cls_dropout", "hidden_dropout_prob"),
+    renames=(Rename("dense", "pooler.dense"), Rename("output", "classifier")),
+    required={"pooler_dropout": (0, 0.0), "pooler_hidden_act": ("gelu",)},
+)
 FAMILY = Family(
     model_type="deberta-v2",
     architecture="DebertaV2Model",
@@ -58,14 +67,12 @@ FAMILY = Family(
     ),
     layouts=(
         replace(PREDICTIONS, architecture="DebertaV2ForMaskedLM", required={"legacy": (True,)}),
-        HeadLayout(
-            task="sequence-classification",
-            architecture="DebertaV2ForSequenceClassification",
-            rows="first",
-            dense=DenseLayout(activation="gelu"),
-            dropouts=("cls_dropout", "hidden_dropout_prob"),
-            renames=(Rename("dense", "pooler.dense"), Rename("output", "classifier")),
-            required={"pooler_dropout": (0, 0.0), "pooler_hidden_act": ("gelu",)},
+        CLASSIFIER,
+        replace(
+            CLASSIFIER,
+            task="multiple-choice",
+            architecture="DebertaV2ForMultipleChoice",
+            num_outputs=1,
         ),
         replace(
             TOKEN_CLASSIFIER,

@@ -20,7 +20,13 @@ FAMILY = Family(
     renames=(*RENAMES, Rename("embedding.projection", "embeddings_project")),
     padding_id=0,
     pooler=False,
-    heads=("discriminator_predictions.", "generator_", "classifier.", "qa_outputs."),
+    heads=(
+        "discriminator_predictions.",
+        "generator_",
+        "classifier.",
+        "qa_outputs.",
+        "sequence_summary.",
+    ),
     layouts=(
         HeadLayout(
             task="masked-lm",
@@ -53,6 +59,20 @@ FAMILY = Family(
         ),
         replace(TOKEN_CLASSIFIER, architecture="ElectraForTokenClassification"),
         replace(SPANS, architecture="ElectraForQuestionAnswering"),
+        HeadLayout(
+            task="multiple-choice",
+            architecture="ElectraForMultipleChoice",
+            rows="first",
+            dense=DenseLayout(activation="gelu"),
+            num_outputs=1,
+            dropouts=("summary_last_dropout",),
+            renames=(Rename("dense", "sequence_summary.summary"), Rename("output", "classifier")),
+            required={
+                "summary_activation": ("gelu",),
+                "summary_type": ("first",),
+                "summary_use_proj": (True,),
+            },
+        ),
     ),
     ignored=(
         "summary_activation",

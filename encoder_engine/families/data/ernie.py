@@ -16,6 +16,7 @@ FAMILY = replace(
         replace(bert.CLASSIFIER, architecture="ErnieForSequenceClassification"),
         replace(bert.TOKEN_CLASSIFIER, architecture="ErnieForTokenClassification"),
         replace(bert.SPANS, architecture="ErnieForQuestionAnswering"),
+        replace(bert.CHOICES, architecture="ErnieForMultipleChoice"),
     ),
     in_place=False,
     required={"use_task_id": (False,)},

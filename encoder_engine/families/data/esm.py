@@ -6,7 +6,7 @@ zero and all other rows are scaled by the share of them.
 
 from dataclasses import replace
 
-from encoder_engine.families.data import bert
+from encoder_engine.families.data import bert, roberta
 from encoder_engine.families.facts.embedding_quirks import EsmEmbedding
 from encoder_engine.families.facts.family import PLAIN_BLOCK, ConfigKeys, Family
 from encoder_engine.families.facts.names import Rename
@@ -41,7 +41,14 @@ FAMILY = Family(
     ),
     heads=("lm_head.", "classifier."),
     in_place=False,
-    layouts=(replace(bert.TOKEN_CLASSIFIER, architecture="EsmForTokenClassification"),),
+    layouts=(
+        replace(
+            roberta.CLASSIFIER,
+            architecture="EsmForSequenceClassification",
+            dropouts=("hidden_dropout_prob",),
+        ),
+        replace(bert.TOKEN_CLASSIFIER, architecture="EsmForTokenClassification"),
+    ),
     # The contact head reads attentions, and is in every file, whether it was trained or not.
     buffers=(
         r"contact_head\..*",

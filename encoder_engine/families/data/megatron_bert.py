@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from encoder_engine.families.data import bert
+from encoder_engine.families.data import bert, roberta
 from encoder_engine.families.facts.family import PLAIN_BLOCK, Family
 from encoder_engine.families.facts.names import Rename
 
@@ -36,6 +36,7 @@ FAMILY = Family(
             dropouts=("hidden_dropout_prob",),
         ),
         replace(bert.SPANS, architecture="MegatronBertForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="MegatronBertForMultipleChoice"),
     ),
     in_place=False,
 )

@@ -4,6 +4,8 @@ Every third layer has global attention. Published checkpoints have no biases. Th
 norm before attention, because the embedding's norm precedes it.
 """
 
+from dataclasses import replace
+
 from encoder_engine.families.facts.family import ConfigKeys, Family
 from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
 from encoder_engine.families.facts.names import Rename
@@ -14,6 +16,18 @@ BLOCK = "layers.{block}"
 HEAD = (Rename("dense", "head.dense"), Rename("norm", "head.norm"))
 DENSE = DenseLayout(activation="gelu", bias=False, norm=True)
 AS_PUBLISHED = {"classifier_activation": ("gelu",), "classifier_bias": (False,)}
+CLASSIFIER = HeadLayout(
+    task="sequence-classification",
+    architecture="ModernBertForSequenceClassification",
+    rows="first",
+    rows_key="classifier_pooling",
+    rows_names={"cls": "first", "mean": "mean"},
+    dense=DENSE,
+    dropouts=("classifier_dropout",),
+    dropout=0.0,
+    renames=(*HEAD, Rename("output", "classifier")),
+    required=AS_PUBLISHED,
+)
 FAMILY = Family(
     model_type="modernbert",
     architecture="ModernBertModel",
@@ -62,17 +76,12 @@ FAMILY = Family(
             copies={"decoder.weight": "embedding.tokens"},
             required={**AS_PUBLISHED, "decoder_bias": (True,)},
         ),
-        HeadLayout(
-            task="sequence-classification",
-            architecture="ModernBertForSequenceClassification",
-            rows="first",
-            rows_key="classifier_pooling",
-            rows_names={"cls": "first", "mean": "mean"},
-            dense=DENSE,
-            dropouts=("classifier_dropout",),
-            dropout=0.0,
-            renames=(*HEAD, Rename("output", "classifier")),
-            required=AS_PUBLISHED,
+        CLASSIFIER,
+        replace(
+            CLASSIFIER,
+            task="multiple-choice",
+            architecture="ModernBertForMultipleChoice",
+            num_outputs=1,
         ),
         HeadLayout(
             task="token-classification",

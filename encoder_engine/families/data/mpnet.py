@@ -56,6 +56,7 @@ FAMILY = Family(
             dropouts=("hidden_dropout_prob",),
         ),
         replace(SPANS, architecture="MPNetForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="MPNetForMultipleChoice"),
     ),
     required={"relative_attention_num_buckets": (32,), "pad_token_id": (1, None)},
 )

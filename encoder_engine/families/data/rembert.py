@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from encoder_engine.families.data.bert import (
+    CHOICES,
     CLASSIFIER,
     POOLER,
     RENAMES,
@@ -33,6 +34,7 @@ FAMILY = Family(
         replace(CLASSIFIER, architecture="RemBertForSequenceClassification", dropouts=DROPOUTS),
         replace(TOKEN_CLASSIFIER, architecture="RemBertForTokenClassification", dropouts=DROPOUTS),
         replace(SPANS, architecture="RemBertForQuestionAnswering"),
+        replace(CHOICES, architecture="RemBertForMultipleChoice", dropouts=DROPOUTS),
     ),
     in_place=False,
     ignored=("classifier_dropout_prob", "output_embedding_size"),

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from encoder_engine.families.data import bert
 from encoder_engine.families.data.bert import (
-    CHOICES,
     CLASSIFIER_DROPOUTS,
     POOLER,
     RENAMES,
@@ -24,6 +24,9 @@ PREDICTIONS = HeadLayout(
         Rename("output", "lm_head"),
     ),
     copies={"lm_head.decoder.weight": "embedding.tokens", "lm_head.decoder.bias": "lm_head.bias"},
+)
+CHOICES = replace(
+    bert.CHOICES, architecture="RobertaForMultipleChoice", dropouts=("hidden_dropout_prob",)
 )
 CLASSIFIER = HeadLayout(
     task="sequence-classification",
@@ -47,10 +50,6 @@ FAMILY = Family(
         CLASSIFIER,
         replace(TOKEN_CLASSIFIER, architecture="RobertaForTokenClassification"),
         replace(SPANS, architecture="RobertaForQuestionAnswering"),
-        replace(
-            CHOICES,
-            architecture="RobertaForMultipleChoice",
-            dropouts=("hidden_dropout_prob",),
-        ),
+        CHOICES,
     ),
 )

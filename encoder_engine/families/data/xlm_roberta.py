@@ -14,5 +14,6 @@ FAMILY = replace(
         replace(roberta.CLASSIFIER, architecture="XLMRobertaForSequenceClassification"),
         replace(TOKEN_CLASSIFIER, architecture="XLMRobertaForTokenClassification"),
         replace(SPANS, architecture="XLMRobertaForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="XLMRobertaForMultipleChoice"),
     ),
 )

@@ -30,6 +30,7 @@ FAMILY = replace(
         replace(roberta.CLASSIFIER, architecture="XLMRobertaXLForSequenceClassification"),
         replace(bert.TOKEN_CLASSIFIER, architecture="XLMRobertaXLForTokenClassification"),
         replace(bert.SPANS, architecture="XLMRobertaXLForQuestionAnswering"),
+        replace(roberta.CHOICES, architecture="XLMRobertaXLForMultipleChoice"),
     ),
     in_place=False,
 )
