@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.config import read_config, spec_from_config
-from encoder_engine.families.heads import count_labels, label_function, label_names
+from encoder_engine.families.heads import label_function, label_names
 from encoder_engine.opening.recipe import tokenizer_limit
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
@@ -102,8 +102,14 @@ def _make_task(named: str, config: Mapping[str, Any]) -> Task[Any, Any]:
     labels = tuple(name for _, name in sorted(label_names(config).items()))
     if named == "sequence-classification":
         function: Any = label_function(config)
-        if count_labels(config) == 1:
+        if len(labels) == 1:
             return RegressionTask(label=labels[0], activation=function)
+        if function == "identity":
+            raise UnsupportedFeatureError(
+                f"problem_type regression of {len(labels)} numbers has no labels to choose; "
+                "Ranker.from_pretrained loads the model, and predict(activation='identity') gives "
+                "the numbers"
+            )
         return SequenceClassificationTask(labels=labels, multi_label=function == "sigmoid")
     if named == "token-classification":
         scheme: Any = "bio" if is_bio(labels) and OUTSIDE in labels else "plain"
