@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.tasks.task import Windows
 
-    Rows = str | tuple[str, str] | Iterable[str] | Iterable[tuple[str, str]]
+    Rows = str | tuple[str, str] | Iterable[str | tuple[str, str]]
 
 __all__ = ["Classifier", "Function", "LongTexts"]
 

@@ -20,12 +20,12 @@ def publish(
 ) -> Any:
     """Write a directory, and return transformers' model; ``labels``: by number."""
     tokenizer = save_tokenizer(model_type, folder)
-    named = {
+    named: dict[str, Any] = {
         "id2label": dict(enumerate(labels)),
         "label2id": {n: i for i, n in enumerate(labels)},
     }
     case = FAMILIES[model_type]
-    vocabulary = {
+    vocabulary: dict[str, Any] = {
         "pad_token_id": tokenizer.pad_token_id,
         "vocab_size": max(len(tokenizer), VOCAB_SIZE),
     }

@@ -65,7 +65,8 @@ def by_transformers(folder: Path, rows: list[Any], function: str) -> np.ndarray[
         run(one, top_k=None, function_to_apply=function, truncation=True, max_length=limit)
         for one in given
     ]
-    names = [run.model.config.id2label[n] for n in range(run.model.config.num_labels)]
+    config: Any = run.model.config
+    names = [config.id2label[number] for number in range(config.num_labels)]
     return np.array([[{x["label"]: x["score"] for x in row}[n] for n in names] for row in found])
 
 
@@ -154,7 +155,7 @@ def test_a_long_text_is_cut_read_in_windows_or_refused(toxic: Path) -> None:
 
 def test_a_row_alone_is_what_it_is_among_others(toxic: Path) -> None:
     classifier = ee.Classifier.from_pretrained(toxic, "cpu")
-    rows = ["a b", ("a", "b"), "b"]
+    rows: list[Any] = ["a b", ("a", "b"), "b"]
     together = classifier.predict(rows)
     for row, one in zip(rows, together, strict=True):
         np.testing.assert_array_equal(classifier.predict(row).logits, one.logits)
