@@ -86,7 +86,7 @@ class DatasetJob:
     def shard_format(self) -> ShardFormat:
         """The file format of the shards, which is their suffix."""
         # Rows of different lengths make no array, and an array has no further columns.
-        in_table = self.options.task in ("sparse", "tokens") or self.options.keep
+        in_table = self.options.task in ("sparse", "tokens", "predictions") or self.options.keep
         default: ShardFormat = "parquet" if in_table else "npy"
         return self.options.shard_format or default
 

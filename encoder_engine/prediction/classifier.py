@@ -13,6 +13,7 @@ from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.tasks.sequence_task import SequenceTask, TextExample
+from encoder_engine.vectors.columns import PredictedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,7 +83,7 @@ class Classifier(Predictor):
         else:
             single = isinstance(texts, str) if task.pair is None else is_pair(texts)
         rows = [texts] if single or isinstance(texts, str) else from_arrow(texts)
-        examples = [self._example(row, text) for row, text in enumerate(rows)]
+        examples = [self.example(row, text) for row, text in enumerate(rows)]
         if long == "error":
             self._refuse_long(examples, windows)
         found: list[Any] = [None] * len(examples)
@@ -129,8 +130,9 @@ class Classifier(Predictor):
             task = replace(task, thresholds=tuple(float(thresholds.get(*one)) for one in both))
         return task
 
-    def _example(self, row: int, text: Any) -> TextExample[Any]:
+    def example(self, row: int, content: Any) -> TextExample[Any]:
         """Return a row as the task reads it. Raises :class:`InputError`."""
+        text = content
         task: Any = self.task
         paired = isinstance(text, (tuple, list)) and len(text) == 2
         known = isinstance(text, str) or paired
@@ -144,6 +146,34 @@ class Classifier(Predictor):
         first, second = text if paired else (text, None)
         record = Record({"text": first, "pair": second}, row=row)
         return TextExample(record.text("text"), record.text("pair") if paired else None)
+
+    def columns(self, predictions: list[Any]) -> PredictedRows:
+        """Return ``label`` and ``score``, ``labels`` and ``scores``, or ``score`` alone.
+
+        Labels are those that :meth:`predict` chooses, scores their probabilities. Beside them are
+        the ``probabilities`` of all labels.
+        """
+        if self.problem == "regression":
+            scores = [one.score for one in predictions]
+            return PredictedRows(columns={"score": scores}, types={"score": "double"})
+        places = {name: number for number, name in enumerate(self.labels)}
+        chosen = [[float(p.probabilities[places[n]]) for n in p.labels] for p in predictions]
+        every = [one.probabilities.tolist() for one in predictions]
+        types = {"probabilities": "list<double>"}
+        if self.problem == "multi":
+            labels = [list(one.labels) for one in predictions]
+            return PredictedRows(
+                columns={"labels": labels, "scores": chosen, "probabilities": every},
+                types={"labels": "list<string>", "scores": "list<double>", **types},
+            )
+        return PredictedRows(
+            columns={
+                "label": [one.labels[0] for one in predictions],
+                "score": [scores[0] for scores in chosen],
+                "probabilities": every,
+            },
+            types={"label": "string", "score": "double", **types},
+        )
 
     def _refuse_long(self, examples: list[Any], windows: Windows) -> None:
         for row, one in enumerate(examples):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from encoder_engine.embedding.library_keywords import check_names
 from encoder_engine.engine.choosing import EngineRequest
+from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import TruncationWarning, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
+from encoder_engine.jobs.keywords import JobKeywords, run_over_files
+from encoder_engine.kinds.model import Model
+from encoder_engine.prediction.files import Predictions
 from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.prediction.published import PREDICTORS, read_published
 from encoder_engine.tasks.engines.choosing import task_engine
@@ -26,9 +31,13 @@ if TYPE_CHECKING:
     from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inputs.records import Record
+    from encoder_engine.jobs.keywords import Paths
+    from encoder_engine.jobs.run import DatasetSummary
+    from encoder_engine.kinds.kind import Kind
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Task, Windows
+    from encoder_engine.vectors.columns import PredictedRows
 
 __all__ = ["Predictor", "model_directory"]
 
@@ -42,7 +51,7 @@ def model_directory(path: str | os.PathLike[str]) -> Path:
     return inner if inner.is_dir() else directory
 
 
-class Predictor:
+class Predictor(Model):
     """A fine-tuned model with its task, of any kind, and its tokenizer.
 
     ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
@@ -69,6 +78,8 @@ class Predictor:
         self.tokenizer = tokenizer.fitted_to(self.engine.spec.embedding.vocab_size)
         self.windows = windows
         self.tables = tables or TableFormat()
+        self.memory_limit = MemoryLimit()
+        self.max_seq_length = windows.max_length
 
     @classmethod
     @fetching
@@ -109,7 +120,49 @@ class Predictor:
         tokenizer = Tokenizer.from_pretrained(directory)
         found = cls(model, saved.task, tokenizer, saved.windows, saved.tables)
         found.is_published = is_published
-        return found
+        return found.loaded_from(directory, request)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """No prompts: tasks read their texts as they are."""
+        return {}
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return predictions; see :meth:`Model.kinds`."""
+        return {"predictions": Predictions(self)}
+
+    def example(self, row: int, content: Any) -> Any:
+        """Return the task's example of a text, or of a pair of texts.
+
+        Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` where a row is
+        more than that.
+        """
+        del row, content
+        raise UnsupportedFeatureError(
+            f"{type(self).__name__} reads rows of more than a text or a pair of texts; predict "
+            "them by encoder-engine predict, into .jsonl"
+        )
+
+    def columns(self, predictions: list[Any]) -> PredictedRows:
+        """Return predictions as the columns of a table."""
+        del predictions
+        raise UnsupportedFeatureError(f"{type(self).__name__} has no columns of predictions")
+
+    def predict_dataset(
+        self,
+        inputs: Paths,
+        output: str | os.PathLike[str],
+        *,
+        pair_column: str | None = None,
+        **options: Unpack[JobKeywords],
+    ) -> DatasetSummary:
+        """Predict files of any size into a table, or a folder of shards, in constant memory.
+
+        A second call resumes after the last finished shard of a folder. ``column`` and
+        ``pair_column`` name the texts. Other options: see :meth:`Embedder.encode_dataset`.
+        """
+        check_names("predict_dataset", options, JobKeywords)
+        return run_over_files(self.kind, inputs, output, options, pair_column=pair_column)
 
     def __repr__(self) -> str:
         """Return a line with the task, the family and the engine."""

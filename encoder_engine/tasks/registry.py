@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,4 +72,5 @@ def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
 def task_values(task: Task[Any, Any]) -> dict[str, Any]:
     """Return a task's name and settings, as JSON stores them."""
     values: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
-    return {"name": task.name, **values}
+    # Tuples are lists there.
+    return json.loads(json.dumps({"name": task.name, **values}))  # type: ignore[no-any-return]

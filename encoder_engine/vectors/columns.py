@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ReadError
 from encoder_engine.vectors.sparse_vectors import SparseVectors
 from encoder_engine.vectors.token_vectors import TokenVectors
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "Kind",
+    "PredictedRows",
     "columns_of",
     "kind_of_columns",
     "metadata_of",
@@ -34,7 +36,7 @@ __all__ = [
     "stated_ids",
 ]
 
-Kind = Literal["dense", "sparse", "tokens", "scores"]
+Kind = Literal["dense", "sparse", "tokens", "scores", "predictions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VECTOR_COLUMN = "embedding"
 # The largest index of sparse vectors may be below their vocabulary's, which a table states as this.
@@ -47,7 +49,34 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "sparse": ("indices", "values"),
     "tokens": ("token_ids", "embeddings"),
     "scores": ("score",),
+    # Those of any task; a table has some of them.
+    "predictions": (
+        "label",
+        "labels",
+        "score",
+        "scores",
+        "probabilities",
+        "answer",
+        "start",
+        "stop",
+    ),
 }
+
+
+@dataclass(kw_only=True, eq=False)
+class PredictedRows:
+    """The predictions of n rows as columns.
+
+    columns: values by name, a list of n.
+    types: the type of each column, by its name in pyarrow; ``list<...>`` for lists.
+    """
+
+    columns: dict[str, list[Any]]
+    types: dict[str, str]
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(next(iter(self.columns.values())))
 
 
 def kind_of_columns(names: Sequence[str]) -> Kind:
@@ -76,6 +105,11 @@ def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
             "token_ids": pyarrow.ListArray.from_arrays(offsets, pyarrow.array(rows.ids)),
             "embeddings": pyarrow.ListArray.from_arrays(offsets, vectors),
         }
+    if kind == "predictions":
+        return {
+            name: pyarrow.array(values, type=_type(pyarrow, rows.types[name]))
+            for name, values in rows.columns.items()
+        }
     if kind == "scores" and rows.shape[1] == 1:
         return {"score": pyarrow.array(np.ascontiguousarray(rows[:, 0]))}
     return {COLUMNS[kind][0]: _fixed_lists(pyarrow, rows)}
@@ -96,6 +130,12 @@ def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:
     """Return the vocabulary that a table of sparse vectors states; None: it states none."""
     stated = (metadata or {}).get(_DIMENSION.encode())
     return None if stated is None else int(stated)
+
+
+def _type(pyarrow: Any, name: str) -> Any:
+    if name.startswith("list<"):
+        return pyarrow.list_(_type(pyarrow, name.removeprefix("list<").removesuffix(">")))
+    return pyarrow.type_for_alias(name)
 
 
 def _offsets(starts: Any) -> Any:

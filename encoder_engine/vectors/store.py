@@ -233,7 +233,7 @@ def check_columns(
                 "a .npy file has no columns for keep=; name a .parquet, "
                 ".arrow or .lance file, or a folder with shard_format='parquet'"
             )
-        if kind in ("sparse", "tokens"):
+        if kind in ("sparse", "tokens", "predictions"):
             raise OutputError(
                 f"a .npy file holds rows of one length, {kind} results differ; name a .parquet or "
                 ".arrow file, or a folder"

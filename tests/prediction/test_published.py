@@ -315,3 +315,85 @@ def test_the_verb_predicts_files_by_a_published_model(
     for row, one in zip(rows, found, strict=True):
         assert row["prediction"] == list(one.labels)
         assert list(row["probabilities"].values()) == one.probabilities.tolist()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    lines = [{"id": f"r{n}", "text": "a b " * (n % 7), "other": "b" * (n % 3)} for n in range(40)]
+    (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "in.jsonl"
+
+
+@pytest.mark.parametrize("problem", [SINGLE, MULTI])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
+def test_a_job_writes_the_columns_of_predictions(
+    problem: str, workers: int, rows: Path, tmp_path: Path
+) -> None:
+    import pyarrow.parquet
+
+    model = tmp_path / "model"
+    model.mkdir()
+    publish(model, "bert", of_sequences("bert"), ["no", "yes"], problem_type=problem)
+    verb = ["predict", "--model", str(model), str(rows), "--device", "cpu", "--id-column", "id"]
+    job = ["-o", f"{tmp_path}/out/", "--shard-rows", "15", "--workers", str(workers)]
+    assert main([*verb, *job]) == 0
+    # A second call finds all rows there.
+    assert main([*verb, *job]) == 0
+    texts = [json.loads(line)["text"] for line in rows.read_text().splitlines()]
+    expected = ee.Classifier.from_pretrained(model, "cpu").predict(texts)
+    shards = sorted((tmp_path / "out").glob("part-*.parquet"))
+    assert len(shards) == 3
+    table = pyarrow.concat_tables([pyarrow.parquet.read_table(shard) for shard in shards])
+    assert table["id"].to_pylist() == [f"r{n}" for n in range(len(texts))]
+    found = table["labels" if problem == MULTI else "label"].to_pylist()
+    assert found == [list(p.labels) if problem == MULTI else p.labels[0] for p in expected]
+    np.testing.assert_array_equal(
+        table["probabilities"].to_pylist(), [one.probabilities for one in expected]
+    )
+
+
+def test_a_job_that_was_stopped_goes_on(
+    toxic: Path,
+    rows: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from encoder_engine.jobs import workers
+
+    folder = tmp_path_factory.mktemp("jobs")
+    classifier = ee.Classifier.from_pretrained(toxic, "cpu")
+    classifier.predict_dataset(rows, folder / "whole", shard_rows=10)
+    compute = workers.compute_window
+
+    def stop(kind: Any, half: Any, options: Any) -> Any:
+        if half.first_row >= 20:
+            raise KeyboardInterrupt
+        return compute(kind, half, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "compute_window", stop)
+        with pytest.raises(KeyboardInterrupt, match="20 rows are kept"):
+            classifier.predict_dataset(rows, folder / "out", shard_rows=10)
+    summary = classifier.predict_dataset(rows, folder / "out", shard_rows=10)
+    assert (summary.rows, summary.resumed_rows) == (40, 20)
+    for shard in sorted((folder / "whole").glob("part-*")):
+        assert (folder / "out" / shard.name).read_bytes() == shard.read_bytes()
+
+
+def test_answers_are_columns_of_a_table(tmp_path: Path, rows: Path) -> None:
+    import pyarrow.parquet
+
+    publish(tmp_path, "bert", "BertForQuestionAnswering", ["start", "end"])
+    reader = ee.Reader.from_pretrained(tmp_path, "cpu")
+    lines = [{"question": "a", "context": "b a b " * n} for n in (1, 3, 30)]
+    source = tmp_path / "questions.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = tmp_path / "out.parquet"
+    reader.predict_dataset(source, output, column="question", pair_column="context")
+    table = pyarrow.parquet.read_table(output)
+    expected = reader.predict([(line["question"], line["context"]) for line in lines])
+    assert table["answer"].to_pylist() == [one.text for one in expected]
+    assert table["start"].to_pylist() == [one.start for one in expected]
+    assert table["score"].to_pylist() == [one.probability for one in expected]

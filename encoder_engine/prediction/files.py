@@ -1,0 +1,114 @@
+"""Predictions as a kind of results, which jobs over files write as columns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.kinds.kind import Kind
+from encoder_engine.kinds.options import Options
+from encoder_engine.tasks.predicting import predict_batches
+from encoder_engine.tasks.registry import task_values
+from encoder_engine.vectors.columns import PredictedRows
+
+if TYPE_CHECKING:
+    from encoder_engine.kinds.kind import Batches
+    from encoder_engine.kinds.windows import TokenizedWindow
+    from encoder_engine.packing.token_rows import IdArray, TokenRows, WindowRows
+    from encoder_engine.tasks.items import Items
+
+__all__ = ["Predictions"]
+
+
+class TaskRows(NamedTuple):
+    """The examples of a window's rows, and their items: :class:`WindowRows`."""
+
+    examples: list[Any]
+    items: Items
+
+    @property
+    def ids(self) -> IdArray:
+        """The token ids of all items, int32 [T]."""
+        return self.items.rows.ids
+
+    @property
+    def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """As many True as rows were cut, bool [n]: items count them."""
+        return np.arange(len(self.examples)) < self.items.num_truncated
+
+
+class Predictions(Kind):
+    """The predictions of rows: texts, or pairs of texts."""
+
+    name = "predictions"
+    row_name = "row"
+    action = "Predicting"
+    noun = "predictions"
+
+    def resolve(self, **keywords: Any) -> Options:
+        """Check the options that all kinds have; the columns say their own lengths."""
+        return Options(**self.common_options(**keywords), dimension=1)
+
+    def needs_tokens(self, options: Options) -> bool:
+        """Return False: an empty text has a prediction."""
+        del options
+        return False
+
+    def characters(self, row: Any) -> int:
+        """Count the characters of a text, or of both of a pair."""
+        return sum(map(len, (row,) if isinstance(row, str) else row))
+
+    def tokenize(self, rows: list[Any], options: Options) -> WindowRows:
+        """Tokenize rows as the task does."""
+        del options
+        model = self.model
+        examples = [model.example(number, row) for number, row in enumerate(rows)]
+        items = model.task.encode(examples, self.tokenizer, model.windows)
+        found: WindowRows = TaskRows(examples, items)  # type: ignore[assignment]
+        return found
+
+    def rows(self, encoding: Any, options: Options) -> TokenRows:
+        """Return the tokens of all items."""
+        del options
+        rows: TokenRows = encoding.items.rows
+        return rows
+
+    def wanted(self, options: Options) -> tuple[()]:
+        """Return nothing: the task's engine computes what its decoding reads."""
+        del options
+        return ()
+
+    def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> PredictedRows:
+        """Predict a window, in batches of whole examples."""
+        encoding: Any = window.encoding
+        parts = predict_batches(
+            self.model.engine,
+            self.model.task,
+            encoding.items,
+            encoding.examples,
+            batch_tokens=options.batch_tokens,
+            finite=True,
+        )
+        batches.num_padded_tokens = len(encoding.ids)
+        found: PredictedRows = self.model.columns([one for _, part in parts for one in part])
+        return found
+
+    def join(self, parts: list[PredictedRows], options: Options) -> PredictedRows:
+        """Concatenate the columns."""
+        del options
+        none = self.model.columns([])
+        columns = {name: [x for part in parts for x in part.columns[name]] for name in none.columns}
+        return PredictedRows(columns=columns, types=none.types)
+
+    def limit(self, options: Options) -> int:
+        """Return the most tokens of a sequence."""
+        del options
+        most: int = self.model.windows.max_length
+        return most
+
+    def describe(self, options: Options) -> dict[str, Any]:
+        """Return the task with its settings, and the windows of its texts."""
+        task, windows = task_values(self.model.task), asdict(self.model.windows)
+        return {**super().describe(options), "task": task, "windows": windows}
