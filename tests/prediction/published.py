@@ -6,12 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.embedding.test_families import save_tokenizer
-from tests.models.cases import CASES, VOCAB_SIZE, Case
+from tests.models.all_cases import ALL_CASES
+from tests.models.cases import VOCAB_SIZE, Case, one_per_family
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FAMILIES = {case.model_type: case for case in CASES}
+FAMILIES = {case.model_type: case for case in one_per_family(ALL_CASES)}
 TEXTS = ["a b", "", "b b a", "a " * 60, "b a b a a"]
 
 
