@@ -2,7 +2,7 @@
 
 ``slow``: starts processes, builds, interprets kernels, compares with a peer library or takes
 seconds; in ``make test``. ``exhaustive``: in ``make test-all`` alone. Single tests and cases carry
-the marker themselves; ``tests/slowest.json`` says where the time goes.
+the marker themselves.
 """
 
 from __future__ import annotations

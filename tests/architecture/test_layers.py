@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from itertools import combinations, product
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -14,12 +13,7 @@ from tests import ROOT
 from tests.check import run
 from tests.layers import EXHAUSTIVE, SLOW, ProcessGuard, is_left_out
 from tests.selection import all_pairs, select, unless
-from tests.slowest import NUM_TESTS, TABLE, read_times
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 CASES = [
     {"size": size, "dtype": dtype, "by": by, "bias": bias, "device": "cpu"}
     for size, dtype, by, bias in product(range(9), range(4), range(3), range(2))
@@ -100,30 +94,3 @@ def test_a_check_fails_where_a_part_of_it_does_or_it_takes_long(
     assert "lint fails; unit tests fail" in capfd.readouterr().out
     assert run(passing, (*passing,), limit=0.0) == 1
     assert "it may take 0 s" in capfd.readouterr().out
-
-
-def test_the_verbs_choose_the_layers() -> None:
-    assert "-m tests.check" in MAKEFILE
-    assert '-m "not exhaustive"' in MAKEFILE
-    assert {"check", "test", "test-all"} <= set(
-        MAKEFILE.partition(".PHONY:")[2].split("\n")[0].split()
-    )
-
-
-def test_times_are_added_up_by_test(tmp_path: Path) -> None:
-    report = tmp_path / "tests.xml"
-    case = '<testcase classname="tests.ops.test_a" name="test_b[{}]" time="{}" />'
-    cases = case.format("x", 1.5) + case.format("y", 2.0)
-    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    assert read_times(report) == {"tests/ops/test_a.py::test_b": 3.5}
-
-
-def test_the_slowest_tests_exist() -> None:
-    slowest = json.loads(TABLE.read_text(encoding="utf-8"))
-    assert 0 < len(slowest) <= NUM_TESTS
-    for name in slowest:
-        path, _, test = name.partition("::")
-        source = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
-        assert f"def {test.rpartition('::')[2]}(" in source, (
-            f"{name} is not there; make test && python -m tests.slowest writes the list again"
-        )
