@@ -46,7 +46,7 @@ lint: $(VENV)/.installed-dev     ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py conftest.py
 
-bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.html
+bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.md
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
 

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from benchmarks import registry
-from benchmarks.commands.front_door import front_door
-from benchmarks.commands.gpu import gpu
-from benchmarks.commands.million import million
+from benchmarks.commands.gpu import gpu, require_gpu
 from benchmarks.commands.run_case import open_console, run_case
-from benchmarks.commands.serving_targets import serving
 from benchmarks.environments import environments
 from benchmarks.measuring.case import CaseSpec, Options
 from benchmarks.measuring.machine import ROOT, find_device
@@ -24,9 +21,7 @@ from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
-from benchmarks.records.device_records import read_front_doors, read_residents
 from benchmarks.registry import choose_cases
-from benchmarks.report.html import write_html
 from benchmarks.report.page import make_page
 from benchmarks.report.readme import write_readme
 from benchmarks.report.tables import comparison_table
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE = 0, 1, 2
 README = ROOT / "README.md"
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,9 +49,7 @@ def cli() -> None:
 @click.option("--smoke", is_flag=True, help="Tiny sizes, one round, nothing recorded.")
 @click.option("--no-save", is_flag=True, help="Record nothing.")
 @click.option("--no-compile", is_flag=True, help="Leave out peers that torch compiles.")
-@click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), help="Another folder of results."
-)
+@click.option("--output", type=_FOLDER, help="Another folder of results.")
 def run(
     cases: tuple[str, ...],
     repeats: int | None,
@@ -83,7 +76,8 @@ def run(
         return DONE
     if repeats is not None and repeats < MIN_ROUNDS and not smoke:
         raise click.UsageError(f"--repeats {repeats}: fewer than {MIN_ROUNDS} rounds tell nothing")
-    _require(device)
+    if device == "cuda":
+        require_gpu()
     folder = None if smoke or no_save else output or records.FOLDER
     options = Options(device=device, smoke=smoke, compiles=not no_compile)
     return _run(specs, options, threads, rounds=1 if smoke else repeats, folder=folder)
@@ -93,22 +87,22 @@ def run(
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_FOLDER,
     default="benchmark-report",
     show_default=True,
     help="The folder of the page and the results; what lies there is added to.",
 )
 @click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
 def quick(output: Path, threads: int | None) -> int:
-    """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.html.
+    """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.md.
 
     Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results.
     """
     specs = choose_cases(registry.QUICK, "cpu")
     code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
-    page = output / "report.html"
-    page.write_text(write_html(make_page(list(records.read(output)))), "utf-8")
-    click.echo(f"{page}: what was measured, for a browser")
+    page = output / "report.md"
+    page.write_text(make_page(list(records.read(output))), "utf-8")
+    click.echo(f"{page}: what was measured")
     return code
 
 
@@ -149,35 +143,19 @@ def compare(base: str, head: str) -> int:
     return FAILED if slower else DONE
 
 
-cli.add_command(million)
-cli.add_command(serving)
-cli.add_command(front_door)
 cli.add_command(gpu)
 
 
 @cli.command()
-@click.option("--html", type=_FILE, help="Write one file that needs no other.")
 @click.option("--readme", is_flag=True, help="Renew README.md's table, and drop older runs.")
-def report(html: Path | None, *, readme: bool) -> int:
-    """Write the newest results of each case; by default as Markdown to standard output."""
+def report(*, readme: bool) -> int:
+    """Write the newest results of each case as Markdown to standard output."""
     if readme:
         records.drop_superseded()
-    everything = list(records.read())
-    if readme:
-        text = README.read_text("utf-8")
-        README.write_text(write_readme(text, records.latest_runs(everything)), "utf-8")
-    if readme and html is None:
-        return DONE
-    page = make_page(
-        everything,
-        residents=list(read_residents(records.FOLDER)),
-        front_doors=list(read_front_doors(records.FOLDER)),
-    )
-    if html is None:
-        click.echo(page, nl=False)
+        text, runs = README.read_text("utf-8"), records.latest_runs(list(records.read()))
+        README.write_text(write_readme(text, runs), "utf-8")
     else:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(write_html(page), "utf-8")
+        click.echo(make_page(list(records.read())), nl=False)
     return DONE
 
 
@@ -201,14 +179,6 @@ def list_peers(folder: Path | None, *, setup: bool) -> int:
         versions = ", ".join(map(" ".join, peer.versions().items()))
         click.echo(f"peer {peer.name}: {peer.available() or 'ready'} {versions}".rstrip())
     return DONE
-
-
-def _require(device: str) -> None:
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise click.ClickException("no CUDA device: nothing was measured on a GPU")
 
 
 def _use_threads(threads: int | None) -> int:

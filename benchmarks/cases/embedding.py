@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.environments import peers_folder
+from benchmarks.environments import made_once
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options, ours
+from benchmarks.measuring.case import Call, Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import embedding_candidates
@@ -29,7 +29,6 @@ from benchmarks.texts import beside, corpus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.measuring.ceilings import Ceiling
     from encoder_engine import Embedder
     from encoder_engine.engine.protocol import EngineChoice
 
@@ -50,15 +49,6 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 # n-th is embedded, n being what stands here for the model times that for the precision, or a call
 # would take minutes.
 MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
-# Other families in the size of BERT-base, on passages of mixed length alone. Not Qwen2, Llama with
-# biases: transformers gives it a tokenizer of its own, whatever the directory says.
-FAMILIES = dict.fromkeys(
-    (
-        *("mpnet", "xlm-roberta", "modernbert", "nomic-bert", "deberta-v3", "eurobert", "esm"),
-        *("llama", "mistral", "gemma3", "gpt2"),
-    ),
-    6,
-)
 # Decoders, on such passages, and on sentences after an instruction, which a batch computes once.
 DECODERS = {"qwen3-0.6b": 15}
 # That of Qwen3-Embedding's card.
@@ -136,6 +126,9 @@ SIZES: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
 }
+# Other families in the size of BERT-base, on passages of mixed length alone. Not Qwen2, Llama with
+# biases: transformers gives it a tokenizer of its own, whatever the directory says.
+FAMILIES = {name: 6 for name in SIZES if name not in {**MODELS, **DECODERS}}
 NUM_JUDGED = 48
 
 
@@ -200,43 +193,35 @@ def minilm_directory() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def minilm_job(texts: Sequence[str], *, threads: int, precision: str = "float32") -> EmbeddingJob:
-    """Return the job of embedding texts with MiniLM, cut where its directory says."""
+def minilm_job(
+    texts: Sequence[str], *, threads: int, precision: str = "float32", max_length: int = 256
+) -> EmbeddingJob:
+    """Return the job of embedding texts with MiniLM, by default cut where its directory says."""
     return EmbeddingJob(
         directory=str(minilm_directory()),
         texts=tuple(texts),
-        max_length=MAX_LENGTHS["short"],
+        max_length=max_length,
         threads=threads,
         precision=precision,
     )
 
 
-def model_directory(model: str) -> Path:
-    """Find MiniLM, or write a larger model with random weights and MiniLM's tokenizer, once."""
-    minilm = minilm_directory()
-    if model == "minilm":
-        return minilm
-    folder = peers_folder() / "models" / model
-    if not folder.is_dir():
-        unfinished = folder.with_name(f"{model}.unfinished")
-        _write_model(unfinished, minilm, SIZES[model])
-        unfinished.replace(folder)
-    return folder
-
-
-def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
+def _write_model(model: str, folder: Path) -> None:
+    """Write a larger model with random weights and MiniLM's tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModel
 
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("README.md", "*.safetensors"))
+    minilm, sizes = minilm_directory(), SIZES[model]
+    unlike = shutil.ignore_patterns("README.md", "*.safetensors")
+    shutil.copytree(minilm, folder, ignore=unlike, dirs_exist_ok=True)
     torch.manual_seed(SEED)
     vocabulary = json.loads((minilm / "config.json").read_text("utf-8"))["vocab_size"]
     config = AutoConfig.for_model(**{"vocab_size": vocabulary, "pad_token_id": 0, **sizes})
-    model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    model.save_pretrained(folder)
-    _update(folder / "1_Pooling" / "config.json", word_embedding_dimension=model.config.hidden_size)
-    if sizes["model_type"] == "gpt2":
+    written = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    written.save_pretrained(folder)
+    width = written.config.hidden_size
+    _update(folder / "1_Pooling" / "config.json", word_embedding_dimension=width)
+    if model == "gpt2":
         # It looks token types up as if they were tokens.
         names = ["input_ids", "attention_mask"]
         _update(folder / "tokenizer_config.json", model_input_names=names)
@@ -270,22 +255,28 @@ def make_job(
             share = {**MODELS, **FAMILIES, **DECODERS}[kind.model] * SHARES[kind.precision]
         share *= QUICK_SHARE if options.quick else 1
         texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
-    job = EmbeddingJob(
-        directory=str(model_directory("minilm" if options.smoke else kind.model)),
-        texts=tuple(texts),
-        max_length=limit,
-        threads=options.threads,
-        precision=kind.precision,
-    )
+    job = minilm_job(texts, threads=options.threads, precision=kind.precision, max_length=limit)
+    if not options.smoke and kind.model != "minilm":
+        folder = made_once(kind.model, partial(_write_model, kind.model))
+        job = replace(job, directory=str(folder))
     return job, count(texts, special=True)
 
 
 def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the float64 vectors of a sample of them."""
+    # Not above: it imports torch.
+    from benchmarks.measuring.ceilings import product_ceiling
+
     job, lengths = make_job(kind, options)
+    ceiling = product_ceiling("cpu", kind.precision, options.threads)
     peers = embedding_candidates(job, options)
     if options.quick:
-        peers = [_of_one_batch_size(peer) for peer in peers if not peer.name.endswith(" tuned")]
+        peers = [
+            peer
+            if peer.tune is None
+            else replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
+            for peer in peers
+        ]
     return Case(
         candidates=(ours(partial(build_ours, job)), *peers),
         gate=make_gate(job, smoke=options.smoke),
@@ -296,33 +287,18 @@ def make_case(kind: Kind, options: Options) -> Case:
             "tokens": sum(lengths),
             "operations": count_operations(job, lengths),
         },
-        ceilings=find_ceilings(kind.precision, options),
+        ceilings={} if options.smoke else {"operations": ceiling},
         isolated=True,
         rounds=MIN_ROUNDS,
     )
 
 
-def count_operations(job: EmbeddingJob, lengths: Sequence[int], *, attention: bool = True) -> int:
+def count_operations(job: EmbeddingJob, lengths: Sequence[int]) -> int:
     """Count the operations of the job's model on texts of these lengths."""
     from benchmarks.measuring.ceilings import encoder_operations
 
     config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
-    return encoder_operations(config, lengths, attention=attention)
-
-
-def _of_one_batch_size(peer: Candidate) -> Candidate:
-    if peer.tune is None:
-        return peer
-    return replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
-
-
-def find_ceilings(precision: str, options: Options) -> dict[str, Ceiling]:
-    """Return the machine's peak rate of GEMM operations."""
-    from benchmarks.measuring.ceilings import product_ceiling
-
-    if options.smoke:
-        return {}
-    return {"operations": product_ceiling("cpu", precision, options.threads)}
+    return encoder_operations(config, lengths)
 
 
 def make_texts(
@@ -343,14 +319,19 @@ def make_texts(
     return corpus.passages(documents, lengths, count_tokens, seed=SEED)
 
 
+def judged_rows(texts: Sequence[str]) -> list[int]:
+    """Return the rows of texts evenly spaced by length, longest and shortest included."""
+    by_length = np.argsort([len(text) for text in texts], kind="stable")
+    places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
+    return [int(row) for row in by_length[places]]
+
+
 def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
-    """Compute reference vectors for texts evenly spaced by length, longest and shortest included.
+    """Compute reference vectors of the judged rows.
 
     Runs in a process of its own, which frees its memory; a smoke run has no such gate.
     """
-    by_length = np.argsort([len(text) for text in job.texts], kind="stable")
-    places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
-    rows = [int(row) for row in by_length[places]]
+    rows = judged_rows(job.texts)
     judged = replace(job, texts=tuple(job.texts[row] for row in rows))
     compute = partial(truth_peer.float64_vectors, judged)
     truth = compute() if smoke else run_in_worker(compute, job.threads)

@@ -18,19 +18,14 @@ from benchmarks.measuring.case import Case, CaseSpec, Options, ours
 from benchmarks.peers import candidate, sentence_transformers, transformers
 from benchmarks.texts.corpus import fingerprint
 
-# Of a case: the distribution of its texts, and how many there are; None: all.
-CASES: dict[str, tuple[str, int | None]] = {
-    "text": ("short", 1),
-    "sentences": ("short", None),
-    "passages": ("skewed", None),
+# Of a case: the distribution of its texts, how many there are (None: all), and what they are.
+CASES: dict[str, tuple[str, int | None, str]] = {
+    "text": ("short", 1, "one sentence"),
+    "sentences": ("short", None, "1,000 single sentences"),
+    "passages": ("skewed", None, "500 passages of 16 to 256 tokens, most of them short"),
 }
 # The batch sizes of the peers: sentence-transformers' default, and what fills a GPU.
 BATCH_SIZES = (32, 256)
-SUMMARIES = {
-    "text": "one sentence",
-    "sentences": "1,000 single sentences",
-    "passages": "500 passages of 16 to 256 tokens, most of them short",
-}
 SINGLE_ROUNDS = 50
 
 
@@ -44,16 +39,15 @@ def case_specs() -> list[CaseSpec]:
             devices=("cuda",),
             unavailable=partial(why_not, "bundled"),
         )
-        for name, summary in SUMMARIES.items()
+        for name, (_, _, summary) in CASES.items()
     ]
 
 
 def make_case(name: str, options: Options) -> Case:
     """Draw the texts, and compute the float64 vectors of a sample of them."""
-    shape, count = CASES[name]
-    job, lengths = make_job(
-        Kind(model="bert-base", precision="bfloat16", shape=shape), options, share=1
-    )
+    shape, count, _ = CASES[name]
+    kind = Kind(model="bert-base", precision="bfloat16", shape=shape)
+    job, lengths = make_job(kind, options, share=1)
     job = replace(job, texts=job.texts[:count], device=options.device)
     candidates = [ours(partial(build_ours, job))]
     for peer in (sentence_transformers.PEER, transformers.PEER):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import (
-    Call,
-    Candidate,
-    Case,
-    CaseSpec,
-    Options,
-    Verdict,
-    digest,
-    ours,
-)
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work, digest, ours
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
 from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
@@ -72,8 +63,6 @@ TINY = BASE | {
     "intermediate_size": 64,
 }
 NUM_JUDGED = 8
-# Sequences per batch where transformers sorts by length first.
-SORTED_BATCH_SIZE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,25 +110,18 @@ def make_case(kind: Kind, options: Options) -> Case:
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
     config = dict(TINY if options.smoke else kind.config if on_gpu else SMALL)
-    sequences = draw_sequences(_lengths(kind, options), config["vocab_size"])
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = _lengths(kind, options)
+    sequences = draw_sequences(lengths, config["vocab_size"])
     torch.manual_seed(SEED)
     exact = Encoder(spec_from_config(config), config=config).eval().to(options.device)
-    judged = sequences[:NUM_JUDGED]
-    gate = PackedGate(
-        cosines=CosineGate(
-            truth=exact_rows(exact, judged),
-            rows=range(sum(map(len, judged))),
-            num_rows=sum(lengths),
-            precision=precision,
-        )
-    )
+    truth = exact_rows(exact, sequences[:NUM_JUDGED])
     make_candidates = _short_candidates if kind.number else _candidates
-    dtype = getattr(torch, precision)
     ceiling = product_ceiling(options.device, precision, options.threads)
     return Case(
-        candidates=tuple(make_candidates(exact, sequences, dtype, options)),
-        gate=gate,
+        candidates=tuple(make_candidates(exact, sequences, getattr(torch, precision), options)),
+        gate=CosineGate(
+            truth=truth, rows=range(len(truth)), num_rows=sum(lengths), precision=precision
+        ),
         fingerprint=digest(sequences, config),
         seed=SEED,
         amounts={
@@ -161,12 +143,8 @@ def _lengths(kind: Kind, options: Options) -> list[int]:
     number = 256 if options.device == "cuda" else 16
     if kind.lengths != "mixed":
         return [int(kind.lengths)] * (number * 128 // int(kind.lengths))
-    return mixed_lengths(16, 512, number)
-
-
-def mixed_lengths(low: int, high: int, number: int) -> list[int]:
-    """Draw lengths log-uniformly: most are short."""
-    drawn = np.random.default_rng(SEED).uniform(math.log(low), math.log(high), size=number)
+    # Log-uniform: most are short.
+    drawn = np.random.default_rng(SEED).uniform(math.log(16), math.log(512), size=number)
     return [int(length) for length in np.exp(drawn)]
 
 
@@ -176,13 +154,11 @@ def draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
     return [generator.integers(1, vocab_size, size=length).tolist() for length in lengths]
 
 
-def exact_rows(
-    ours: Encoder, sequences: Sequence[Sequence[int]], by: str = "reference"
-) -> npt.NDArray[np.float64]:
-    """Compute rows in float64 by one implementation, before any weight is rounded."""
-    exact = copy.deepcopy(ours).double()
-    with torch.inference_mode(), ops.use(by):
-        hidden_TD = exact(pack(sequences, device=ours.device)).last_hidden_state
+def exact_rows(encoder: Encoder, sequences: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+    """Compute rows in float64 by the reference, before any weight is rounded."""
+    exact = copy.deepcopy(encoder).double()
+    with torch.inference_mode(), ops.use("reference"):
+        hidden_TD = exact(pack(sequences, device=encoder.device)).last_hidden_state
     rows: npt.NDArray[np.float64] = hidden_TD.cpu().numpy()
     return rows
 
@@ -193,17 +169,11 @@ def _candidates(
     batch = pack(sequences, vocab_size=exact.config["vocab_size"], device=options.device)
     yield ours(partial(build_ours, copy.deepcopy(exact).to(dtype), batch))
     theirs = None if PEER.available() is not None else load_theirs(exact, dtype)
-    by_length = sorted(range(len(sequences)), key=lambda row: -len(sequences[row]))
-    for name, size, compiled in (
-        ("transformers, one batch", len(sequences), False),
-        ("transformers, compiled, one batch", len(sequences), True),
-        ("transformers, sorted", SORTED_BATCH_SIZE, False),
-    ):
-        groups = [by_length[i : i + size] for i in range(0, len(by_length), size)]
+    for name, compiled in (("one batch", False), ("compiled, one batch", True)):
         yield candidate(
             PEER,
-            partial(build_theirs, theirs, sequences, groups, exact.device, compiled=compiled),
-            name=name,
+            partial(build_theirs, theirs, batch, compiled=compiled),
+            name=f"transformers, {name}",
             unavailable=options.why_uncompiled if compiled else None,
         )
 
@@ -215,104 +185,53 @@ def _short_candidates(
     encoder = copy.deepcopy(exact).to(dtype)
     batch = pack(sequences, vocab_size=exact.config["vocab_size"])
     captured = CapturedEncoder(encoder)
-    yield ours(partial(build_copied, captured, batch), "encoder-engine, captured")
-    yield ours(partial(build_copied, encoder, batch))
+    yield ours(partial(build_ours, captured, batch, to="cpu"), "encoder-engine, captured")
+    yield ours(partial(build_ours, encoder, batch, to="cpu"))
     theirs = None if PEER.available() is not None else load_theirs(exact, dtype)
-
-    def build_peer() -> Call:
-        call = build_theirs(theirs, sequences, [range(len(sequences))], exact.device)
-
-        def copied() -> PaddedRows:
-            rows: PaddedRows = call()
-            return replace(rows, hidden=[hidden_BLD.cpu() for hidden_BLD in rows.hidden])
-
-        return torch.inference_mode()(copied)
-
-    yield candidate(PEER, build_peer, name="transformers, one batch")
+    on_device = pack(sequences, device=exact.device)
+    yield candidate(
+        PEER, partial(build_theirs, theirs, on_device, to="cpu"), name="transformers, one batch"
+    )
 
 
-def build_copied(encoder: Callable[[PackedBatch], EncoderOutput], batch: PackedBatch) -> Call:
-    """Return the forward pass on a batch that is on the host, as its result is."""
-    return torch.inference_mode()(lambda: encoder(batch).last_hidden_state.cpu())
-
-
-def load_theirs(ours: Encoder, dtype: torch.dtype, attention: str = "sdpa") -> Any:
+def load_theirs(encoder: Encoder, dtype: torch.dtype) -> Any:
     """Load transformers' model with the same weights, through a saved checkpoint."""
     from transformers import AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
-        ours.save_pretrained(folder)
-        model = AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
-    return model.eval().to(ours.device)
+        encoder.save_pretrained(folder)
+        model = AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    return model.eval().to(encoder.device)
 
 
-def build_ours(ours: Encoder, batch: PackedBatch) -> Call:
-    """Return the forward pass on a packed batch."""
-    return torch.inference_mode()(lambda: ours(batch).last_hidden_state)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PaddedRows:
-    """Hidden states [b, L, D] of each group of sequences, and which sequences those are."""
-
-    groups: Sequence[Sequence[int]]
-    lengths: Sequence[int]
-    hidden: Sequence[Tensor]
-
-    def packed(self) -> Tensor:
-        """Take the padding out and put the sequences in their order: [T, D]."""
-        found = {
-            row: hidden_BLD[place, : self.lengths[row]]
-            for group, hidden_BLD in zip(self.groups, self.hidden, strict=True)
-            for place, row in enumerate(group)
-        }
-        return torch.cat([found[row] for row in sorted(found)])
+def build_ours(
+    encoder: Callable[[PackedBatch], EncoderOutput], batch: PackedBatch, *, to: str | None = None
+) -> Work:
+    """Return the forward pass on a packed batch; its rows are copied ``to`` a device."""
+    return _work(lambda: encoder(batch).last_hidden_state, to)
 
 
 def build_theirs(
-    theirs: Any,
-    sequences: Sequence[Sequence[int]],
-    groups: Sequence[Sequence[int]],
-    device: torch.device,
-    *,
-    compiled: bool = False,
-) -> Call:
-    """Return the forward pass of transformers on each group of sequences, padded beforehand."""
-    if compiled:
-        theirs = torch.compile(theirs)
-    lengths = [len(sequence) for sequence in sequences]
-    inputs = [_padded([sequences[row] for row in group], device) for group in groups]
-
-    def call() -> PaddedRows:
-        hidden = [theirs(**padded).last_hidden_state for padded in inputs]
-        return PaddedRows(groups=groups, lengths=lengths, hidden=hidden)
-
-    return torch.inference_mode()(call)
-
-
-def _padded(sequences: Sequence[Sequence[int]], device: torch.device) -> dict[str, Tensor]:
-    batch = pack(sequences, device=device)
-    ones = torch.ones_like(batch.input_ids)
-    return {
-        "input_ids": pad(batch.input_ids.long(), batch.sequences),
-        "attention_mask": pad(ones.long(), batch.sequences),
+    theirs: Any, batch: PackedBatch, *, compiled: bool = False, to: str | None = None
+) -> Work:
+    """Return the forward pass of transformers on the batch, padded beforehand."""
+    model = torch.compile(theirs) if compiled else theirs
+    sequences = batch.sequences
+    inputs = {
+        "input_ids": pad(batch.input_ids.long(), sequences),
+        "attention_mask": pad(torch.ones_like(batch.input_ids).long(), sequences),
     }
+    places = (sequences.sequence_ids.cpu(), sequences.positions.cpu())
+    return _work(lambda: model(**inputs).last_hidden_state, to, places)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackedGate:
-    """Compare packed rows with the float64 reference, after removing any padding."""
+def _work(forward: Callable[[], Tensor], to: str | None, places: Any = slice(None)) -> Work:
+    """Time the forward pass; the gate judges the rows that are at the places, in float32."""
 
-    cosines: CosineGate
+    @torch.inference_mode()
+    def call() -> Tensor:
+        return forward() if to is None else forward().to(to)
 
-    def __call__(self, output: Tensor | PaddedRows) -> Verdict:
-        return self.cosines(packed_rows(output))
-
-
-def packed_rows(output: Tensor | PaddedRows) -> npt.NDArray[np.float32]:
-    """Return an output as packed rows of float32."""
-    rows_TD = output.packed() if isinstance(output, PaddedRows) else output
-    rows: npt.NDArray[np.float32] = rows_TD.float().cpu().numpy()
-    return rows
+    return Work(call=call, answer=lambda: call().cpu()[places].float().numpy())

@@ -54,8 +54,8 @@ def make_case(name: str, options: Options) -> Case:
     job = minilm_job([TEXT], threads=options.threads, precision=precision)
     own = replace(job, directory=_compile(job)) if name.endswith("-compiled") else job
     # A batch of one text has one size.
-    peers = [p for p in embedding_candidates(job, options) if not p.name.endswith(" tuned")]
-    candidates = [ours(partial(build_ours, own)), *(replace(p, tune=None) for p in peers)]
+    peers = [replace(peer, tune=None) for peer in embedding_candidates(job, options)]
+    candidates = [ours(partial(build_ours, own)), *peers]
     case = Case(
         candidates=tuple(candidates),
         gate=make_gate(job, smoke=options.smoke),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.cases.embedding import SEED, make_gate, minilm_job, why_not
 from benchmarks.jobs.http_servers import ServingJob, build, our_command
 from benchmarks.measuring.case import Case, CaseSpec, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
-from benchmarks.peers import serving_candidates
+from benchmarks.peers import candidate
+from benchmarks.peers.servers import COMMAND, INFINITY
 from benchmarks.texts import corpus
 
-PATH = "/v1/embeddings"
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -38,7 +39,7 @@ def case_specs() -> list[CaseSpec]:
         CaseSpec(
             name=f"serving/minilm-{precision}-{name}",
             summary=f"{kind.summary}, {precision}",
-            make=partial(make_case, name, precision),
+            make=partial(make_case, kind, precision),
             unavailable=partial(why_not, "bundled"),
         )
         for precision in PRECISIONS
@@ -46,19 +47,19 @@ def case_specs() -> list[CaseSpec]:
     ]
 
 
-def make_case(name: str, precision: str, options: Options) -> Case:
-    """Send single sentences; a call is all requests."""
-    kind = KINDS[name]
+def make_case(kind: Kind, precision: str, options: Options) -> Case:
+    """Send single sentences; a call is all requests. The peer computes in float32 alone."""
     count = 6 if options.smoke else kind.num_texts // (4 if options.quick else 1)
     texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
     job = minilm_job(texts, threads=options.threads, precision=precision)
     serving = ServingJob(job=job, connections=kind.connections, texts_each=kind.texts_each)
-    command = partial(our_command, precision=precision)
+    candidates = [ours(partial(build, serving, our_command(precision), "/health/ready"))]
+    if precision == "float32":
+        program = str(Path(INFINITY.python() or "python").with_name(COMMAND[0]))
+        command = (program, *COMMAND[1:])
+        candidates.append(candidate(INFINITY, partial(build, serving, command, "/health")))
     return Case(
-        candidates=(
-            ours(partial(build, serving, command, PATH, "/health/ready")),
-            *serving_candidates(serving, PATH),
-        ),
+        candidates=tuple(candidates),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.cases.embedding import NUM_JUDGED, SEED, minilm_directory, why_not
-from benchmarks.environments import peers_folder
+from benchmarks.cases.embedding import SEED, judged_rows, minilm_directory, minilm_job, why_not
+from benchmarks.environments import made_once
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Case, CaseSpec, Options, ours
+from benchmarks.measuring.case import Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import candidate
-from benchmarks.peers import model2vec as peer
+from benchmarks.peers.model2vec import PEER
 from benchmarks.texts import corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 WIDTH = 256
 # Each sentence once would be done in 2 ms.
 REPEATS = 10
-DTYPES = ("float32", "int8")
 SUMMARY = "single sentences through a static table of 30,522 tokens and 256 features in {}"
 
 
@@ -42,30 +42,26 @@ def case_specs() -> list[CaseSpec]:
             make=partial(make_case, dtype),
             unavailable=partial(why_not, "bundled"),
         )
-        for dtype in DTYPES
+        for dtype in ("float32", "int8")
     ]
 
 
 def make_case(dtype: str, options: Options) -> Case:
     """Draw the table, read the sentences, and compute the vectors of some in float64."""
-    directory = static_directory(dtype)
-    documents = corpus.read_documents("bundled")
+    # Random rows and MiniLM's tokenizer: the time depends on neither.
+    directory = made_once(f"static-{dtype}", partial(_write_table, dtype))
     size = corpus.SMOKE if options.smoke else corpus.FULL
-    texts = corpus.short_sentences(documents, size.num_short, seed=SEED)
+    texts = corpus.short_sentences(corpus.read_documents("bundled"), size.num_short, seed=SEED)
     texts = texts * (1 if options.smoke else REPEATS)
-    rows = sorted({int(row) for row in np.linspace(0, len(texts) - 1, NUM_JUDGED).round()})
+    job = replace(minilm_job(texts, threads=options.threads), directory=str(directory))
+    rows = judged_rows(texts)
+    truth = float64_means(directory, [texts[row] for row in rows])
     return Case(
         candidates=(
-            ours(partial(build_ours, directory, texts, options.threads)),
-            candidate(
-                peer.PEER, partial(peer.build, directory, texts, options.threads), keep_slow=True
-            ),
+            ours(partial(build_ours, job)),
+            candidate(PEER, partial(build_theirs, job), keep_slow=True),
         ),
-        gate=CosineGate(
-            truth=float64_means(directory, [texts[row] for row in rows]),
-            rows=rows,
-            num_rows=len(texts),
-        ),
+        gate=CosineGate(truth=truth, rows=rows, num_rows=len(texts)),
         fingerprint=corpus.fingerprint(texts),
         seed=SEED,
         amounts={"documents": len(texts)},
@@ -74,45 +70,49 @@ def make_case(dtype: str, options: Options) -> Case:
     )
 
 
-def build_ours(directory: str, texts: Sequence[str], threads: int) -> Call:
+def build_ours(job: EmbeddingJob) -> Call:
     """Load the table; a call embeds all texts."""
     from encoder_engine import StaticEmbedder
 
-    embedder, every = StaticEmbedder.from_pretrained(directory, num_threads=threads), list(texts)
-    return lambda: embedder.encode(every)
+    embedder = StaticEmbedder.from_pretrained(job.directory, num_threads=job.threads)
+    return partial(embedder.encode, list(job.texts))
 
 
-def static_directory(dtype: str) -> str:
-    """Write a table with random rows and MiniLM's tokenizer, once; the time depends on neither."""
+def build_theirs(job: EmbeddingJob) -> Call:
+    """Load the table by model2vec, with as many threads of the tokenizer."""
+    # Read when the tokenizer's pool is made, at its first batch.
+    os.environ["RAYON_NUM_THREADS"] = str(job.threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.threads > 1 else "false"
+    from model2vec import StaticModel
+
+    model = StaticModel.from_pretrained(job.directory)
+    return partial(model.encode, list(job.texts), use_multiprocessing=False)
+
+
+def _write_table(dtype: str, folder: Path) -> None:
     from encoder_engine.families.checkpoints.writing import write_tensors
 
-    folder = peers_folder() / "models" / f"static-{dtype}"
-    if not folder.is_dir():
-        unfinished = folder.with_name(f"{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        shutil.copyfile(minilm_directory() / "tokenizer.json", unfinished / "tokenizer.json")
-        config = {"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": True}
-        (unfinished / "config.json").write_text(json.dumps(config), "utf-8")
-        vocabulary = json.loads((minilm_directory() / "config.json").read_text("utf-8"))
-        drawn = np.random.default_rng(SEED).normal(size=(vocabulary["vocab_size"], WIDTH))
-        rows = np.rint(40 * drawn).clip(-127, 127) if dtype == "int8" else drawn
-        write_tensors(unfinished / "model.safetensors", {"embeddings": rows.astype(dtype)})
-        unfinished.replace(folder)
-    return str(folder)
+    minilm = minilm_directory()
+    (folder / "tokenizer.json").write_bytes((minilm / "tokenizer.json").read_bytes())
+    config = {"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": True}
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    vocab_size = json.loads((minilm / "config.json").read_text("utf-8"))["vocab_size"]
+    drawn = np.random.default_rng(SEED).normal(size=(vocab_size, WIDTH))
+    rows = np.rint(40 * drawn).clip(-127, 127) if dtype == "int8" else drawn
+    write_tensors(folder / "model.safetensors", {"embeddings": rows.astype(dtype)})
 
 
-def float64_means(directory: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+def float64_means(directory: Path, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     """Compute vectors by definition, with the tokens of Hugging Face tokenizers."""
     from safetensors import safe_open
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(Path(directory, "tokenizer.json")))
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     unknown = tokenizer.token_to_id("[UNK]")
     opened: Callable[..., Any] = safe_open
-    with opened(Path(directory, "model.safetensors"), framework="np") as file:
+    with opened(directory / "model.safetensors", framework="np") as file:
         table = file.get_tensor("embeddings").astype(np.float64)
     means = []
     for text in texts:

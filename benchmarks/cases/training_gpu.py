@@ -193,7 +193,6 @@ def make_case(training: Training, options: Options) -> Case:
         host_time=True,
         # Another candidate's call leaves the allocator with blocks of other sizes.
         single=True,
-        profiled=True,
         rounds=MIN_ROUNDS,
     )
 

@@ -1,21 +1,13 @@
 """Tests and measures on an NVIDIA GPU, piece by piece: ``python -m benchmarks gpu``.
 
 Time on a GPU comes in short pieces. The work is therefore cut into steps of a minute at most, in
-the order of what nobody knows yet: kernels compared with float64, training steps beside their
-peers, attention, then the tests and the other cases. Every step has a correctness gate of its own.
-A ledger (``benchmarks/records/ledger.py``) remembers what has passed, and the next run goes on
-there. Nothing is installed, fetched or built here: the extension must be.
+the order of what nobody knows yet (:func:`plan`). Every step has a correctness gate of its own, and
+is a process with a limit: neither a hang nor an illegal access costs another step its result. A
+ledger remembers what has passed, and the next run goes on there. Nothing is installed or built.
 
-How it works: a step is a process that is stopped at its limit, so that neither a hang nor an
-illegal access, after which a process can use the GPU no more, costs another step its result. The
-processes are forked from one that has imported the libraries, which takes 11 of the 13 seconds that
-a new interpreter needs. Results, ledger and log are written as soon as a step ends. The plan is a
-value (:func:`plan`): ``--plan`` tells by its estimates what is known after how many minutes, and
-``--rehearse`` runs it on a CPU with the smallest sizes.
-
-The environment: ``OUT`` names the output folder (default: benchmarks/results). Results and ledger
-are lines, so that those of another folder are appended to benchmarks/results by ``cat``. Triton's
-own ``TRITON_CACHE_DIR`` names a folder of kernels compiled before.
+``OUT`` names the output folder (default: benchmarks/results). Results and ledger are lines, so that
+those of another folder are appended to benchmarks/results by ``cat``. Triton's own
+``TRITON_CACHE_DIR`` names a folder of kernels compiled before.
 """
 
 from __future__ import annotations
@@ -33,11 +25,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.gpu.ledger import Ledger, make_key
 from benchmarks.gpu.plan import Phase, account, plan
 from benchmarks.gpu.processes import Runner
 from benchmarks.measuring.machine import ROOT, find_commit, find_device, find_versions
 from benchmarks.records import results as records
-from benchmarks.records.ledger import Entry, Ledger, make_key
 from benchmarks.records.runs import default
 
 if TYPE_CHECKING:
@@ -130,16 +122,14 @@ class Piece:
         log = self._runner.log_of(ended.step).read_text("utf-8", errors="replace")
         last = "" if ended.outcome == "passed" else "\n".join(log.splitlines()[-12:])
         self._ledger.add(
-            Entry(
-                key=self._key(ended.step),
-                step=ended.step.name,
-                **self._facts,
-                commit=self._commit,
-                time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-                outcome=ended.outcome,
-                seconds=round(ended.seconds, 1),
-                message=last[-1000:],
-            )
+            key=self._key(ended.step),
+            step=ended.step.name,
+            **self._facts,
+            commit=self._commit,
+            time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            outcome=ended.outcome,
+            seconds=round(ended.seconds, 1),
+            message=last[-1000:],
         )
         with (self._folder / LOG).open("a", encoding="utf-8") as whole:
             whole.write(f"== {ended}\n{log}\n")
@@ -171,6 +161,14 @@ def summary(run: Sequence[Result]) -> str:
     return line
 
 
+def require_gpu() -> None:
+    """Raise a usage error without a CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise click.ClickException("no CUDA device: nothing was measured on a GPU")
+
+
 @click.command()
 @click.option("--seconds", default=ALL_SECONDS, show_default=True, help="How long it may take.")
 @click.option("--plan", "only_plan", is_flag=True, help="Only tell what would be done, and when.")
@@ -181,8 +179,6 @@ def gpu(seconds: float, *, only_plan: bool, rehearse: bool) -> int:
     Results, ledger and log go to the folder that OUT names; default: benchmarks/results, and
     build/gpu-rehearsal for a rehearsal.
     """
-    import torch
-
     from benchmarks.registry import choose_cases
 
     usual = ROOT / "build" / "gpu-rehearsal" if rehearse else records.FOLDER
@@ -193,8 +189,8 @@ def gpu(seconds: float, *, only_plan: bool, rehearse: bool) -> int:
         ledger = Ledger(folder, records.FOLDER)
         click.echo(account(phases, lambda step: ledger.seconds(step.name) or step.seconds))
         return 0
-    if not rehearse and not torch.cuda.is_available():
-        raise click.ClickException("no CUDA device: nothing was measured on a GPU")
+    if not rehearse:
+        require_gpu()
     if importlib.util.find_spec("encoder_engine._native") is None:
         command = "pip install --no-deps --no-build-isolation -e ."
         raise click.ClickException(f"the extension is missing; {command} builds it")

@@ -14,6 +14,10 @@ import venv
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REQUIREMENTS = Path(__file__).parent
 VARIABLE = "ENCODER_ENGINE_PEERS"
@@ -85,6 +89,17 @@ def peers_folder() -> Path:
     """Return the folder of the environments."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else REQUIREMENTS.parents[1] / ".peers"
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a model that cases share; ``make`` writes it where it is not there."""
+    folder = peers_folder() / "models" / name
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{name}.{os.getpid()}")
+        unfinished.mkdir(parents=True)
+        make(unfinished)
+        unfinished.replace(folder)
+    return folder
 
 
 def environment(name: str, folder: Path | None = None) -> Environment:

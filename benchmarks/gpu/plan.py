@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import shutil
 import sys
 from dataclasses import dataclass, field, replace
@@ -30,8 +29,6 @@ NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 32, 6
 # Estimates on an NVIDIA H200's machine of 16 cores: an operation's case; a training step's, and the
 # same with peers that torch compiles; a check or a part of the tests.
 CASE, TRAINING, COMPILING, CHECK = 12.0, 28.0, 55.0, 25.0
-# The minutes after which the plan tells what is known.
-MINUTES = (2, 5, 13)
 
 # How the names of cases begin, and the folders of their kernels; others depend on all.
 KERNELS = {name: name for name in ("attention", "layer_norm", "linear", "pooling", "rotary")}
@@ -60,8 +57,6 @@ FIRST = (
 GRAPHS = ("encoder_short/1-text", "encoder_short/8-texts")
 _SIZES = ("attention", "attention_2k", "attention_8k", "attention_d128", "attention_deberta")
 ATTENTION = tuple(f"{size}/{way}-equal" for size in _SIZES for way in ("training", "forward"))
-# What takes minutes by itself, and is asked for by itself.
-APART = "growth/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +69,7 @@ class Step:
 
     name: str
     command: tuple[str, ...]
-    seconds: float
+    seconds: float = CHECK
     sources: tuple[str, ...] = OPERATIONS
     environment: dict[str, str] = field(default_factory=dict)
     again: bool = False
@@ -96,7 +91,7 @@ class Phase:
 
 def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> list[Phase]:
     """List what is done in which order on a machine of so many cores."""
-    specs = {spec.name: spec for spec in cases if not spec.name.startswith(APART)}
+    specs = {spec.name: spec for spec in cases}
     options = ("--device", "cpu", "--smoke") if rehearsed else ("--device", "cuda")
     chosen = (*FIRST, *GRAPHS, *ATTENTION)
     others = [spec for name, spec in specs.items() if name not in chosen]
@@ -113,9 +108,7 @@ def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> l
         Phase(name="attention", steps=measured(ATTENTION)),
         Phase(name="more training", steps=measured(s.name for s in others if _trains(s))),
         Phase(name="tests", steps=[] if rehearsed else _tests(), jobs=jobs),
-        Phase(
-            name="other cases", steps=measured(spec.name for spec in others if not _trains(spec))
-        ),
+        Phase(name="other cases", steps=measured(s.name for s in others if not _trains(s))),
         Phase(name="compute-sanitizer", steps=[] if rehearsed else _sanitized()),
     ]
 
@@ -163,28 +156,18 @@ def _checks(*, rehearsed: bool) -> list[Step]:
     }
     if not rehearsed:
         checks["one token"] = ("--lengths", "1")
-    loop = [
+    loop = "tests/training/test_on_gpu.py"
+    steps = [
         Step(
             name=f"the training loop {part + 1} of {LOOP_PARTS}",
-            command=_pytest(
-                "tests/training/test_on_gpu.py", f"{part}/{LOOP_PARTS}", marked=not rehearsed
-            ),
-            seconds=CHECK,
-            sources=(*OPERATIONS, *LOOP, "tests/training/test_on_gpu.py"),
+            command=_pytest(loop, f"{part}/{LOOP_PARTS}", marked=not rehearsed),
+            sources=(*OPERATIONS, *LOOP, loop),
         )
         for part in range(LOOP_PARTS)
     ]
-    return [
-        *loop,
-        *(
-            Step(
-                name=name,
-                command=(module, *given),
-                seconds=CHECK,
-                sources=("kernels", "tests/kernels/first_checks.py"),
-            )
-            for name, given in checks.items()
-        ),
+    sources = ("kernels", "tests/kernels/first_checks.py")
+    return steps + [
+        Step(name=name, command=(module, *given), sources=sources) for name, given in checks.items()
     ]
 
 
@@ -200,12 +183,10 @@ def _tests() -> list[Step]:
             suffix = f" {part + 1} of {count}" if count > 1 else ""
             command = _pytest(name, f"{part}/{count}")
             sources = (*OPERATIONS, name)
-            steps.append(
-                Step(name=f"{name}{suffix}", command=command, seconds=CHECK, sources=sources)
-            )
+            steps.append(Step(name=f"{name}{suffix}", command=command, sources=sources))
     cases = NUM_GENERATED // GENERATED_PARTS
     generated = [
-        Step(name=f"generated cases of seed {seed}", command=_generated(cases, seed), seconds=CHECK)
+        Step(name=f"generated cases of seed {seed}", command=_generated(cases, seed))
         for seed in range(7, 7 + GENERATED_PARTS)
     ]
     return [*generated, *steps]
@@ -242,25 +223,11 @@ def _pytest(path: str, part: str, *, marked: bool = True) -> tuple[str, ...]:
 
 
 def account(phases: Sequence[Phase], seconds_of: Callable[[Step], float]) -> str:
-    """Tell by estimates when each phase ends, and what is known after so many minutes."""
-    lines, done = [], list[tuple[float, str]]()
-    now = 0.0
-    for phase in phases:
-        free = [now] * phase.jobs
-        for step in phase.steps:
-            ends = heapq.heappop(free) + seconds_of(step)
-            heapq.heappush(free, ends)
-            done.append((ends, step.name if phase.jobs == 1 else ""))
-        if phase.steps:
-            lines.append(f"{phase.name}: {len(phase.steps)} steps, {now:.0f} to {max(free):.0f} s")
-            lines += [
-                f"    {step.name}, {seconds_of(step):.0f} s"
-                for step in phase.steps
-                if phase.jobs == 1
-            ]
-        now = max(free)
-    for minute in MINUTES:
-        names = [name for ends, name in done if ends <= 60 * minute]
-        told = ", ".join(name for name in names if name)
-        lines.append(f"by minute {minute}: {names.count('')} checks and tests; {told}")
-    return "\n".join(lines)
+    """Tell by estimates when each phase begins, and list its steps."""
+    lines, now = [], 0.0
+    for phase in (phase for phase in phases if phase.steps):
+        lines.append(f"{phase.name}: {len(phase.steps)} steps from second {now:.0f} on")
+        if phase.jobs == 1:
+            lines += [f"    {step.name}, {seconds_of(step):.0f} s" for step in phase.steps]
+        now += sum(map(seconds_of, phase.steps)) / phase.jobs
+    return "\n".join([*lines, f"ends after {now:.0f} s"])

@@ -6,7 +6,6 @@ that a new interpreter needs until its first case.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import pkgutil
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import cases
 from benchmarks.measuring.machine import ROOT
+from benchmarks.measuring.worker_main import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,9 +135,7 @@ def _touch(device: str) -> None:
 def _execute(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
     """Be the process of a step."""
     os.setsid()
-    if sys.platform == "linux":
-        # Do not outlive whoever started this: prctl(PR_SET_PDEATHSIG).
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+    end_with_parent()
     os.environ.update(environment)
     os.chdir(ROOT)
     opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,13 +1,13 @@
 """Starts HTTP servers of a model as processes, and embeds texts through them.
 
 The client runs in the candidate's process, beside the server: all candidates pay for the same one.
+It needs the standard library alone, because it also runs in the environments of peers.
 """
 
 from __future__ import annotations
 
 import atexit
 import base64
-import ctypes
 import json
 import os
 import signal
@@ -16,17 +16,18 @@ import subprocess
 import sys
 import time
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.jobs.http_load import Target, closed_loop
 from benchmarks.measuring.case import EmbeddingJob, Work
+from benchmarks.measuring.worker_main import end_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 START_SECONDS = 120.0
 MODEL = "minilm"
@@ -34,29 +35,22 @@ MODEL = "minilm"
 
 @dataclass(frozen=True, kw_only=True)
 class ServingJob:
-    """An embedding job over HTTP.
+    """An embedding job over HTTP: clients that each wait for their answer, and a request's texts.
 
-    connections: that each wait for their answer.
-    texts_each: texts of a request.
+    path: of OpenAI's route of embeddings.
     """
 
     job: EmbeddingJob
     connections: int
     texts_each: int
+    path: str = "/v1/embeddings"
 
-    def bodies(self) -> tuple[bytes, ...]:
-        """Return the requests of OpenAI's route, each with its texts."""
+    def bodies(self) -> list[bytes]:
+        """Return the requests, each with its texts."""
         texts, each = self.job.texts, self.texts_each
-        return tuple(
-            json.dumps(
-                {
-                    "model": MODEL,
-                    "input": list(texts[start : start + each]),
-                    "encoding_format": "base64",
-                }
-            ).encode()
-            for start in range(0, len(texts), each)
-        )
+        parts = [list(texts[start : start + each]) for start in range(0, len(texts), each)]
+        usual = {"model": MODEL, "encoding_format": "base64"}
+        return [json.dumps({**usual, "input": part}).encode() for part in parts]
 
 
 class ServerProcess:
@@ -68,40 +62,17 @@ class ServerProcess:
     def __init__(self, command: Sequence[str], job: EmbeddingJob, *, ready: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
-        named = {
-            "port": self.port,
-            "directory": job.directory,
-            "threads": job.threads,
-            "max_length": job.max_length,
-        }
+        named = {"port": self.port, "directory": job.directory, "threads": job.threads}
         self.process = subprocess.Popen(
             [part.format(**named) for part in command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
             env=os.environ | {"OMP_NUM_THREADS": str(job.threads)},
         )
         atexit.register(self.stop)
         self._wait(f"http://127.0.0.1:{self.port}{ready}")
-
-    def target(self, path: str, bodies: tuple[bytes, ...]) -> Target:
-        """Return the target of requests to a path."""
-        return Target(host="127.0.0.1", port=self.port, path=path, bodies=bodies)
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time of the process and its children."""
-        import psutil
-
-        process = psutil.Process(self.process.pid)
-        times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-        return float(sum(one.user + one.system for one in times))
-
-    def loop_seconds(self) -> float:
-        """Return the CPU time of the first thread, which has the event loop; Linux only."""
-        pid = self.process.pid
-        spent = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("ascii")
-        return int(spent.split()[0]) / 1e9
 
     def stop(self) -> None:
         """End it."""
@@ -121,62 +92,68 @@ class ServerProcess:
                 with urlopen(url, timeout=5):
                     return
             except (URLError, OSError) as error:
-                if self.process.poll() is not None:
-                    raise RuntimeError(
-                        f"the server ended with code {self.process.returncode}"
-                    ) from error
+                code = self.process.poll()
+                if code is not None:
+                    raise RuntimeError(f"the server ended with code {code}") from error
                 if time.monotonic() > until:
                     self.stop()
                     raise RuntimeError("the server did not start") from error
                 time.sleep(0.05)
 
 
-def _end_with_parent() -> None:
-    """End where the parent is killed: prctl(PR_SET_PDEATHSIG), Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
-
-
-def our_command(*, precision: str) -> tuple[str, ...]:
+def our_command(precision: str) -> tuple[str, ...]:
     """Return the command of our server."""
-    name = "{directory}"
-    command = (sys.executable, "-m", "encoder_engine.cli", "serve", "-m", f"{MODEL}={name}")
+    command = (sys.executable, "-m", "encoder_engine.cli", "serve", "-m", f"{MODEL}={{directory}}")
     options = ("--dtype", precision, "--port", "{port}", "--threads", "{threads}")
     return (*command, *options, "--access-log", "off")
 
 
-def build(serving: ServingJob, command: Callable[[], Sequence[str]], path: str, ready: str) -> Work:
-    """Start a server; a call sends all texts, and the answer is their vectors."""
-    server = ServerProcess(command(), serving.job, ready=ready)
-    bodies = serving.bodies()
-    target = server.target(path, bodies)
+def closed_loop(port: int, path: str, bodies: Sequence[bytes], connections: int) -> list[bytes]:
+    """Send every body, over connections that each wait for their answer; return the answers.
 
-    def send() -> list[Any]:
-        found = closed_loop(target, connections=serving.connections, requests=len(bodies))
-        bad = [answer.status for answer in found if answer.status != 200]
-        if bad or len(found) != len(bodies):
-            raise RuntimeError(f"{len(bad)} of {len(bodies)} requests failed: {bad[:3]}")
-        return found
+    Raises ``RuntimeError`` for an answer other than 200.
+    """
+    answers = [b""] * len(bodies)
+    numbers = iter(range(len(bodies)))
+
+    def work(_: int) -> None:
+        connection = HTTPConnection("127.0.0.1", port)
+        for number in numbers:
+            headers = {"content-type": "application/json"}
+            connection.request("POST", path, bodies[number], headers)
+            answer = connection.getresponse()
+            answers[number] = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(f"request {number} was answered with {answer.status}")
+        connection.close()
+
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(work, range(connections)))
+    return answers
+
+
+def build(serving: ServingJob, command: Sequence[str], ready: str) -> Work:
+    """Start a server; a call sends all texts, and the answer is their vectors."""
+    server = ServerProcess(command, serving.job, ready=ready)
+    bodies = serving.bodies()
+
+    def send() -> list[bytes]:
+        return closed_loop(server.port, serving.path, bodies, serving.connections)
 
     def vectors() -> Any:
         import numpy as np
 
-        return np.concatenate([read_vectors(answer.body) for answer in send()])
+        return np.concatenate([read_vectors(answer) for answer in send()])
 
     return Work(call=send, answer=vectors)
 
 
 def read_vectors(body: bytes) -> Any:
-    """Read the vectors of an answer as OpenAI's clients do: base64, or lists of numbers."""
+    """Read the vectors of an answer as OpenAI's clients do."""
     import numpy as np
 
     rows = sorted(json.loads(body)["data"], key=lambda row: row["index"])
-    return np.array(
-        [
-            array("f", base64.b64decode(row["embedding"]))
-            if isinstance(row["embedding"], str)
-            else row["embedding"]
-            for row in rows
-        ],
-        dtype=np.float32,
-    )
+    vectors = [row["embedding"] for row in rows]
+    if isinstance(vectors[0], str):
+        vectors = [array("f", base64.b64decode(vector)) for vector in vectors]
+    return np.array(vectors, dtype=np.float32)

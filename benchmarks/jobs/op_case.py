@@ -89,14 +89,12 @@ class Shape:
 class Rival:
     """Another way to compute the operation; ``unavailable``: the reason, if it cannot run.
 
-    - ``timed``: the function that is timed, where ``function`` is only judged.
-    - ``compiled``: torch compiles it.
+    ``timed``: the function that is timed, where ``function`` is only judged.
     """
 
     name: str
     function: Function
     timed: Function | None = None
-    compiled: bool = False
     unavailable: str | None = None
     libraries: tuple[str, ...] = ()
 
@@ -315,12 +313,11 @@ def _candidates(
         )
     eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
     for rival in (eager, *work.rivals):
-        left_out = options.why_uncompiled if rival.compiled else None
         yield Candidate(
             name=rival.name,
             role="peer",
             build=partial(build, rival.function, rival.timed),
-            unavailable=rival.unavailable or left_out,
+            unavailable=rival.unavailable,
             libraries=rival.libraries,
         )
 

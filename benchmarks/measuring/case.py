@@ -86,13 +86,6 @@ class Case:
       tail of the distribution is visible.
     - ``host_time``: a call ends with its result on the host, and its time is the host's, launches
       included, on a GPU too.
-    - ``profiled``: the kernels of the engine's call are recorded too.
-
-    For isolated cases:
-
-    - ``memory_limit_gib``: the most memory of a candidate's process, and at most half of the
-      machine's. A candidate that needs more fails, and the others go on.
-    - ``call_memory``: memory is what a call adds, not all of the process.
     """
 
     candidates: tuple[Candidate, ...]
@@ -106,9 +99,6 @@ class Case:
     fresh: bool = False
     single: bool = False
     host_time: bool = False
-    profiled: bool = False
-    memory_limit_gib: float | None = None
-    call_memory: bool = False
     rounds: int = 7
     name: str = ""
 

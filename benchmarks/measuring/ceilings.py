@@ -73,14 +73,10 @@ def copy_ceiling(device: str, threads: int) -> Ceiling:
     return Ceiling(functools.partial(_copy_rate, device, threads))
 
 
-def encoder_operations(
-    config: Mapping[str, Any], lengths: Sequence[int], *, attention: bool = True
-) -> int:
+def encoder_operations(config: Mapping[str, Any], lengths: Sequence[int]) -> int:
     """Count the GEMM operations of an encoder that computes no padding.
 
     What DeBERTa's relative positions add to attention is not counted.
-
-    ``attention``: also count the two GEMMs of attention.
     """
     spec = spec_from_config(config)
     operations = 0
@@ -88,11 +84,9 @@ def encoder_operations(
         heads, keys = block.attention.query_width, block.attention.key_width
         matrices = 3 if block.feed_forward.gated else 2
         weights = spec.width * (2 * heads + 2 * keys + matrices * block.feed_forward.width)
-        operations += 2 * sum(lengths) * weights
-        if attention:
-            window, causal = block.attention.window, block.attention.causal
-            pairs = sum(_num_pairs(length, window, causal=causal) for length in lengths)
-            operations += 4 * heads * pairs
+        window, causal = block.attention.window, block.attention.causal
+        pairs = sum(_num_pairs(length, window, causal=causal) for length in lengths)
+        operations += 2 * sum(lengths) * weights + 4 * heads * pairs
     return operations
 
 

@@ -14,7 +14,6 @@ from benchmarks.measuring.worker import FreshRunner, WorkerRunner, run_in_worker
 
 if TYPE_CHECKING:
     from benchmarks.measuring.case import Candidate, Case, Role, Settings, Verdict
-    from benchmarks.measuring.kernels import Kernel
     from benchmarks.measuring.memory import Peak
 
 MIN_ROUNDS = 5
@@ -32,7 +31,6 @@ class Measurement:
 
     ``other_cores``: the mean number of cores that other processes used during the rounds.
     ``ceilings``: the machine's peak rates, the highest that were measured.
-    ``kernels``: of a call, where the case is profiled.
     """
 
     candidate: str
@@ -43,7 +41,6 @@ class Measurement:
     verdict: Verdict | None = None
     samples: tuple[Sample, ...] = ()
     peak: Peak | None = None
-    kernels: tuple[Kernel, ...] = ()
     other_cores: float | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
 
@@ -93,7 +90,9 @@ def measure(
     before = _look_up(case, watch)
     try:
         for candidate in case.candidates:
-            admitted = _admit(case, _untuned(candidate) if smoke else candidate, threads, watch)
+            # Tuning would take longer than the rest of a smoke run.
+            tried = replace(candidate, tune=None) if smoke else candidate
+            admitted = _admit(case, tried, threads, watch)
             if isinstance(admitted, Measurement):
                 results[candidate.name] = admitted
             else:
@@ -134,24 +133,17 @@ def _admit(
             settings = run_in_worker(candidate.tune, threads, candidate.python)
         watch(f"checking {candidate.name}")
         if case.isolated and case.fresh:
-            limit = case.memory_limit_gib
-            runner = FreshRunner(candidate, settings, threads, memory_limit_gib=limit)
+            runner = FreshRunner(candidate, settings, threads)
         elif case.isolated or candidate.python is not None:
-            runner = WorkerRunner(
-                candidate,
-                settings,
-                threads,
-                single=case.single,
-                memory_limit_gib=case.memory_limit_gib,
-                call_memory=case.call_memory,
-            )
+            runner = WorkerRunner(candidate, settings, threads, single=case.single)
         else:
             runner = LocalRunner(
-                *(candidate, settings, case.device),
+                candidate,
+                settings,
+                case.device,
                 single=case.single,
                 shared=True,
                 host_time=case.host_time,
-                profiled=case.profiled and candidate.role == "ours",
             )
         verdict = case.gate(runner.warm_up())
     except CandidateError as error:
@@ -164,11 +156,6 @@ def _admit(
     return replace(
         failed, settings=settings, status="gate failed", reason=verdict.reason, verdict=verdict
     )
-
-
-def _untuned(candidate: Candidate) -> Candidate:
-    """Remove the tuning, which would take longer than the rest of a smoke run."""
-    return replace(candidate, tune=None)
 
 
 def _take_rounds(
@@ -216,12 +203,9 @@ def _conclude(
     contender: _Contender, failure: tuple[Status, str] | None, others: float | None
 ) -> Measurement:
     peak: Peak | None = None
-    kernels: tuple[Kernel, ...] = ()
     if failure is None:
         try:
             peak = contender.runner.peak()
-            if isinstance(contender.runner, LocalRunner):
-                kernels = contender.runner.kernels()
         except CandidateError as error:
             failure = "failed", str(error)
     status, reason = failure or ("measured", None)
@@ -234,7 +218,6 @@ def _conclude(
         verdict=contender.verdict,
         samples=tuple(contender.samples) if failure is None else (),
         peak=peak,
-        kernels=kernels,
         other_cores=others,
     )
 

@@ -1,16 +1,13 @@
-"""Measures and limits memory: of a whole process, or of one call in a shared process.
+"""Measures memory: of a whole process, or of one call in a shared process.
 
 The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
-since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs. Since
-Linux 4.7 RLIMIT_DATA bounds all memory of a process' own that it may write to.
+since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,14 +17,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.case import Call
 
-MIB, GIB = 1 << 20, 1 << 30
-# Where a container sees its limit, by control groups of version 2 and 1.
-CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-# How torch's CPU allocator, and C++ behind it, say that there is no more.
-_SPENT = ("can't allocate memory", "std::bad_alloc")
+MIB = 1 << 20
 PeakOf = Literal["process", "call", "first call"]
 
 
@@ -82,65 +72,13 @@ def call_peak(call: Call, device: str) -> Peak | None:
     return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
 
 
-def limit_memory(gib: float) -> None:
-    """Limit this process to that much memory, and to half of the machine's.
-
-    An allocation beyond the limit fails at once; without a limit, the system would kill this
-    process or another one. Systems other than Linux set no limit.
-    """
-    if sys.platform != "linux":
-        return
-    import resource
-
-    most = min(int(gib * GIB), _machine_bytes() // 2)
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-
-
 def out_of_memory(error: BaseException) -> str | None:
     """Describe an out-of-memory error in one sentence; None for any other error."""
-    on_cuda = type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported
-    spent = isinstance(error, MemoryError) or any(words in str(error) for words in _SPENT)
-    if not (on_cuda or spent):
-        return None
-    most = _cuda_bytes() if on_cuda else _host_bytes()
-    return f"out of memory: needed more than {most / GIB:.1f} GiB"
-
-
-def _cuda_bytes() -> int:
-    import torch
-
-    return int(torch.cuda.get_device_properties(0).total_memory)
-
-
-def _host_bytes() -> int:
-    """Return the limit on this process's memory."""
-    if sys.platform == "linux":
-        import resource
-
-        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        if most != resource.RLIM_INFINITY:
-            return most
-    return _machine_bytes()
-
-
-def _machine_bytes() -> int:
-    """Return the machine's memory, or the container's limit if that is lower."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([whole, *_container_bytes()])
-
-
-def _container_bytes() -> Iterator[int]:
-    """Yield the limits of the control group, version 1 or 2; ``max`` means no limit."""
-    for path in CONTAINER_LIMITS:
-        try:
-            text = path.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            yield int(text)
+    # torch's own class, which may not be imported, and the words of its CPU allocator and of C++.
+    words = ("can't allocate memory", "std::bad_alloc")
+    spent = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    spent |= any(of in str(error) for of in words)
+    return "out of memory" if spent else None
 
 
 def _cuda_peak(call: Call) -> Peak:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.measuring.case import Work
-from benchmarks.measuring.kernels import Kernel, profile_call
 from benchmarks.measuring.memory import Peak, call_peak, out_of_memory
 from benchmarks.measuring.timing import Sample, calls_per_sample, sample
 
@@ -48,7 +47,7 @@ class LocalRunner:
     """A candidate in this process.
 
     ``shared``: other candidates run here too, and leave caches and heap in another state.
-    ``host_time``, ``profiled``: see :class:`~benchmarks.measuring.case.Case`.
+    ``host_time``: see :class:`~benchmarks.measuring.case.Case`.
     """
 
     def __init__(
@@ -60,9 +59,7 @@ class LocalRunner:
         single: bool = False,
         shared: bool = False,
         host_time: bool = False,
-        profiled: bool = False,
     ) -> None:
-        self._profiled = profiled
         self._device, self._single, self._shared = device, single, shared
         self._clock = "cpu" if host_time else device
         self._untimed_first = single
@@ -99,10 +96,6 @@ class LocalRunner:
 
     def peak(self) -> Peak | None:
         return _attempt(lambda: call_peak(self._call, self._device))
-
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Return the kernels of a call, where it is profiled."""
-        return _attempt(lambda: profile_call(self._call, self._device)) if self._profiled else ()
 
     def close(self) -> None:
         del self._call, self._answer

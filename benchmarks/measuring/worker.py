@@ -40,19 +40,9 @@ class WorkerRunner:
     """A candidate in a fresh interpreter."""
 
     def __init__(
-        self,
-        candidate: Candidate,
-        settings: Settings,
-        threads: int,
-        *,
-        single: bool = False,
-        memory_limit_gib: float | None = None,
-        call_memory: bool = False,
+        self, candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
     ) -> None:
-        self._worker = _start(
-            candidate, settings, threads, single=single, memory_limit_gib=memory_limit_gib
-        )
-        self._peak = "call_peak" if call_memory else "peak"
+        self._worker = _start(candidate, settings, threads, single=single)
 
     def warm_up(self) -> Any:
         return self._worker.ask("warm_up")
@@ -66,7 +56,7 @@ class WorkerRunner:
         return replace(found, untimed_cpu_ms=untimed_ms)
 
     def peak(self) -> Peak | None:
-        return cast("Peak | None", self._worker.ask(self._peak))
+        return cast("Peak | None", self._worker.ask("peak"))
 
     def close(self) -> None:
         self._worker.close()
@@ -75,17 +65,8 @@ class WorkerRunner:
 class FreshRunner:
     """A candidate whose every sample is the first call of a new interpreter."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        settings: Settings,
-        threads: int,
-        *,
-        memory_limit_gib: float | None = None,
-    ) -> None:
-        self._start = partial(
-            _start, candidate, settings, threads, memory_limit_gib=memory_limit_gib
-        )
+    def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
+        self._start = partial(_start, candidate, settings, threads)
         self._left_mib: list[float] = []
 
     def warm_up(self) -> Any:
@@ -124,16 +105,9 @@ def _ended_cpu_ms() -> float:
 
 
 def _start(
-    candidate: Candidate,
-    settings: Settings,
-    threads: int,
-    *,
-    single: bool = False,
-    memory_limit_gib: float | None = None,
+    candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
 ) -> _Worker:
     worker = _Worker(threads, candidate.python)
-    if memory_limit_gib is not None:
-        worker.ask("limit_memory", memory_limit_gib)
     worker.ask("build", pickle.dumps((candidate.build, dict(settings), single)))
     return worker
 

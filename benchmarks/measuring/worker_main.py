@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring.case import Candidate
-from benchmarks.measuring.memory import Peak, limit_memory, resident_kib, tree_peak
+from benchmarks.measuring.memory import Peak, resident_kib, tree_peak
 from benchmarks.measuring.runner import CandidateError, LocalRunner, describe
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ class Servant:
         """Restrict the process to that many cores, even if a library ignores thread settings."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-
-    def limit_memory(self, gib: float) -> None:
-        limit_memory(gib)
 
     def run(self, pickled: bytes) -> Any:
         return _unpickle(pickled)()
@@ -63,9 +60,6 @@ class Servant:
     def peak(self) -> Peak | None:
         return tree_peak()
 
-    def call_peak(self) -> Peak | None:
-        return self.runner.peak()
-
 
 def serve(connection: Connection) -> None:
     """Answer requests until the pipe closes: ``(True, result)`` or ``(False, reason)``."""
@@ -84,7 +78,7 @@ def serve(connection: Connection) -> None:
         connection.send(answer)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Do not go on computing for a parent that was killed: prctl(PR_SET_PDEATHSIG), Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
@@ -122,5 +116,5 @@ def _unpickle(pickled: bytes) -> Any:
 
 
 if __name__ == "__main__":
-    _end_with_parent()
+    end_with_parent()
     serve(Connection(int(sys.argv[1])))

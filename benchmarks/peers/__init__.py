@@ -8,19 +8,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environments import environment
-from benchmarks.jobs.http_servers import ServingJob
-from benchmarks.jobs.http_servers import build as build_server
 from benchmarks.jobs.tokenizing import Form, Load, TokenizerJob, build
 from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Options, Settings
 from benchmarks.measuring.tuning import fastest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 
 # Texts, at least, that the best batch size is found on.
@@ -66,20 +64,6 @@ class TokenizerPeer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingPeer:
-    """An HTTP server of a library with OpenAI's route of embeddings, in float32.
-
-    ``command``: its command line in the peer's environment. ``ready``: the path that answers when
-    it is ready. ``keep_slow``: see :class:`~benchmarks.measuring.case.Candidate`.
-    """
-
-    name: str
-    command: Callable[[], Sequence[str]]
-    ready: str
-    keep_slow: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Peer:
     """A library. ``modules`` maps each module it needs to the distribution that brings it.
 
@@ -89,9 +73,8 @@ class Peer:
 
     name: str
     modules: Mapping[str, str]
-    embedding: tuple[EmbeddingPeer, ...] = field(default=())
+    embedding: tuple[EmbeddingPeer, ...] = ()
     tokenizing: TokenizerPeer | None = None
-    serving: tuple[ServingPeer, ...] = field(default=())
     environment: str | None = None
     only_there: bool = False
 
@@ -181,21 +164,6 @@ def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]
         for peer in find_peers()
         for way in peer.embedding
         if job.precision in way.precisions
-    ]
-
-
-def serving_candidates(serving: ServingJob, path: str) -> list[Candidate]:
-    """Return every peer's servers, all of which compute in float32."""
-    return [
-        candidate(
-            peer,
-            partial(build_server, serving, way.command, path, way.ready),
-            name=way.name,
-            keep_slow=way.keep_slow,
-        )
-        for peer in find_peers()
-        for way in peer.serving
-        if serving.job.precision == "float32"
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.jobs.padded import kept
@@ -11,7 +10,7 @@ from benchmarks.peers import EmbeddingPeer, Peer, embedding_library
 from benchmarks.peers.openvino import HINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from benchmarks.measuring.case import EmbeddingJob
 
@@ -23,21 +22,6 @@ Backend = Literal["torch", "onnx", "openvino"]
 
 def load(job: EmbeddingJob, *, backend: Backend = "torch") -> Callable[[int], Any]:
     """Load the model; the result embeds all texts in batches of a given size."""
-    encode, texts = _load(job, backend), list(job.texts)
-    return lambda batch_size: encode(texts, batch_size=batch_size, show_progress_bar=False)
-
-
-def load_parts(job: EmbeddingJob, parts: Sequence[Sequence[int]]) -> Callable[[], Any]:
-    """Load the model once; each call embeds the next part of the texts, and then the first again.
-
-    ``parts`` are the places of their texts.
-    """
-    encode = _load(job, "torch")
-    turns = cycle([[job.texts[place] for place in places] for places in parts])
-    return lambda: encode(next(turns), batch_size=DEFAULT_BATCH_SIZE, show_progress_bar=False)
-
-
-def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -53,8 +37,8 @@ def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
         options = {"torch_dtype": job.precision}
     model = SentenceTransformer(directory, device=job.device, backend=backend, model_kwargs=options)
     model.max_seq_length = job.max_length
-    encode: Callable[..., Any] = model.encode
-    return encode
+    texts = list(job.texts)
+    return lambda batch_size: model.encode(texts, batch_size=batch_size, show_progress_bar=False)
 
 
 def _export(job: EmbeddingJob, backend: Backend, folder: str) -> None:
@@ -77,7 +61,6 @@ PEER = Peer(
             batch_sizes=(DEFAULT_BATCH_SIZE,),
             keep_slow=True,
         ),
-        EmbeddingPeer(name="sentence-transformers tuned", load=load, batch_sizes=BATCH_SIZES),
     ),
 )
 # With its other CPU backends, as its documentation recommends.

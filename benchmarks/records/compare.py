@@ -8,41 +8,33 @@ rounds of one run share the state the machine was in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
     from benchmarks.records.results import Result
 
+    Runs = Sequence[npt.NDArray[np.float64]]
+
 NUM_RESAMPLES = 4000
-Change = Literal["slower", "faster", "same", "too few runs"]
 # Of one or two nobody can tell how much runs differ.
 MIN_RUNS = 3
 # A change below this is not worth a name, however certain.
 THRESHOLD = 0.05
-Runs = Sequence["Sequence[float] | npt.NDArray[np.float64]"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """Time of the second commit over time of the first; ``low`` to ``high`` holds 95 %."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The change of one of the engine's candidates between two commits.
 
-    Times are corrected for the speed of the machine in each run, as its peers show it.
-    ``num_paced``: the number of those peers; 0: times are as measured. ``num_runs``: per commit.
+    ``ratio``: time of the second commit over that of the first; ``low`` to ``high`` holds 95 %.
+    ``num_paced``: the number of peers that the times are corrected by; ``num_runs``: per commit.
     """
 
     device: str
@@ -50,19 +42,23 @@ class Comparison:
     candidate: str
     base_ms: float
     head_ms: float
-    ratio: Ratio
+    low: float
+    high: float
     num_paced: int
     num_runs: tuple[int, int]
 
     @property
-    def change(self) -> Change:
+    def ratio(self) -> float:
+        return self.head_ms / self.base_ms
+
+    @property
+    def change(self) -> str:
         """Slower or faster only beyond the threshold and where the interval excludes 1."""
         if min(self.num_runs) < MIN_RUNS:
             return "too few runs"
-        ratio = self.ratio
-        if ratio.low > 1 and ratio.median > 1 + THRESHOLD:
+        if self.low > 1 and self.ratio > 1 + THRESHOLD:
             return "slower"
-        return "faster" if ratio.high < 1 and ratio.median < 1 - THRESHOLD else "same"
+        return "faster" if self.high < 1 and self.ratio < 1 - THRESHOLD else "same"
 
 
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
@@ -78,10 +74,10 @@ def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]
             known = ", ".join(dict.fromkeys(names)) or "none"
             raise ValueError(f"no result was measured at commit {name}; measured were: {known}")
     works: dict[tuple[str, ...], list[Result]] = {}
-    for result in measured:
-        if _is_of(result, base) or _is_of(result, head):
-            work = (result.device, result.case, str(result.threads))
-            works.setdefault((*work, result.fingerprint, str(result.isa)), []).append(result)
+    for r in measured:
+        if _is_of(r, base) or _is_of(r, head):
+            key = (r.device, r.case, str(r.threads), r.fingerprint, str(r.isa))
+            works.setdefault(key, []).append(r)
     return [found for key in sorted(works) for found in _compare(works[key], base, head)]
 
 
@@ -90,16 +86,20 @@ def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Compariso
     paces, num_paced = _paces(work)
     for candidate in sorted({result.candidate for result in work if result.role == "ours"}):
         own = [result for result in work if result.candidate == candidate]
-        old, new = ([r for r in own if _is_of(r, name)] for name in (base, head))
+        old, new = (
+            [np.divide(r.samples_ms, paces[r.run]) for r in own if _is_of(r, name)]
+            for name in (base, head)
+        )
         if old and new:
-            paced = [[np.divide(r.samples_ms, paces[r.run]) for r in side] for side in (old, new)]
+            low, high = bootstrap(old, new)
             yield Comparison(
                 device=work[0].device,
                 case=work[0].case,
                 candidate=candidate,
-                base_ms=_median(paced[0]),
-                head_ms=_median(paced[1]),
-                ratio=bootstrap_ratio(*paced),
+                base_ms=float(np.median(np.concatenate(old))),
+                head_ms=float(np.median(np.concatenate(new))),
+                low=low,
+                high=high,
                 num_paced=num_paced,
                 num_runs=(len(old), len(new)),
             )
@@ -121,27 +121,21 @@ def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
     return dict(zip(runs, map(float, paces), strict=True)), len(steady)
 
 
-def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
-    """Estimate ``median(head) / median(base)`` of runs' samples, with a 95 % interval."""
-    generator = np.random.default_rng(seed)
-    ratios = [
-        _median(_resample(head, generator)) / _median(_resample(base, generator))
-        for _ in range(NUM_RESAMPLES)
-    ]
+def bootstrap(base: Runs, head: Runs) -> tuple[float, float]:
+    """Return the 95 % interval of ``median(head) / median(base)`` of runs' samples."""
+    generator = np.random.default_rng(0)
+
+    def median(runs: Runs) -> float:
+        chosen = generator.integers(len(runs), size=len(runs))
+        drawn = [generator.choice(runs[i], size=len(runs[i])) for i in chosen]
+        return float(np.median(np.concatenate(drawn)))
+
+    ratios = [median(head) / median(base) for _ in range(NUM_RESAMPLES)]
     low, high = np.percentile(ratios, (2.5, 97.5))
-    return Ratio(median=_median(head) / _median(base), low=float(low), high=float(high))
+    return float(low), float(high)
 
 
 def _is_of(result: Result, commit: str) -> bool:
     """Return whether a result belongs to a commit, or to a changed tree by its source hash."""
     clean = result.dirty is False and result.commit.startswith(commit)
     return clean or result.source.startswith(commit)
-
-
-def _resample(runs: Runs, generator: np.random.Generator) -> list[npt.NDArray[np.float64]]:
-    chosen = generator.integers(len(runs), size=len(runs))
-    return [generator.choice(np.asarray(runs[i]), size=len(runs[i])) for i in chosen]
-
-
-def _median(runs: Runs) -> float:
-    return float(np.median(np.concatenate([np.asarray(run) for run in runs])))

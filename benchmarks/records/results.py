@@ -15,10 +15,9 @@ from benchmarks.measuring.machine import find_commit, find_versions
 from benchmarks.measuring.measure import Measurement, best_peer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.measuring.case import Case
-    from benchmarks.measuring.kernels import Kernel
     from benchmarks.measuring.machine import Device
 
 FOLDER = Path(__file__).parents[1] / "results"
@@ -38,7 +37,6 @@ class Result:
     ``other_cores``: the mean number of cores that other processes used; 0 on a quiet machine.
     ``ceilings``: the machine's peak rates, measured before and after the rounds.
     ``fraction_of_limit``: the least time that these rates permit, divided by the median time.
-    ``kernels``: name, launches and milliseconds of each kernel of a call, the longest first.
     ``quick``: only a part of the texts, measured by ``python -m benchmarks quick``.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
@@ -82,7 +80,6 @@ class Result:
     isa: str | None = None
     ceilings: dict[str, float] = field(default_factory=dict)
     fraction_of_limit: float | None = None
-    kernels: list[Kernel] = field(default_factory=list)
     quick: bool = False
 
 
@@ -126,11 +123,6 @@ def make_results(
     return [dataclasses.replace(common, **_figures(m, case, rival)) for m in measurements]
 
 
-def _least_ms(case: Case, ceilings: Mapping[str, float]) -> float:
-    """Return the least time that this machine's peak rates allow for the work."""
-    return max(1e3 * case.amounts[what] / rate for what, rate in ceilings.items())
-
-
 def _figures(measurement: Measurement, case: Case, rival: Measurement | None) -> dict[str, Any]:
     verdict = measurement.verdict
     figures: dict[str, Any] = {
@@ -156,8 +148,8 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
         "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in case.amounts.items()},
     }
     if measurement.ceilings:
-        figures["fraction_of_limit"] = _rounded(_least_ms(case, measurement.ceilings) / wall_ms.p50)
-    figures["kernels"] = list(measurement.kernels)
+        least_ms = max(1e3 * case.amounts[k] / rate for k, rate in measurement.ceilings.items())
+        figures["fraction_of_limit"] = _rounded(least_ms / wall_ms.p50)
     if measurement.other_cores is not None:
         figures["other_cores"] = round(measurement.other_cores, 2)
     if measurement.peak is not None:

@@ -13,28 +13,12 @@ if TYPE_CHECKING:
     Run = Sequence[Result]
 
 OURS = "encoder-engine"
-# Groups whose ratio is no contest: an axis is read as a whole, and an import includes torch's.
-NO_CONTEST = ("growth", "import")
-# Whom a group has beside it, where nobody else does the work, in words.
-BESIDE = {
-    "dataset": "sentence-transformers as it comes, in float32",
-    "drop_in": "the same model as it comes",
-}
-# They are there to be compared with the engine itself.
-ALONE = (", one thread", ", the steps alone")
+# It is there to be compared with the engine itself.
+ALONE = ", one thread"
+# Groups in which every candidate of the engine is compared, not only the one that calls take.
 TOGETHER = (
-    "embedding/",
-    "latency/",
-    "cold_start/",
-    "dataset/",
-    "drop_in/",
-    "finetuning/",
-    "finetuning_gpu/",
-    "pretraining/",
-    "pretraining_gpu/",
-    "tokenizer/",
-    "growth/",
-    "import/",
+    *("embedding/", "latency/", "cold_start/", "drop_in/", "tokenizer/", "import/"),
+    *("finetuning/", "finetuning_gpu/", "pretraining/", "pretraining_gpu/"),
 )
 
 
@@ -60,17 +44,12 @@ class Facing:
         """The peer's name, as best of several or as the only one."""
         if self.num_others > 1:
             return f"best of {self.num_others}: {self.peer.candidate}"
-        return f"beside: {BESIDE.get(group_of([self.ours]), self.peer.candidate)}"
+        return f"beside: {self.peer.candidate}"
 
 
 def is_operation(run: Run) -> bool:
     """Return whether a case is about one operation, or an encoder's forward pass alone."""
     return not run[0].case.startswith(TOGETHER)
-
-
-def group_of(run: Run) -> str:
-    """Name the group of a case."""
-    return run[0].case.partition("/")[0]
 
 
 def measured(run: Run, role: str | None = None) -> list[Result]:

@@ -1,6 +1,6 @@
 """Writes the newest results of each case as one page of Markdown.
 
-Ratios come first, losses in bold, then targets, growth, who has no figure, and every case.
+Ratios come first, losses in bold, then targets, who has no figure, and every case.
 """
 
 from __future__ import annotations
@@ -8,16 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.records import results as records
-from benchmarks.records.growth import AXES, GROUP, axis_value, fit_exponents
-from benchmarks.records.runs import (
-    NO_CONTEST,
-    OURS,
-    broken,
-    by_device,
-    disturbed,
-    facing,
-    group_of,
-)
+from benchmarks.records.runs import OURS, broken, by_device, disturbed, facing
 from benchmarks.records.words import (
     amount,
     case_words,
@@ -35,7 +26,6 @@ from benchmarks.report.targets import target_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.records.device_records import FrontDoor, Resident
     from benchmarks.records.results import Result
     from benchmarks.records.runs import Facing, Run
 
@@ -50,12 +40,7 @@ METHOD = (
 )
 
 
-def make_page(
-    results: Sequence[Result],
-    *,
-    residents: Sequence[Resident] = (),
-    front_doors: Sequence[FrontDoor] = (),
-) -> str:
+def make_page(results: Sequence[Result]) -> str:
     """Write the page. Results of a quick run are held to no target."""
     title = "# Benchmark results"
     runs = records.latest_runs(results)
@@ -74,9 +59,7 @@ def make_page(
         reading = f"A first answer, on a part of the texts: no target is held to it. {reading}"
     sections = {
         "Summary": [summary_reading(runs), *_ratio_lines(runs)],
-        "Targets": [] if quick else target_lines(records.all_runs(results), residents, front_doors),
-        "How cost grows": list(growth_lines(runs)),
-        "A million sentences": _resident_lines(residents),
+        "Targets": [] if quick else target_lines(records.all_runs(results)),
         "Skipped, failed or left out": _missing_lines(runs),
         "Machines, versions, commits": list(_machine_lines(runs)),
         "Every case": [line for run in runs for line in _case_lines(run)],
@@ -89,8 +72,8 @@ def make_page(
 
 
 def contests(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs whose ratios are compared: of the unrestricted engine, beside others."""
-    return [run for run in runs if run[0].isa is None and group_of(run) not in NO_CONTEST]
+    """Return the runs whose ratios are compared: unrestricted, and beside others for one work."""
+    return [run for run in runs if run[0].isa is None and not run[0].case.startswith("import/")]
 
 
 def losses_of(runs: Sequence[Run]) -> list[Facing]:
@@ -102,10 +85,7 @@ def losses_of(runs: Sequence[Run]) -> list[Facing]:
 def label(pair: Facing) -> str:
     """Name a comparison: the case and, where there are several, the engine's candidate."""
     suffix = pair.ours.candidate.removeprefix(OURS).strip(", ")
-    words = case_words(pair.ours.case)
-    if not suffix or pair.ours.case.startswith("dataset/"):
-        return words
-    return f"{words}, {suffix}"
+    return ", ".join(filter(None, (case_words(pair.ours.case), suffix)))
 
 
 def summary_reading(runs: Sequence[Run]) -> str:
@@ -135,8 +115,7 @@ def summary_reading(runs: Sequence[Run]) -> str:
 def _ratio_lines(runs: Sequence[Run]) -> Iterator[str]:
     """Compare each case with the best peer, in a table for each machine and restriction."""
     header = ["case", "ours, ms", "compared with", "its ms", "times", "of the limit", "day"]
-    compared = [run for run in runs if group_of(run) not in NO_CONTEST]
-    for of_device in by_device(compared).values():
+    for of_device in by_device(runs).values():
         for isa, threads in dict.fromkeys((run[0].isa, run[0].threads) for run in of_device):
             alike = [run for run in of_device if (run[0].isa, run[0].threads) == (isa, threads)]
             rows = [_ratio_row(pair) for run in alike for pair in facing(run)]
@@ -158,72 +137,19 @@ def _ratio_row(pair: Facing) -> list[str]:
     ]
 
 
-def growth_lines(runs: Sequence[Run]) -> Iterator[str]:
-    """Fit the exponents of time and memory on each axis, and name who failed where."""
-    runs = [run for run in runs if group_of(run) == GROUP and run[0].isa is None]
-    if runs:
-        yield "What more of one thing costs: an exponent of 1 doubles with it, of 2 is four times."
-    for of_device in by_device(runs).values():
-        for threads in sorted({run[0].threads for run in of_device}, reverse=True):
-            results = [r for run in of_device for r in run if r.threads == threads]
-            rows = [
-                [
-                    fit.axis,
-                    fit.candidate,
-                    fit.quantity,
-                    f"{fit.exponent:.2f}",
-                    f"{fit.low:.2f} .. {fit.high:.2f}",
-                    str(fit.num_points),
-                ]
-                for fit in fit_exponents(results)
-            ]
-            yield from ("", f"### Growth on {device_words(results[0])}", "")
-            header = ["axis", "candidate", "of", "exponent", "95 %", "points"]
-            yield from markdown_table(header, rows)
-            for axis in AXES:
-                yield from _growth_failures(axis, results)
-
-
-def _growth_failures(axis: str, results: Sequence[Result]) -> list[str]:
-    failed = [r for r in results if r.status in ("failed", "gate failed", "left out")]
-    points = [(r, axis_value(r.case)) for r in failed]
-    lines = [
-        f"- {r.candidate} at {axis} {point[1]:,}: {r.status}: {r.reason}"
-        for r, point in points
-        if point is not None and point[0] == axis
-    ]
-    return ["", *lines] if lines else []
-
-
-def _resident_lines(residents: Sequence[Resident]) -> list[str]:
-    header = ["machine", "rows", "seconds", "most MiB", "growth over the second half", "again, s"]
-    rows = [
-        [
-            resident.device,
-            f"{resident.rows:,}",
-            number(resident.seconds[-1]),
-            number(max(resident.mib)),
-            f"{resident.trend:+.1%}",
-            number(resident.again_seconds),
-        ]
-        for resident in residents
-    ]
-    return markdown_table(header, rows) if rows else []
-
-
 def _missing_lines(runs: Sequence[Run]) -> list[str]:
     """Name who has no figure, and why; and which figures were taken on a busy machine."""
-    cases: dict[tuple[str, str, str], list[str]] = {}
+    cases: dict[tuple[str, str, str], dict[str, None]] = {}
     for result in (r for run in runs for r in run if r.status != "measured"):
         key = (result.candidate, result.status, result.reason or "")
-        cases.setdefault(key, []).append(result.case)
+        cases.setdefault(key, {})[result.case] = None
     order = ("failed", "gate failed", "left out", "skipped")
-    keys = sorted(cases, key=lambda key: (order.index(key[1]), key))
-    rows = [
-        [candidate, status.replace("gate failed", "wrong results"), reason, _named(cases[key])]
-        for key in keys
-        for candidate, status, reason in [key]
-    ]
+    rows = []
+    for key in sorted(cases, key=lambda key: (order.index(key[1]), key)):
+        candidate, status, reason = key
+        named, rest = list(cases[key])[:_NAMED], len(cases[key]) - _NAMED
+        where = ", ".join(named) + (f" and {rest} more" if rest > 0 else "")
+        rows.append([candidate, status.replace("gate failed", "wrong results"), reason, where])
     wrong = sum(status == "gate failed" for _, status, _ in cases)
     lines = [
         "A tool without a figure was not installed, cannot do the work, gave wrong results or was "
@@ -237,12 +163,6 @@ def _missing_lines(runs: Sequence[Run]) -> list[str]:
         words = f"Other processes used more than {BUSY} cores while these were measured"
         lines += ["", f"{words}, so their figures scatter more: {listed(busy)}."]
     return lines
-
-
-def _named(cases: Sequence[str]) -> str:
-    unlike = list(dict.fromkeys(cases))
-    rest = len(unlike) - _NAMED
-    return ", ".join(unlike[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _machine_lines(runs: Sequence[Run]) -> Iterator[str]:
@@ -265,7 +185,7 @@ def _machine_lines(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _case_lines(run: Run) -> Iterator[str]:
-    """Write all figures of a case, its kernels, and its skipped and failed candidates."""
+    """Write all figures of a case, and its skipped and failed candidates."""
     first = run[0]
     state = " with changes" if first.dirty else ""
     amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
@@ -277,11 +197,4 @@ def _case_lines(run: Run) -> Iterator[str]:
     rows = result_rows(run)
     if rows:
         yield from ("", *markdown_table(RESULT_HEADER, rows))
-    yield ""
-    yield from (f"- {note}" for note in footnotes(run))
-    yield ""
-    kernels = next((r.kernels for r in run if r.kernels), [])
-    if kernels:
-        busy = sum(ms for _, _, ms in kernels)
-        kernel_rows = [[f"`{k}`", str(n), number(ms), f"{ms / busy:.1%}"] for k, n, ms in kernels]
-        yield from (*markdown_table(["kernel", "launches", "ms", "share"], kernel_rows), "")
+    yield from ("", *(f"- {note}" for note in footnotes(run)), "")

@@ -27,9 +27,7 @@ HEADLINES: dict[str, int | None] = {
     "latency/minilm-bfloat16": None,
     "cold_start/minilm-float32": None,
     "drop_in/encode-skewed": None,
-    "drop_in/fine-tune": None,
     "pretraining/base": None,
-    "dataset/minilm-bfloat16-sentences": None,
 }
 HEADER = ["case", "engine", "compared with", "times as fast", "measured on"]
 

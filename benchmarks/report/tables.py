@@ -17,27 +17,14 @@ if TYPE_CHECKING:
 Row = list[str]
 # Cores' worth of other work above which figures are marked as disturbed.
 BUSY = 0.1
-RESULT_HEADER = [
-    "candidate",
-    "p50 ms",
-    "p20 .. p80",
-    "per second",
-    "peak MiB",
-    "of the limit",
-    "x best peer",
-]
-_COMPARISON_HEADER = [
-    "device",
-    "case",
-    "candidate",
-    "runs",
-    "paced by",
-    "before ms",
-    "after ms",
-    "ratio",
-    "95 %",
-    "",
-]
+RESULT_HEADER = (
+    *("candidate", "p50 ms", "p20 .. p80", "per second"),
+    *("peak MiB", "of the limit", "x best peer"),
+)
+_COMPARISON_HEADER = (
+    *("device", "case", "candidate", "runs", "paced by"),
+    *("before ms", "after ms", "ratio", "95 %", ""),
+)
 
 
 def footnotes(run: Sequence[Result]) -> list[str]:
@@ -108,7 +95,6 @@ def comparison_row(comparison: Comparison) -> Row:
 
     Times are corrected by the pace of the peers, as the ratio is.
     """
-    ratio = comparison.ratio
     return [
         comparison.device,
         comparison.case,
@@ -117,7 +103,7 @@ def comparison_row(comparison: Comparison) -> Row:
         count(comparison.num_paced, "peer") if comparison.num_paced else "nobody",
         number(comparison.base_ms),
         number(comparison.head_ms),
-        f"{ratio.median:.3f}",
-        f"{ratio.low:.3f} .. {ratio.high:.3f}",
+        f"{comparison.ratio:.3f}",
+        f"{comparison.low:.3f} .. {comparison.high:.3f}",
         "" if comparison.change == "same" else comparison.change,
     ]

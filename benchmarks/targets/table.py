@@ -17,7 +17,6 @@ from benchmarks.records.words import amount, number, times
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.records.device_records import FrontDoor, Resident
     from benchmarks.records.results import Result
     from benchmarks.records.runs import Run
 
@@ -80,10 +79,10 @@ class Target:
                 newest.setdefault(device, run)
         return list(newest.values())
 
-    def answer(self, record: Run | Resident | FrontDoor) -> Reached | None:
+    def answer(self, run: Run) -> Reached | None:
         """Compute the value that was reached; None where the engine or the peer has no figure."""
         compared = self.answered_by.partition("(")[2].removesuffix(")")
-        return QUANTITIES[self.quantity](record, compared)
+        return QUANTITIES[self.quantity](run, compared)
 
     def is_met(self, value: float) -> bool:
         """Return whether a value meets the target."""
@@ -202,36 +201,6 @@ def gate_figure(run: Run, name: str) -> Reached | None:
     return None if ours is None else Reached(value=ours.gate[name], words=f"{ours.gate[name]:.7g}")
 
 
-def trend(resident: Resident, _: str) -> Reached:
-    """Return the growth of memory over the second half of a long run."""
-    words = f"{100 * resident.trend:+.1f} % of {number(max(resident.mib))} MiB"
-    return Reached(value=resident.trend, words=words)
-
-
-def again(resident: Resident, _: str) -> Reached:
-    """Return the time of running a finished command again."""
-    words = f"{number(resident.again_seconds)} s for {resident.rows:,} rows"
-    return Reached(value=resident.again_seconds, words=words)
-
-
-def _minutes(seconds: float) -> Reached:
-    return Reached(value=seconds / 60, words=f"{number(seconds / 60)} minutes")
-
-
-def installed_mb(visit: FrontDoor, _: str) -> Reached:
-    """Return the size of an installation, and its largest part."""
-    sizes = visit.installed_mb
-    total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
-    words = f"{number(total)} MB, {largest} {number(sizes[largest])}"
-    return Reached(value=total, words=words)
-
-
-LONG_RUN: dict[str, Callable[..., Reached | None]] = {"again": again, "trend": trend}
-FRONT_DOOR: dict[str, Callable[..., Reached | None]] = {
-    "installed_mb": installed_mb,
-    "minutes_to_run": lambda visit, _: _minutes(visit.run_seconds),
-    "minutes_to_test": lambda visit, _: _minutes(visit.test_seconds),
-}
 QUANTITIES: dict[str, Callable[..., Reached | None]] = {
     "gate_figure": gate_figure,
     "memory_over": memory_over_best,
@@ -243,6 +212,4 @@ QUANTITIES: dict[str, Callable[..., Reached | None]] = {
     "times_best": times_best,
     "times_own": times_named,
     "times_peer": times_named,
-    **LONG_RUN,
-    **FRONT_DOOR,
 }

@@ -104,22 +104,6 @@ def build_large() -> Call:
     return lambda: RIGHT if len(b"x" * (64 << 20)) else 0
 
 
-def build_greedy() -> Call:
-    """Ask for more than a process may hold that is bounded to 1 GiB."""
-    return lambda: bytearray(1 << 30)
-
-
-def build_greedy_later() -> Call:
-    """Ask for it after six modest calls."""
-    calls: list[int] = []
-
-    def call() -> int:
-        calls.append(RIGHT)
-        return RIGHT if len(calls) <= 6 else len(bytearray(1 << 30))
-
-    return call
-
-
 def build_first_call_only() -> Call:
     """Fail in the second call."""
     calls: list[int] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.records.device_records import Resident
 from benchmarks.records.results import Result
 
 TEMPLATE = Result(
@@ -28,13 +27,6 @@ TEMPLATE = Result(
     candidate="ours",
     role="ours",
     status="measured",
-)
-RESIDENT = Resident(
-    device="abacus-2c",
-    rows=4000,
-    seconds=[0.5 * number for number in range(1000)],
-    mib=[500.0 - 300.0 / (1 + number) for number in range(1000)],
-    again_seconds=6.0,
 )
 AWKWARD = 'peer <b> & "co"'
 
@@ -81,22 +73,3 @@ def lines(case: str, ours_ms: float, peer_ms: float, **fields: Any) -> list[Resu
         wrong,
         dataclasses.replace(wrong, candidate="absent", status="skipped", reason="not installed"),
     ]
-
-
-def growing(length: int) -> list[Result]:
-    """Make a run at a length, where a peer has no memory for the longest."""
-    ours, peer, *_ = lines(f"growth/length-{length}", 0.1 * length, 0.01 * length**2)
-    results = [
-        dataclasses.replace(
-            r,
-            peak_of="call",
-            samples_ms=[r.p50_ms or 0.0] * 5,
-            amounts={"sequences": 1, "tokens": length},
-        )
-        for r in (ours, peer)
-    ]
-    if length > 1024:
-        results[1] = dataclasses.replace(
-            results[1], p50_ms=None, status="failed", reason="it needs more than 8 GiB"
-        )
-    return results

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +16,10 @@ from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from benchmarks.measuring.case import CaseSpec
 
-# Each is pinned, so that a figure belongs to one of them. Only the last two take a mask.
-BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
 WINDOW = 64
 # BERT's own; what is timed with it is judged without, since no two drop the same.
 DROPOUT = 0.1
@@ -140,42 +132,25 @@ def _eager(
 
 
 def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float) -> Iterator[Rival]:
-    on_gpu = shape.device == "cuda"
+    off_gpu = None if shape.device == "cuda" else "for CUDA devices"
     if window is None:
         padded = _PaddedSdpa(layout)
         dropping = _PaddedSdpa(layout, dropout) if dropout else None
         yield Rival(name="torch sdpa, padded", function=padded, timed=dropping)
-        for name, backend in BACKENDS.items():
-            why = (
-                "it takes no mask, and lengths differ"
-                if name == "flash" and padded.masked
-                else None
-            )
-            yield Rival(
-                name=f"torch sdpa {name}, padded",
-                function=partial(_pinned, padded, backend),
-                timed=None if dropping is None else partial(_pinned, dropping, backend),
-                unavailable=why if on_gpu else "a backend of CUDA devices",
-            )
+        yield Rival(
+            name="torch sdpa cudnn, padded",
+            function=partial(_by_cudnn, padded),
+            timed=None if dropping is None else partial(_by_cudnn, dropping),
+            unavailable=off_gpu,
+        )
     if dropout:
         # Neither of the others drops.
         return
-    yield Rival(
-        name="torch cudnn, packed",
-        function=partial(_packed_cudnn, layout),
-        unavailable=None if on_gpu and window is None else "for CUDA devices, without a window",
-    )
-    yield Rival(
-        name="torch varlen_attn",
-        function=partial(_varlen, layout, window),
-        unavailable=None if on_gpu else "torch's varlen_attn is for CUDA devices",
-    )
-    yield Rival(
-        name="torch flex_attention",
-        function=_Flex(layout, window),
-        compiled=True,
-        unavailable=None if on_gpu else "torch's flex_attention trains on CUDA devices only",
-    )
+    if window is None:
+        cudnn = partial(_packed_cudnn, layout)
+        yield Rival(name="torch cudnn, packed", function=cudnn, unavailable=off_gpu)
+    varlen = partial(_varlen, layout, window)
+    yield Rival(name="torch varlen_attn", function=varlen, unavailable=off_gpu)
 
 
 class _PaddedSdpa:
@@ -188,11 +163,6 @@ class _PaddedSdpa:
         lengths = torch.from_numpy(layout.lengths).to(layout.device)
         real_BL = torch.arange(self._longest, device=layout.device) < lengths[:, None]
         self._mask = None if bool(real_BL.all()) else real_BL[:, None, None, :]
-
-    @property
-    def masked(self) -> bool:
-        """True where any sequence is padded."""
-        return self._mask is not None
 
     def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (self._pad(x) for x in (query, key, value))
@@ -211,41 +181,14 @@ class _PaddedSdpa:
         return padded_BLHD.index_put((self._sequences, self._places), x_THD).transpose(1, 2)
 
 
-def _pinned(
-    padded: _PaddedSdpa, backend: SDPBackend, *, query: Tensor, key: Tensor, value: Tensor
-) -> Tensor:
-    with sdpa_kernel(backend):
-        return padded(query=query, key=key, value=value)
-
-
-class _Flex:
-    """FlexAttention, compiled, on the packed rows as one sequence with a document mask."""
-
-    def __init__(self, layout: Sequences, window: int | None) -> None:
-        self._sequences, self._window = layout.sequence_ids, window
-
-    @functools.cached_property
-    def _attend(self) -> partial[Tensor]:
-        flex = importlib.import_module("torch.nn.attention.flex_attention")
-        sequences, window = self._sequences, self._window
-
-        def seen(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            same = sequences[query] == sequences[key]
-            return same if window is None else same & ((query - key).abs() <= window)
-
-        number = len(sequences)
-        make_mask: Callable[..., Any] = torch.compile(flex.create_block_mask)
-        mask = make_mask(seen, None, None, number, number, device=sequences.device)
-        return partial(torch.compile(flex.flex_attention), block_mask=mask)
-
-    def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
-        return self._attend(q, k, v)[0].transpose(0, 1)
+def _by_cudnn(padded: _PaddedSdpa, **inputs: Tensor) -> Tensor:
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return padded(**inputs)
 
 
 def _packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     found: Tensor = _PackedCudnn.apply(  # type: ignore[no-untyped-call]
-        *(query, key, value, layout.cu_seqlens, layout.max_seqlen)
+        query, key, value, layout.cu_seqlens, layout.max_seqlen
     )
     return found
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.cases import drop_in, finetuning, tokenizer
-from benchmarks.cases.drop_in import case_specs as drop_in_specs
+from benchmarks.cases import finetuning, tokenizer
 from benchmarks.measuring.case import Options
 from benchmarks.measuring.measure import measure
 from benchmarks.texts import beside, tokenizer_texts
@@ -41,10 +40,6 @@ def test_a_skipped_case_names_the_files_and_their_origins() -> None:
         assert reason is not None
         for name in names:
             assert f"../shared/data/{name} ({beside.ORIGINS[name]})" in reason
-    whole = drop_in.missing_data()
-    assert whole is not None
-    assert all(name in whole for name in drop_in.NAMES)
-    assert all("put beside" in str(spec.unavailable()) for spec in drop_in_specs())
 
 
 @pytest.mark.usefixtures("plain_clone")
@@ -73,4 +68,4 @@ def test_every_file_of_a_case_has_an_origin() -> None:
     named |= {file.file for file in tokenizer.VOCABULARIES}
     named |= {file.pieces.path for file in tokenizer.VOCABULARIES if file.pieces is not None}
     named |= {f"corpus/{name}.txt.xz" for name in tokenizer_texts.CORPORA.values()}
-    assert named | set(drop_in.NAMES) <= set(beside.ORIGINS)
+    assert named <= set(beside.ORIGINS)

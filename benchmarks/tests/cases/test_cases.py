@@ -12,7 +12,6 @@ import pytest
 from benchmarks import peers, registry
 from benchmarks.__main__ import main
 from benchmarks.cases.embedding import build_ours
-from benchmarks.cases.growth import VALUES
 from benchmarks.measuring.case import CaseSpec, EmbeddingJob, Options
 from benchmarks.measuring.machine import ROOT
 from benchmarks.measuring.measure import measure
@@ -39,8 +38,6 @@ EMBEDDING = {
     "embedding/minilm-bfloat16-skewed",
     "embedding/minilm-int8-long",
 }
-# And all values of an axis are one.
-GROWTH = {f"growth/{axis}-{values[0]}" for axis, values in VALUES.items()}
 # Larger sizes of an operation, whose cases are made by the same code.
 SIZES = re.compile(r"_(2k|8k|8k_window|d128|half|large|tiled)$")
 
@@ -49,14 +46,12 @@ SIZES = re.compile(r"_(2k|8k|8k_window|d128|half|large|tiled)$")
 # each candidate, in a third of the 26 seconds of the isolated case.
 LEFT_OUT = {"embedding", "finetuning", "token_embedding", "packed_linear", "attention_dropout"}
 LEFT_OUT |= {"layer_norm_dropout", *ops.operations()} - {"attention"}
-# The case that stands for its kind, where the first takes long.
-SHOWN = {"drop_in": "drop_in/encode-short"}
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     """Mark all but the first case of each kind of work: the others run in ``make test-all``."""
     kind = SIZES.sub("", name.partition("/")[0])
-    shown = SHOWN.get(kind) or next(n for n in CASES if n.startswith(f"{kind}/"))
+    shown = next(n for n in CASES if n.startswith(f"{kind}/"))
     return [] if name == shown and kind not in LEFT_OUT else [pytest.mark.exhaustive]
 
 
@@ -65,7 +60,6 @@ PARAMETERS = [
     for name, spec in CASES.items()
     if not name.startswith("tokenizer/xlmr-") or name.endswith(FORMS)
     if not name.startswith("embedding/") or name in EMBEDDING
-    if not name.startswith("growth/") or name in GROWTH
 ]
 
 
@@ -186,8 +180,8 @@ def test_a_quick_run_writes_its_own_results_and_page(
     assert set(registry.QUICK) <= set(CASES)
     monkeypatch.setattr(registry, "QUICK", ("quantize_rows/forward",))
     assert main(["quick", "--output", str(tmp_path / "page")]) == 0
-    assert "report.html" in capsys.readouterr().out
-    assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert "report.md" in capsys.readouterr().out
+    assert "quantize_rows/forward" in (tmp_path / "page" / "report.md").read_text("utf-8")
     found = list(records.read(tmp_path / "page"))
     assert {result.case for result in found} == {"quantize_rows/forward"}
     assert all(result.quick for result in found)

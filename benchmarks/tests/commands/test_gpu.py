@@ -20,12 +20,12 @@ from benchmarks.__main__ import main
 from benchmarks.commands import gpu
 from benchmarks.commands.gpu import Piece
 from benchmarks.gpu import plan as plans
+from benchmarks.gpu.ledger import NAME, Ledger, make_key
 from benchmarks.gpu.plan import Phase, Step, account, plan
 from benchmarks.gpu.processes import Runner
 from benchmarks.measuring.machine import ROOT, Device
 from benchmarks.measuring.measure import measure
 from benchmarks.records import results as records
-from benchmarks.records.ledger import NAME, Ledger, make_key
 from benchmarks.registry import choose_cases
 from benchmarks.tests import fakes
 
@@ -177,7 +177,7 @@ def test_a_rehearsal_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> Non
 def test_the_plan_begins_with_checks_and_has_every_case_once() -> None:
     specs = choose_cases([], "cuda")
     phases = {phase.name: phase for phase in plan(specs, cores=16)}
-    names = [spec.name for spec in specs if not spec.name.startswith(plans.APART)]
+    names = [spec.name for spec in specs]
     assert {*plans.FIRST, *plans.GRAPHS, *plans.ATTENTION} <= set(names), "a case has another name"
     assert list(phases)[:2] == ["first checks", "training"]
     assert phases["tests"].jobs == 14
@@ -223,17 +223,17 @@ def test_every_test_of_a_gpu_is_planned_and_every_part_of_it() -> None:
     assert len(parts) == plans.PARTS["test_attention.py"]
 
 
-def test_the_account_tells_what_is_known_after_which_minute() -> None:
+def test_the_account_tells_when_a_phase_begins() -> None:
     check, case = python("a check", "", seconds=100.0), python("a case", "", seconds=30.0)
     phases = [
         Phase(name="checks", steps=[check] * 2, jobs=2),
         Phase(name="cases", steps=[case, replace(case, name="another")]),
     ]
-    told = account(phases, lambda step: step.seconds).splitlines()
-    assert told[0] == "checks: 2 steps, 0 to 100 s"
-    assert told[1] == "cases: 2 steps, 100 to 160 s"
-    assert told[-3] == "by minute 2: 2 checks and tests; "
-    assert told[-2] == "by minute 5: 2 checks and tests; a case, another"
+    assert account(phases, lambda step: step.seconds).splitlines() == [
+        "checks: 2 steps from second 0 on",
+        "cases: 2 steps from second 100 on",
+        *("    a case, 30 s", "    another, 30 s", "ends after 160 s"),
+    ]
 
 
 def test_the_ledger_of_results_is_read_beside_that_of_the_folder(tmp_path: Path) -> None:
@@ -267,4 +267,4 @@ def test_without_a_gpu_it_says_so_and_fails(capsys: pytest.CaptureFixture[str]) 
     assert main(["gpu"]) == 1
     assert "no CUDA device" in capsys.readouterr().err
     assert main(["gpu", "--plan"]) == 0
-    assert "by minute 13: " in capsys.readouterr().out
+    assert "ends after " in capsys.readouterr().out

@@ -10,11 +10,10 @@ import pytest
 
 from benchmarks.cases.ops.attention import HALF_PADDING
 from benchmarks.measuring.case import Options
-from benchmarks.records.device_records import FrontDoor
 from benchmarks.registry import all_cases
 from benchmarks.report.targets import Held, hold, target_lines
-from benchmarks.targets.table import FRONT_DOOR, LONG_RUN, QUANTITIES, Target, all_targets
-from benchmarks.tests.made_up import RESIDENT, lines
+from benchmarks.targets.table import QUANTITIES, Target, all_targets
+from benchmarks.tests.made_up import lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +25,6 @@ CASE = "embedding/minilm-float32-short"
 FASTER = Target(
     group="g", what="w", wanted=">= 2x", at_least=2.0, case=CASE, answered_by="times_best"
 )
-VISIT = FrontDoor(
-    device="abacus-2c",
-    time_utc="2026-11-22T10:00:00+00:00",
-    commit="abc",
-    run_seconds=90.0,
-    test_seconds=840.0,
-    installed_mb={"numpy": 70.0, "small": 2.5},
-)
 
 
 def hold_alone(target: Target, runs: Sequence[Run]) -> Held:
@@ -43,7 +34,7 @@ def hold_alone(target: Target, runs: Sequence[Run]) -> Held:
 
 
 def test_every_target_is_answered_by_a_case_that_exists_or_says_why_not() -> None:
-    known = {*all_cases(), *(f"dataset/minilm-{p}-sentences" for p in ("bfloat16", "int8"))}
+    known = all_cases()
     targets = all_targets()
     assert len({(t.group, t.what, t.wanted) for t in targets}) == len(targets)
     for target in targets:
@@ -51,8 +42,7 @@ def test_every_target_is_answered_by_a_case_that_exists_or_says_why_not() -> Non
         if target.answered_by:
             assert target.quantity in QUANTITIES, target
             assert (target.at_least is None) != (target.at_most is None), target
-            of_run = target.quantity not in {**LONG_RUN, **FRONT_DOOR}
-            assert (target.case in known) if of_run else not target.case, target
+            assert target.case in known, target
 
 
 def test_reasons_hold_no_figures() -> None:
@@ -111,29 +101,6 @@ def test_quantities_of_a_run_have_the_right_value(answered_by: str, value: float
     assert target.answer([r for r in run if r.role == "peer"]) is None
     if answered_by == "times_best":
         assert reached.limit == "10%; it permits 20.0x"
-
-
-@pytest.mark.parametrize(
-    ("answered_by", "most", "words"),
-    [
-        ("minutes_to_run", 1.5, "1.5 minutes"),
-        ("minutes_to_test", 14.0, "14 minutes"),
-        ("installed_mb", 72.5, "72.5 MB, numpy 70"),
-        ("again", 6.0, "6 s for 4,000 rows"),
-        ("trend", 0.01, "+0.1 % of 500 MiB"),
-    ],
-)
-def test_long_runs_and_visits_are_held_to_their_targets(
-    answered_by: str, most: float, words: str
-) -> None:
-    target = Target(group="g", what="w", wanted="x", at_most=most, answered_by=answered_by)
-    (met,) = hold(target, [], [RESIDENT], [VISIT])
-    assert (met.state, met.device) == ("met", "abacus-2c")
-    assert met.reached is not None
-    assert met.reached.words == words
-    (missed,) = hold(dataclasses.replace(target, at_most=-1.0), [], [RESIDENT], [VISIT])
-    assert missed.state == "missed"
-    assert [held.state for held in hold(target, [])] == ["not measured"]
 
 
 def test_every_machine_is_judged_by_its_newest_run() -> None:

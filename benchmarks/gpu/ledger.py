@@ -8,11 +8,9 @@ others; a comment or a new line changes nothing.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring.machine import ROOT
 
@@ -23,49 +21,36 @@ if TYPE_CHECKING:
 NAME = "gpu.ledger"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A step that ended: ``outcome`` is "passed", "failed" or "stopped" (at its limit).
-
-    ``message``: what a step that did not pass printed last.
-    """
-
-    key: str
-    step: str
-    device: str
-    torch: str
-    triton: str
-    transformers: str
-    commit: str
-    time_utc: str
-    outcome: str
-    seconds: float
-    message: str = ""
-
-
 class Ledger:
-    """The entries of some folders, of which the first is written to."""
+    """The entries of some folders, of which the first is written to.
+
+    An entry has at least key, step, time_utc, seconds and outcome, which is "passed", "failed" or
+    "stopped" (at its limit).
+    """
 
     def __init__(self, folder: Path, *others: Path) -> None:
         self._path = folder / NAME
-        self._known = [entry for one in (*others, folder) for entry in _read(one / NAME)]
+        files = [path for one in (*others, folder) if (path := one / NAME).is_file()]
+        self._known: list[dict[str, Any]] = [
+            json.loads(line) for path in files for line in path.read_text("utf-8").splitlines()
+        ]
 
     def outcome(self, key: str) -> str | None:
         """Return how a step ended last; "passed" where it ever did, None where it never ran."""
-        found = [entry.outcome for entry in self._known if entry.key == key]
+        found = [str(entry["outcome"]) for entry in self._known if entry["key"] == key]
         return "passed" if "passed" in found else found[-1] if found else None
 
     def seconds(self, step: str) -> float | None:
         """Return how long a step took when it last passed, whatever it measured."""
-        passed = [e for e in self._known if e.step == step and e.outcome == "passed"]
-        return max(passed, key=lambda e: e.time_utc).seconds if passed else None
+        passed = [e for e in self._known if e["step"] == step and e["outcome"] == "passed"]
+        return float(max(passed, key=lambda e: str(e["time_utc"]))["seconds"]) if passed else None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, **entry: Any) -> None:
         """Add an entry to the file at once."""
         self._known.append(entry)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(dataclasses.asdict(entry))}\n")
+            file.write(f"{json.dumps(entry)}\n")
 
 
 def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str]) -> str:
@@ -77,9 +62,3 @@ def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str
             digest.update(file.relative_to(path.parent).as_posix().encode())
             digest.update(ast.dump(ast.parse(file.read_bytes())).encode())
     return digest.hexdigest()[:16]
-
-
-def _read(path: Path) -> list[Entry]:
-    if not path.is_file():
-        return []
-    return [Entry(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
