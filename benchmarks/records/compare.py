@@ -1,14 +1,13 @@
-"""Compares two commits by the results recorded for each: ratios of medians, with their intervals.
+"""Compares two commits by the results recorded for each: ratios of medians of runs.
 
 A machine is slower in one run than in another, and the peers, which no commit changes, show by how
-much: every run's times are divided by its pace, that of the peers which took part in all runs. The
-interval is a percentile bootstrap (Efron 1979) over runs first and their rounds second, since
-rounds of one run share the state the machine was in.
+much: every run's times are divided by its pace, that of the peers which took part in all runs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,49 +15,42 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy.typing as npt
-
     from benchmarks.records.results import Result
 
-    Runs = Sequence[npt.NDArray[np.float64]]
-
-NUM_RESAMPLES = 4000
 # Of one or two nobody can tell how much runs differ.
 MIN_RUNS = 3
-# A change below this is not worth a name, however certain.
+# A change below this is not worth a name.
 THRESHOLD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The change of one of the engine's candidates between two commits.
+    """The medians of one of the engine's candidates, a run each, at two commits.
 
-    ``ratio``: time of the second commit over that of the first; ``low`` to ``high`` holds 95 %.
-    ``num_paced``: the number of peers that the times are corrected by; ``num_runs``: per commit.
+    ``num_paced``: the number of peers that the times are corrected by; 0: they are as measured.
     """
 
     device: str
     case: str
     candidate: str
-    base_ms: float
-    head_ms: float
-    low: float
-    high: float
+    base_ms: list[float]
+    head_ms: list[float]
     num_paced: int
-    num_runs: tuple[int, int]
 
     @property
     def ratio(self) -> float:
-        return self.head_ms / self.base_ms
+        """Time at the second commit over that at the first."""
+        return median(self.head_ms) / median(self.base_ms)
 
     @property
     def change(self) -> str:
-        """Slower or faster only beyond the threshold and where the interval excludes 1."""
-        if min(self.num_runs) < MIN_RUNS:
+        """Slower or faster only beyond the threshold, and where no run tells otherwise."""
+        if min(len(self.base_ms), len(self.head_ms)) < MIN_RUNS:
             return "too few runs"
-        if self.low > 1 and self.ratio > 1 + THRESHOLD:
+        if self.ratio > 1 + THRESHOLD and min(self.head_ms) > max(self.base_ms):
             return "slower"
-        return "faster" if self.high < 1 and self.ratio < 1 - THRESHOLD else "same"
+        faster = self.ratio < 1 - THRESHOLD and max(self.head_ms) < min(self.base_ms)
+        return "faster" if faster else "same"
 
 
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
@@ -87,21 +79,17 @@ def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Compariso
     for candidate in sorted({result.candidate for result in work if result.role == "ours"}):
         own = [result for result in work if result.candidate == candidate]
         old, new = (
-            [np.divide(r.samples_ms, paces[r.run]) for r in own if _is_of(r, name)]
+            [median(r.samples_ms) / paces[r.run] for r in own if _is_of(r, name)]
             for name in (base, head)
         )
         if old and new:
-            low, high = bootstrap(old, new)
             yield Comparison(
                 device=work[0].device,
                 case=work[0].case,
                 candidate=candidate,
-                base_ms=float(np.median(np.concatenate(old))),
-                head_ms=float(np.median(np.concatenate(new))),
-                low=low,
-                high=high,
+                base_ms=old,
+                head_ms=new,
                 num_paced=num_paced,
-                num_runs=(len(old), len(new)),
             )
 
 
@@ -112,27 +100,13 @@ def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
     for result in work:
         if result.role == "peer":
             peer = (result.candidate, str(result.settings), str(result.versions))
-            medians.setdefault(peer, {})[result.run] = float(np.median(result.samples_ms))
+            medians.setdefault(peer, {})[result.run] = median(result.samples_ms)
     steady = [by_run for by_run in medians.values() if len(by_run) == len(runs)]
     if not steady:
         return dict.fromkeys(runs, 1.0), 0
     logs = np.log([[by_run[run] for run in runs] for by_run in steady])
     paces = np.exp(np.median(logs - logs.mean(axis=1, keepdims=True), axis=0))
     return dict(zip(runs, map(float, paces), strict=True)), len(steady)
-
-
-def bootstrap(base: Runs, head: Runs) -> tuple[float, float]:
-    """Return the 95 % interval of ``median(head) / median(base)`` of runs' samples."""
-    generator = np.random.default_rng(0)
-
-    def median(runs: Runs) -> float:
-        chosen = generator.integers(len(runs), size=len(runs))
-        drawn = [generator.choice(runs[i], size=len(runs[i])) for i in chosen]
-        return float(np.median(np.concatenate(drawn)))
-
-    ratios = [median(head) / median(base) for _ in range(NUM_RESAMPLES)]
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(low), float(high)
 
 
 def _is_of(result: Result, commit: str) -> bool:

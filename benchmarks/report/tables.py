@@ -23,7 +23,7 @@ RESULT_HEADER = (
 )
 _COMPARISON_HEADER = (
     *("device", "case", "candidate", "runs", "paced by"),
-    *("before ms", "after ms", "ratio", "95 %", ""),
+    *("before ms", "after ms", "ratio", ""),
 )
 
 
@@ -95,15 +95,15 @@ def comparison_row(comparison: Comparison) -> Row:
 
     Times are corrected by the pace of the peers, as the ratio is.
     """
+    base, head = comparison.base_ms, comparison.head_ms
     return [
         comparison.device,
         comparison.case,
         comparison.candidate,
-        "{}, {}".format(*comparison.num_runs),
+        f"{len(base)}, {len(head)}",
         count(comparison.num_paced, "peer") if comparison.num_paced else "nobody",
-        number(comparison.base_ms),
-        number(comparison.head_ms),
+        f"{number(min(base))} .. {number(max(base))}",
+        f"{number(min(head))} .. {number(max(head))}",
         f"{comparison.ratio:.3f}",
-        f"{comparison.low:.3f} .. {comparison.high:.3f}",
         "" if comparison.change == "same" else comparison.change,
     ]

@@ -110,43 +110,33 @@ def _ours(run: Run) -> Result | None:
     return None if ours is None or ours.p50_ms is None else ours
 
 
-def _named(run: Run, name: str | None) -> Result | None:
-    return next((r for r in run if r.candidate == name and r.p50_ms is not None), None)
+def _peer(run: Run, name: str) -> Result | None:
+    """Return a candidate by name, or the fastest peer."""
+    found = [r for r in measured(run) if r.candidate == name] if name else measured(run, "peer")
+    return next(iter(found), None)
 
 
 def _share(ours: Result) -> str:
     return "" if ours.fraction_of_limit is None else f"{ours.fraction_of_limit:.0%}"
 
 
-def _times(ours: Result | None, peer: Result | None, ratio: float | None = None) -> Reached | None:
-    """Return the engine's speed in multiples of the peer's; ``ratio``: as it was recorded."""
+def times_peer(run: Run, name: str) -> Reached | None:
+    """Return the speed in multiples of the fastest peer's, or of another candidate's."""
+    ours = _ours(run)
+    peer = _peer(run, name or (ours.best_peer if ours else None) or "")
     if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
         return None
-    if ratio is None:
-        ratio = peer.p50_ms / ours.p50_ms
+    recorded = None if name else ours.ratio_to_best_peer
+    ratio = peer.p50_ms / ours.p50_ms if recorded is None else recorded
     limit = _share(ours)
     if peer.fraction_of_limit and ours.amounts == peer.amounts:
         limit += f"; it permits {times(1 / peer.fraction_of_limit)}"
     return Reached(value=ratio, words=times(ratio), peer=peer.candidate, limit=limit)
 
 
-def times_best(run: Run, _: str) -> Reached | None:
-    """Return the speed in multiples of the fastest peer's."""
-    ours = _ours(run)
-    if ours is None or ours.ratio_to_best_peer is None:
-        return None
-    return _times(ours, _named(run, ours.best_peer), ours.ratio_to_best_peer)
-
-
-def times_named(run: Run, name: str) -> Reached | None:
-    """Return the speed in multiples of one peer's, or of another of the engine's candidates."""
-    return _times(_ours(run), _named(run, name))
-
-
-def time_over_best(run: Run, name: str) -> Reached | None:
+def time_over(run: Run, name: str) -> Reached | None:
     """Return the time in multiples of the fastest peer's, or of one peer's."""
-    ours = _ours(run)
-    peer = _named(run, name) if name else next(iter(measured(run, "peer")), None)
+    ours, peer = _ours(run), _peer(run, name)
     if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
         return None
     ratio = ours.p50_ms / peer.p50_ms
@@ -154,7 +144,7 @@ def time_over_best(run: Run, name: str) -> Reached | None:
     return Reached(value=ratio, words=words, peer=peer.candidate)
 
 
-def memory_over_best(run: Run, name: str) -> Reached | None:
+def memory_over(run: Run, name: str) -> Reached | None:
     """Return the peak memory in multiples of that of the peer with the least, or of one peer."""
     ours = _ours(run)
     peers = [r for r in measured(run, "peer") if r.peak_mib and name in ("", r.candidate)]
@@ -201,15 +191,10 @@ def gate_figure(run: Run, name: str) -> Reached | None:
     return None if ours is None else Reached(value=ours.gate[name], words=f"{ours.gate[name]:.7g}")
 
 
-QUANTITIES: dict[str, Callable[..., Reached | None]] = {
-    "gate_figure": gate_figure,
-    "memory_over": memory_over_best,
-    "memory_over_best": memory_over_best,
-    "microseconds_a_text": microseconds_a_text,
-    "rate": rate,
-    "share_of_limit": share_of_limit,
-    "time_over_best": time_over_best,
-    "times_best": times_best,
-    "times_own": times_named,
-    "times_peer": times_named,
+QUANTITIES: dict[str, Callable[[Run, str], Reached | None]] = {
+    function.__name__: function
+    for function in (
+        *(times_peer, time_over, memory_over),
+        *(share_of_limit, microseconds_a_text, rate, gate_figure),
+    )
 }
