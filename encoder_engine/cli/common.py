@@ -7,12 +7,14 @@ import math
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from encoder_engine.errors import OutputError
+from encoder_engine.files import PendingFile
 
 if TYPE_CHECKING:
     import os
@@ -45,6 +47,31 @@ def file_version(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
+def labelled_inputs(
+    inputs: tuple[str, ...], labelled: tuple[str, ...], label: str
+) -> dict[str, list[str]]:
+    """Group inputs by the label of ``--corpus``; inputs without one are one corpus."""
+    if bool(inputs) == bool(labelled):
+        raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
+    names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
+    for item in labelled:
+        given, equals, name = item.partition("=")
+        if not (given and equals and name):
+            raise click.UsageError(f"--corpus {item!r}: expected {label}=INPUT, such as en=en.txt")
+        names.setdefault(given, []).append(name)
+    return names
+
+
+def write_page(path: str, page: str, *, overwrite: bool) -> None:
+    """Write a page whole, or not at all."""
+    pending = PendingFile(Path(path), overwrite=overwrite)
+    try:
+        pending.stream.write(page.encode())
+        pending.publish()
+    finally:
+        pending.discard()
+
+
 def check_new_folder(path: str | os.PathLike[str]) -> None:
     """Raise :class:`OutputError` unless a folder can be written without replacing a file."""
     folder = Path(path)
@@ -68,7 +95,12 @@ def print_json(value: object) -> None:
 
 
 def _finite(value: object) -> object:
-    """Replace numbers that JSON cannot hold, at any depth."""
+    """Replace numbers that JSON cannot hold, and records by their fields, at any depth."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value) and not isinstance(value, type):
+        # Not asdict, which copies arrays.
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from encoder_engine.cli import option
 from encoder_engine.cli.common import binary_size, print_facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEADS = (
     *("sequence-classification", "masked-lm", "token-classification", "question-answering"),
@@ -17,12 +20,8 @@ HEADS = (
 
 @click.command("compile")
 @option.model
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The folder to write, which takes the model's place.",
+@option.output(
+    "The folder to write, which takes the model's place.", required=True, type=option.PATH
 )
 @option.choice(
     "--dtype", ["auto", "float32", "bfloat16"], "Of the weights that are not int8.", "auto"

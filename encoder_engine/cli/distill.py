@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,8 @@ from encoder_engine.cli import option
 from encoder_engine.cli.common import binary_size, check_new_folder, count, print_facts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine.embedding import StaticEmbedder
 
 TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -19,22 +20,19 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 @click.command()
 @option.model
-@click.option(
-    "--output",
-    "-o",
+@option.output(
+    "A new folder, in the layout of model2vec and sentence-transformers.",
     required=True,
-    type=click.Path(path_type=Path),
-    help="A new folder, in the layout of model2vec and sentence-transformers.",
+    type=option.PATH,
 )
 @option.hub
 @option.number("--dimension", "Principal components to keep.", 256)
 @click.option("--no-pca", is_flag=True, help="Keep the encoder's features as they are.")
-@click.option(
+@option.value(
     "--sif",
-    type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
-    default=1e-4,
-    show_default=True,
-    help="The coefficient of the weights by frequency.",
+    "The coefficient of the weights by frequency.",
+    1e-4,
+    kind=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
 )
 @click.option("--no-sif", is_flag=True, help="Weight all tokens alike.")
 @option.choice(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -69,7 +68,7 @@ def build_report(
 
         report["accuracy"], more = check_accuracy(model, texts, column)
         findings += more
-    report["findings"] = [asdict(finding) for finding in findings]
+    report["findings"] = [finding._asdict() for finding in findings]
     return report
 
 

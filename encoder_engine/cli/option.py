@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -32,24 +33,36 @@ def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> N
     CommandLine.verb = context.command
 
 
+# A path as an object.
+PATH = click.Path(path_type=Path)
+
+
+def value(
+    name: str, meaning: str, default: object = None, *, kind: Any = None, to: str | None = None
+) -> Callable[[Command], Command]:
+    """Return an option that takes a value; ``kind``: its type, ``to``: the parameter's name."""
+    names = (name,) if to is None else (name, to)
+    shown = default is not None
+    return click.option(*names, type=kind, default=default, show_default=shown, help=meaning)
+
+
 def number(
     name: str, meaning: str, default: int | None = None, *, least: int = 1
 ) -> Callable[[Command], Command]:
     """Return an option that takes a whole number of at least ``least``."""
-    shown = default is not None
-    return click.option(
-        name, type=click.IntRange(min=least), default=default, show_default=shown, help=meaning
-    )
+    return value(name, meaning, default, kind=click.IntRange(min=least))
 
 
 def choice(
     name: str, choices: Sequence[str], meaning: str, default: str | None = None
 ) -> Callable[[Command], Command]:
     """Return an option that takes one of some words."""
-    shown = default is not None
-    return click.option(
-        name, type=click.Choice(choices), default=default, show_default=shown, help=meaning
-    )
+    return value(name, meaning, default, kind=click.Choice(choices))
+
+
+def output(meaning: str, **options: Any) -> Callable[[Command], Command]:
+    """Return the option that names what is written."""
+    return click.option("--output", "-o", help=meaning, **options)
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:

@@ -14,6 +14,7 @@ from encoder_engine.cli import option
 from encoder_engine.cli.common import (
     count,
     file_version,
+    labelled_inputs,
     line_due,
     print_facts,
     print_json,
@@ -78,12 +79,15 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """
     from encoder_engine.data.prepare import prepare as tokenize
     from encoder_engine.data.shards import Corpus
+    from encoder_engine.inputs.readers import open_inputs
 
-    if bool(inputs) == bool(options["labelled"]):
-        raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
+    names = labelled_inputs(inputs, options["labelled"], "LANGUAGE")
     if (options["tokenizer"] is None) == (options["vocab_size"] is None):
         raise click.UsageError("name one of --tokenizer, and --vocab-size to train one")
-    corpora = _corpora(inputs, options)
+    corpora = {
+        label: open_inputs(given, column=options["column"], format=options["input_format"])
+        for label, given in names.items()
+    }
     _check_books(corpora, options)
     _check_pipes(corpora, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
@@ -111,21 +115,6 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
         print_json({"directory": output, **summary})
     elif not options["quiet"]:
         _print_summary(output, summary)
-
-
-def _corpora(inputs: tuple[str, ...], options: dict[str, Any]) -> dict[str, Inputs]:
-    from encoder_engine.inputs.readers import open_inputs
-
-    names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
-    for item in options["labelled"]:
-        label, equals, name = item.partition("=")
-        if not (label and equals and name):
-            raise click.UsageError(f"--corpus {item!r}: expected LANGUAGE=INPUT, such as en=en.txt")
-        names.setdefault(label, []).append(name)
-    return {
-        label: open_inputs(given, column=options["column"], format=options["input_format"])
-        for label, given in names.items()
-    }
 
 
 def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text]:

@@ -52,12 +52,8 @@ MIB = 2**20
     "--accept-token-ids", is_flag=True,
     help="Take token ids of the model's own tokenizer instead of texts.",
 )  # fmt: skip
-@click.option(
-    "--batch-ms",
-    type=float,
-    default=20.0,
-    show_default=True,
-    help="The time that one client's texts in a batch may take, in ms.",
+@option.value(
+    "--batch-ms", "The time that one client's texts in a batch may take, in ms.", 20.0, kind=float
 )
 @option.number("--lanes", "Batches at a time, each with an equal share of the threads.", 1)
 @click.option("--max-texts", type=click.IntRange(min=1), default=2048, show_default=True)
@@ -66,9 +62,7 @@ MIB = 2**20
 @click.option("--max-queue-mib", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--max-answer-mib", type=click.IntRange(min=1), default=256, show_default=True)
 @option.number("--max-connections", "Half as many requests may wait; the others are refused.", 4096)
-@click.option(
-    "--timeout", type=float, default=60.0, show_default=True, help="Seconds of a request."
-)
+@option.value("--timeout", "Seconds of a request.", 60.0, kind=float)
 @click.option("--drain-delay", type=float, default=0.0, show_default=True)
 @click.option("--drain-timeout", type=float, default=30.0, show_default=True)
 @option.choice(

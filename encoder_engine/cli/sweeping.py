@@ -42,8 +42,7 @@ def run_and_print(
     cells = run_sweep(Path(output), combinations, options["seeds"] or 1, read=read, run=run)
     if options["as_json"]:
         for cell in cells:
-            intervals = {name: found._asdict() for name, found in cell.intervals.items()}
-            scores = {"scores": cell.scores, "intervals": intervals}
+            scores = {"scores": cell.scores, "intervals": cell.intervals}
             print_json({"settings": cell.settings, **scores, "diverged": cell.diverged})
     elif not options["quiet"]:
         print_table(sweep_table(cells, digits))

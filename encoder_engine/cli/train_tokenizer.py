@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli import option
-from encoder_engine.cli.common import count, print_facts, print_json
+from encoder_engine.cli.common import count, labelled_inputs, print_facts, print_json
 from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ class _Texts:
     "The library.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
 )
 @click.option("--vocab-size", type=int, default=30_000, show_default=True)
-@click.option(
-    "--min-frequency", type=int, default=2, show_default=True, help="Of a pair; WordPiece only."
-)
+@option.value("--min-frequency", "Of a pair; WordPiece only.", 2, kind=int)
 @click.option("--lowercase/--cased", default=True, show_default=True)
 @click.option(
     "--strip-accents/--keep-accents",
@@ -68,28 +66,10 @@ class _Texts:
 )
 @click.option("--special-token", multiple=True, help="A further special token; repeatable.")
 @click.option("--byte-fallback", is_flag=True, help="Spell unknown characters by bytes.")
-@click.option(
-    "--character-coverage",
-    type=float,
-    default=0.9995,
-    show_default=True,
-    help="Share of all characters to spell.",
-)
-@click.option(
-    "--max-sentence-length",
-    type=int,
-    default=4096,
-    show_default=True,
-    help="Characters of a line; longer ones are cut.",
-)
+@option.value("--character-coverage", "Share of all characters to spell.", 0.9995, kind=float)
+@option.value("--max-sentence-length", "Characters of a line; longer ones are cut.", 4096, kind=int)
 @click.option("--input-limit", type=int, help="Texts to read in all.  [default: all]")
-@click.option(
-    "--alpha",
-    type=float,
-    default=0.3,
-    show_default=True,
-    help="Exponent of the labelled corpora's shares.",
-)
+@option.value("--alpha", "Exponent of the labelled corpora's shares.", 0.3, kind=float)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sampling.")
 @option.column
 @option.input_format
@@ -106,7 +86,7 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
     from encoder_engine.text.training.train import TrainingOptions
     from encoder_engine.text.training.train import train_tokenizer as train
 
-    names = _labels(inputs, options["labelled"])
+    names = labelled_inputs(inputs, options["labelled"], "LABEL")
     chosen = TrainingOptions(
         special_tokens=options["special_token"],
         **{name: options[name] for name in TrainingOptions.__dataclass_fields__ if name in options},
@@ -120,19 +100,6 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
         print_json(_as_json(summary))
     elif not options["quiet"]:
         _print_summary(summary)
-
-
-def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, list[str]]:
-    """Group the inputs by label; inputs without a label are one corpus."""
-    if bool(inputs) == bool(labelled):
-        raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
-    names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
-    for item in labelled:
-        label, equals, name = item.partition("=")
-        if not (label and equals and name):
-            raise click.UsageError(f"--corpus {item!r}: expected LABEL=INPUT, such as en=en.txt")
-        names.setdefault(label, []).append(name)
-    return names
 
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:

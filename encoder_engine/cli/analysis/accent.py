@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
 @option.model
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
 @click.option("--against", metavar="MODEL", help="A monolingual model to compare with.")
-@click.option(
-    "--own-column", "own", default="own", show_default=True, help="The column of own constructions."
-)
-@click.option(
+@option.value("--own-column", "The column of own constructions.", "own", to="own")
+@option.value(
     "--english-like-column",
+    "The column of sentences of English-like structure.",
     "english_like",
-    default="english_like",
-    show_default=True,
-    help="The column of sentences of English-like structure.",
+    to="english_like",
 )
 @click.option(
     "--single-tokens", is_flag=True, help="Mask a token alone, not the rest of its word with it."
@@ -82,12 +78,12 @@ def accent(model: str, files: tuple[str, ...], **options: Any) -> None:
     ]
     values: dict[str, Any] = {
         "pairs": len(pairs),
-        "models": {name: _values(asdict(p)) for name, p in zip(names, found, strict=True)},
+        "models": dict(zip(names, found, strict=True)),
         "accent": None,
     }
     if len(measured) == 2:
         compared = compare_preferences(*measured, seed=seed)
-        values["accent"] = _values(asdict(compared))
+        values["accent"] = compared
         parts.append(
             Table(
                 title="Accent",
@@ -114,10 +110,3 @@ def _same(model: str, other: str) -> bool:
 
 def _shown(interval: Interval) -> str:
     return f"{interval.mean:.2f} ({interval.low:.2f} to {interval.high:.2f})"
-
-
-def _values(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value._asdict() if hasattr(value, "_asdict") else value
-        for name, value in fields.items()
-    }

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli import option
-from encoder_engine.cli.analysis.common import (
-    analysis_options,
-    load_subject,
-    print_table,
-    write_page,
-)
-from encoder_engine.cli.common import print_json
+from encoder_engine.cli.analysis.common import analysis_options, load_subject, print_table
+from encoder_engine.cli.common import print_json, write_page
 
 if TYPE_CHECKING:
     from encoder_engine.analysis.text_attention import TextAttention
@@ -42,7 +37,8 @@ def attention(model: str, text: str, **options: Any) -> None:
 
     found = measure_attention(subject, text, top_k=options["top"], layers=chosen)
     if options["html"]:
-        write_page(render_attention(found, f"Attention of {model}"), options)
+        page = render_attention(found, f"Attention of {model}")
+        write_page(options["html"], page, overwrite=options["overwrite"])
     if options["as_json"]:
         print_json({"model": model, "words": found.words, "heads": _values(found)})
         return

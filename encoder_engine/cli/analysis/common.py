@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli import option
-from encoder_engine.cli.common import print_json
-from encoder_engine.files import PendingFile, check_target
+from encoder_engine.cli.common import print_json, write_page
+from encoder_engine.files import check_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from encoder_engine.analysis.subject import Subject
     from encoder_engine.pages.report import Part
 
-__all__ = [
-    "analysis_options",
-    "check_page",
-    "load_subject",
-    "print_table",
-    "write_page",
-    "write_result",
-]
+__all__ = ["analysis_options", "check_page", "load_subject", "print_table", "write_result"]
 
 
 analysis_options = option.together(
@@ -66,7 +59,8 @@ def write_result(
     from encoder_engine.pages.report import Table, report_page
 
     if options["html"]:
-        write_page(report_page(title, summary, parts), options)
+        page = report_page(title, summary, parts)
+        write_page(options["html"], page, overwrite=options["overwrite"])
     if options["as_json"]:
         print_json(values)
         return
@@ -77,22 +71,12 @@ def write_result(
             print_table(part.title, [part.columns, *part.rows])
 
 
-def write_page(page: str, options: Mapping[str, Any]) -> None:
-    """Write a page to ``--html``."""
-    pending = PendingFile(Path(options["html"]), overwrite=options["overwrite"])
-    try:
-        pending.stream.write(page.encode())
-        pending.publish()
-    finally:
-        pending.discard()
-
-
 def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Print aligned rows, the first of which has the columns' names."""
     click.echo(f"\n{title}")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        first, *others = (cell for cell in row)
+        first, *others = row
         cells = [f"{first:<{widths[0]}}"]
         cells += [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
         click.echo("  " + "  ".join(cells))

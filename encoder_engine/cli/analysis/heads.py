@@ -47,7 +47,7 @@ def heads(model: str, corpus: str, **options: Any) -> None:
     values = {
         "model": model,
         "heads": [asdict(one) | {"kinds": names} for one, names in zip(found, kinds, strict=True)],
-        "relations": [score._asdict() for score in relations],
+        "relations": relations,
     }
     summary = (
         "Means over the tokens that are not special. Positional: 90% of the maxima at one offset. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
 @option.model
 @click.argument("corpus", metavar="CORPUS")
 @option.number("--rows", "Sentences read of the corpus.", 600)
-@click.option(
-    "--output",
-    "-o",
-    metavar="DIR",
-    help="Write the embedder with z-scores of its vectors, by the corpus' sentences.",
+@option.output(
+    "Write the embedder with z-scores of its vectors, by the corpus' sentences.", metavar="DIR"
 )
 @analysis_options
 def isotropy(model: str, corpus: str, **options: Any) -> None:
@@ -79,5 +75,5 @@ def isotropy(model: str, corpus: str, **options: Any) -> None:
         f"First subwords of {len(sentences)} sentences; layer 0 is the embeddings. A mean cosine "
         "of 0 says that directions are even."
     )
-    values = {"model": model, "sentences": len(sentences), "layers": [asdict(f) for f in layers]}
+    values = {"model": model, "sentences": len(sentences), "layers": layers}
     write_result(f"Isotropy of {model}", summary, parts, values, options)

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 @option.model
 @click.argument("train", metavar="TRAIN")
 @click.argument("test", metavar="[TEST]", required=False)
-@click.option(
+@option.value(
     "--label-column",
-    "label",
-    default="upos",
-    show_default=True,
-    help="A column of CoNLL-U: upos, xpos, or deprel, of a word and its head. Tags of .conll and "
+    "A column of CoNLL-U: upos, xpos, or deprel, of a word and its head. Tags of .conll and "
     "targets of .jsonl have no other.",
+    "upos",
+    to="label",
 )
 @option.number("--train-rows", "Sentences read.  [default: all]")
 @option.number("--test-rows", "Sentences read.  [default: all]")
@@ -77,7 +76,7 @@ def probe(model: str, train: str, test: str | None, **options: Any) -> None:
         "labels": len(data.labels),
         "most_frequent": data.most_frequent,
         "layers": [asdict(found) | {"selectivity": found.selectivity} for found in layers],
-        "mix": None if mix is None else asdict(mix),
+        "mix": mix,
     }
     parts = _parts(layers, mix)
     write_result(f"Probes of {model}: {sets[0].label}", summary, parts, values, options)

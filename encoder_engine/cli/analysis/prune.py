@@ -97,7 +97,7 @@ def prune(model: str, files: tuple[str, ...], **options: Any) -> None:
         "rows": len(examples),
         "score": score,
         "importance": [found.tolist() for found in importance],
-        "curve": [p._asdict() for p in curve],
+        "curve": curve,
         "removed": removed,
     }
     summary = (

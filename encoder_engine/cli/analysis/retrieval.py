@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,19 +27,9 @@ if TYPE_CHECKING:
 @click.option("--groups", metavar="A,B", help="The groups that are scored.  [default: all]")
 @click.option("--header", help="The columns of files without a header, separated by commas.")
 @option.number("--rows", "Pairs of each group.  [default: all]")
-@click.option(
-    "--query-column", "query", default="query", show_default=True, help="The column of queries."
-)
-@click.option(
-    "--document-column",
-    "document",
-    default="document",
-    show_default=True,
-    help="That of candidates.",
-)
-@click.option(
-    "--label-column", "label", default="label", show_default=True, help="That of their relevance."
-)
+@option.value("--query-column", "The column of queries.", "query", to="query")
+@option.value("--document-column", "That of candidates.", "document", to="document")
+@option.value("--label-column", "That of their relevance.", "label", to="label")
 @analysis_options
 def retrieval(model: str, files: tuple[str, ...], **options: Any) -> None:
     """Score how an embedder finds answers or translations.
@@ -110,14 +99,7 @@ def _translations(
         ],
         note=f"Forward: {columns[0]} to {columns[1]}. Intervals are 95% bootstraps over pairs.",
     )
-    values = {
-        name: {
-            field: value._asdict() if hasattr(value, "_asdict") else value
-            for field, value in asdict(one).items()
-        }
-        for name, one in found.items()
-    }
-    return table, {"translations": values}
+    return table, {"translations": found}
 
 
 def _candidates(
@@ -151,5 +133,4 @@ def _candidates(
         rows=shown,
         note="A ranking of relevant documents alone cannot be wrong: the second row has none.",
     )
-    found = zip(("relevant", "both"), scores, strict=True)
-    return table, {"ranking": {name: one._asdict() for name, one in found}}
+    return table, {"ranking": dict(zip(("relevant", "both"), scores, strict=True))}

@@ -130,7 +130,7 @@ def senses(model: str, files: tuple[str, ...], **options: Any) -> None:
         summary += f" {number} pairs of {file} were left out: a sentence has no form of the word."
     values = {
         "model": model,
-        "senses": {name: asdict(scores) for name, scores in found.items()},
+        "senses": found,
         "pairs": {
             name: asdict(scores) | {"left_out": left_out[name]} for name, scores in pairs.items()
         },

@@ -65,7 +65,7 @@ def check_accuracy(
         mend = f"see encoder-engine doctor --model {name}"
         if isinstance(error, MissingDependencyError):
             mend = install_command(error.library, error.extra)
-        return facts, [Finding(level="problem", what=what, mend=mend)]
+        return facts, [Finding("problem", what, mend)]
     for found in measured:
         facts[found.precision] = {
             "min_cosine": found.min_cosine,
@@ -85,9 +85,9 @@ def _read_texts(source: str, column: str | None) -> list[str]:
 def _finding(found: Accuracy) -> Finding:
     plain = found.precision == "float32"
     return Finding(
-        level="problem" if plain else "advice",
-        what=f"{found.precision} is too far from the float64 vectors: {found.failure}",
-        mend="check the weights with encoder-engine doctor --model"
+        "problem" if plain else "advice",
+        f"{found.precision} is too far from the float64 vectors: {found.failure}",
+        "check the weights with encoder-engine doctor --model"
         if plain
         else "load this model in float32, or compare on more of your own texts (--texts)",
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from encoder_engine.cli.checks.machine import num_threads
-from encoder_engine.dataclass import dataclass
 
 # Extras for developing the engine, whose absence is not a finding.
 _DEVELOPERS = {"bench", "dev"}
@@ -13,8 +12,7 @@ _DEVELOPERS = {"bench", "dev"}
 Level = Literal["problem", "advice", "note"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding and its remedy; levels: problem (broken), advice (speed), note (optional)."""
 
     level: Level
@@ -31,26 +29,26 @@ def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -
     if quota is not None and quota < threads:
         found.append(
             Finding(
-                level="advice",
-                what=f"{threads} threads share {quota:g} cores, by the container's quota",
-                mend=f"give --threads {max(1, int(quota))}, or set OMP_NUM_THREADS",
+                "advice",
+                f"{threads} threads share {quota:g} cores, by the container's quota",
+                f"give --threads {max(1, int(quota))}, or set OMP_NUM_THREADS",
             )
         )
     elif threads > usable:
         found.append(
             Finding(
-                level="advice",
-                what=f"{threads} threads share {usable} cores",
-                mend=f"give --threads {usable}, or set OMP_NUM_THREADS",
+                "advice",
+                f"{threads} threads share {usable} cores",
+                f"give --threads {usable}, or set OMP_NUM_THREADS",
             )
         )
     sets = machine["instruction_sets"]
     if sets is not None and "avx2" not in sets and "asimd" not in sets:
         found.append(
             Finding(
-                level="advice",
-                what="the processor shows no AVX2; CPU kernels run in their plain form",
-                mend="use a machine with AVX2, or check what the virtual machine passes through",
+                "advice",
+                "the processor shows no AVX2; CPU kernels run in their plain form",
+                "use a machine with AVX2, or check what the virtual machine passes through",
             )
         )
     if machine["nvidia_driver"] and not machine["gpus"]:
@@ -58,17 +56,17 @@ def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -
         sees = "torch is not installed" if torch is None else f"torch {torch} sees no GPU"
         found.append(
             Finding(
-                level="advice",
-                what=f"there is an NVIDIA driver, but {sees}",
-                mend="install a CUDA build of torch (https://pytorch.org), or check the driver",
+                "advice",
+                f"there is an NVIDIA driver, but {sees}",
+                "install a CUDA build of torch (https://pytorch.org), or check the driver",
             )
         )
     if machine["gpus"] and versions["triton"] is None:
         found.append(
             Finding(
-                level="advice",
-                what="triton is missing, so no GPU kernel of the engine can run",
-                mend="pip install triton",
+                "advice",
+                "triton is missing, so no GPU kernel of the engine can run",
+                "pip install triton",
             )
         )
     return found
@@ -82,9 +80,9 @@ def installation_findings(
     if native is None:
         found.append(
             Finding(
-                level="problem",
-                what="the native extension is missing; there is no tokenizer without it",
-                mend="pip install . in the checkout, or python setup.py build_ext --inplace",
+                "problem",
+                "the native extension is missing; there is no tokenizer without it",
+                "pip install . in the checkout, or python setup.py build_ext --inplace",
             )
         )
     for extra, libraries in extras.items():
@@ -94,9 +92,9 @@ def installation_findings(
         if missing:
             found.append(
                 Finding(
-                    level="note",
-                    what=f"the optional extra {extra} lacks {', '.join(missing)}",
-                    mend=f"if you need it: pip install {' '.join(missing)}, or in the checkout: "
+                    "note",
+                    f"the optional extra {extra} lacks {', '.join(missing)}",
+                    f"if you need it: pip install {' '.join(missing)}, or in the checkout: "
                     f"pip install '.[{extra}]'",
                 )
             )

@@ -55,7 +55,7 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
         mend = _MEND_UNSUPPORTED if isinstance(error, UnsupportedFeatureError) else _MEND
         if isinstance(error, MissingDependencyError):
             mend = install_command(error.library, error.extra)
-        return facts, [Finding(level="problem", what=what, mend=mend)]
+        return facts, [Finding("problem", what, mend)]
     return facts, [*_warnings(caught), *_judge(embedder, num_vectors, folders)]
 
 
@@ -127,10 +127,7 @@ def _first_vector(embedder: Embedder | StaticEmbedder) -> str:
 
 
 def _warnings(caught: Sequence[warnings.WarningMessage]) -> list[Finding]:
-    return [
-        Finding(level="advice", what=str(w.message), mend="decide whether that is meant")
-        for w in caught
-    ]
+    return [Finding("advice", str(w.message), "decide whether that is meant") for w in caught]
 
 
 def _judge(
@@ -141,26 +138,26 @@ def _judge(
     if known < 0.9 * num_vectors:
         found.append(
             Finding(
-                level="advice",
-                what=f"the tokenizer knows {known} tokens, the model has vectors for {num_vectors}",
-                mend="make sure that the tokenizer files are this model's",
+                "advice",
+                f"the tokenizer knows {known} tokens, the model has vectors for {num_vectors}",
+                "make sure that the tokenizer files are this model's",
             )
         )
     probe = embedder.tokenizer.encode(_PROBE)
     if len(set(probe.tolist())) <= 3:
         found.append(
             Finding(
-                level="problem",
-                what="an English sentence becomes the same token over and over",
-                mend="the vocabulary is not this model's, or damaged; fetch it again",
+                "problem",
+                "an English sentence becomes the same token over and over",
+                "the vocabulary is not this model's, or damaged; fetch it again",
             )
         )
     if not any(map(recorded_checksums, folders)):
         found.append(
             Finding(
-                level="note",
-                what=f"{folders[0]} records no checksums, so silent damage would go unseen",
-                mend="when you trust its files: sha256sum *.safetensors *.json *.txt > SHA256SUMS",
+                "note",
+                f"{folders[0]} records no checksums, so silent damage would go unseen",
+                "when you trust its files: sha256sum *.safetensors *.json *.txt > SHA256SUMS",
             )
         )
     return found

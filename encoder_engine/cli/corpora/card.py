@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli import option
+from encoder_engine.cli.common import write_page
 from encoder_engine.errors import InputError
-from encoder_engine.files import PendingFile
 from encoder_engine.json_values import JsonValue, read_value
 
 if TYPE_CHECKING:
@@ -35,13 +35,8 @@ def card(path: Path, output: str | None, overwrite: bool) -> None:
     page = _page(path)
     if output is None:
         click.echo(page, nl=False)
-        return
-    pending = PendingFile(Path(output), overwrite=overwrite)
-    try:
-        pending.stream.write(page.encode())
-        pending.publish()
-    finally:
-        pending.discard()
+    else:
+        write_page(output, page, overwrite=overwrite)
 
 
 def _page(path: Path) -> str:

@@ -37,21 +37,19 @@ COSINE = 0.95
 @option.overwrite
 @click.option("--column", default="text", show_default=True, help="The column of the texts.")
 @click.option("--keep-exact", is_flag=True, help="Keep texts of equal normal form.")
-@click.option(
+@option.value(
     "--near",
-    type=click.FloatRange(0, 1),
-    default=0.8,
-    show_default=True,
-    help="Drop texts whose runs of words have this Jaccard similarity with a kept one; 0: none.",
+    "Drop texts whose runs of words have this Jaccard similarity with a kept one; 0: none.",
+    0.8,
+    kind=click.FloatRange(0, 1),
 )
 @option.number("--shingle-words", "Words of a run.", 5)
 @click.option("--semantic", metavar="MODEL", help="Drop texts by vectors of this embedder, too.")
-@click.option(
+@option.value(
     "--cosine",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=COSINE,
-    show_default=True,
-    help="With --semantic: the least cosine of duplicates.",
+    "With --semantic: the least cosine of duplicates.",
+    COSINE,
+    kind=click.FloatRange(0, 1, min_open=True),
 )
 @option.choice(
     "--personal",

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 row_options = option.together(
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
-    click.option(
-        "--output",
-        "-o",
-        required=True,
-        type=click.Path(path_type=Path),
-        help="The .jsonl or .parquet file to write.",
-    ),
+    option.output("The .jsonl or .parquet file to write.", required=True, type=option.PATH),
     option.column,
     option.input_format,
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 @click.command("inverse-cloze")
 @row_options
-@click.option(
+@option.value(
     "--keep",
-    type=click.FloatRange(min=0, max=1),
-    default=0.1,
-    show_default=True,
-    help="The share of pairs whose sentence also stays in the passage.",
+    "The share of pairs whose sentence also stays in the passage.",
+    0.1,
+    kind=click.FloatRange(min=0, max=1),
 )
 @option.number(
     "--max-length",

@@ -35,17 +35,16 @@ NUM_SENTINELS = 100
     show_default=True,
     help="The noise; repeatable, except with span-corruption.",
 )
-@click.option(
+@option.value(
     "--share",
-    type=click.FloatRange(min=0, max=1),
-    help="The share of tokens.  [default: 0.15 for span-corruption, else 0.3]",
+    "The share of tokens.  [default: 0.15 for span-corruption, else 0.3]",
+    kind=click.FloatRange(min=0, max=1),
 )
-@click.option(
+@option.value(
     "--mean-length",
-    type=click.FloatRange(min=0, min_open=True),
-    default=3.0,
-    show_default=True,
-    help="Mean length of a span, for span-corruption and text-infilling.",
+    "Mean length of a span, for span-corruption and text-infilling.",
+    3.0,
+    kind=click.FloatRange(min=0, min_open=True),
 )
 @option.number(
     "--max-length",

@@ -25,12 +25,11 @@ KINDS = ("hnsw", "flat")
     "A graph, which finds the share --recall of the nearest rows, or all vectors, exactly.",
     "hnsw",
 )
-@click.option(
+@option.value(
     "--recall",
-    type=click.FloatRange(min=0, max=1, min_open=True),
-    default=0.98,
-    show_default=True,
-    help="The share of the nearest rows that the graph has to find; it is measured.",
+    "The share of the nearest rows that the graph has to find; it is measured.",
+    0.98,
+    kind=click.FloatRange(min=0, max=1, min_open=True),
 )
 @option.number("--links", "Links of a row.  [default: measured]", least=2)
 @option.number("--construction", "Candidates when a row is added.  [default: measured]", least=2)

@@ -21,34 +21,19 @@ if TYPE_CHECKING:
 @click.command("mine-negatives")
 @click.argument("store", metavar="STORE")
 @click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A .jsonl or .parquet file.",
-)
+@option.output("A .jsonl or .parquet file.", required=True, type=option.PATH)
 @option.queries
-@click.option(
-    "--query-column", "column", default="query", show_default=True, help="Of the questions."
-)
-@click.option(
-    "--positive-column",
-    "pair_column",
-    default="positive",
-    show_default=True,
-    help="Of the answers.",
-)
+@option.value("--query-column", "Of the questions.", "query", to="column")
+@option.value("--positive-column", "Of the answers.", "positive", to="pair_column")
 @option.choice("--input-format", FORMATS, "Of PAIRS.")
 @option.number("--negatives", "Of each question.", 3)
 @click.option("--first-rank", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--last-rank", type=click.IntRange(min=1), default=100, show_default=True)
-@click.option(
+@option.value(
     "--margin",
-    type=click.FloatRange(min=0, max=1, max_open=True),
-    default=0.05,
-    show_default=True,
-    help="A negative scores at least this share less than the worst answer.",
+    "A negative scores at least this share less than the worst answer.",
+    0.05,
+    kind=click.FloatRange(min=0, max=1, max_open=True),
 )
 @option.overwrite
 def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: Any) -> None:

@@ -16,16 +16,8 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
 @click.argument("store", metavar="STORE")
 @click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
 @option.queries
-@click.option(
-    "--query-column", "column", default="query", show_default=True, help="Of the questions."
-)
-@click.option(
-    "--positive-column",
-    "pair_column",
-    default="positive",
-    show_default=True,
-    help="Of the answers.",
-)
+@option.value("--query-column", "Of the questions.", "query", to="column")
+@option.value("--positive-column", "Of the answers.", "positive", to="pair_column")
 @option.choice("--input-format", FORMATS, "Of PAIRS.")
 @click.option(
     "--at",
@@ -37,12 +29,11 @@ from encoder_engine.cli.stores.pairs import FORMATS, known_rows, read_pairs
     help="Count answers among this many first results; repeatable.",
 )
 @option.copies
-@click.option(
+@option.value(
     "--scale",
-    type=click.FloatRange(min=0, min_open=True),
-    default=20.0,
-    show_default=True,
-    help="The factor of similarities in the loss, as in finetune embedding.",
+    "The factor of similarities in the loss, as in finetune embedding.",
+    20.0,
+    kind=click.FloatRange(min=0, min_open=True),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
 def recall(store: str, pairs: tuple[str, ...], **options: Any) -> None:

@@ -31,8 +31,7 @@ def evaluate(model: str, files: tuple[str, ...], **options: Any) -> None:
         device=options["device"],
     )
     if options["as_json"]:
-        intervals = {name: value._asdict() for name, value in found.intervals.items()}
-        values = {"rows": found.num_rows, "scores": found.scores, "intervals": intervals}
+        values = {"rows": found.num_rows, "scores": found.scores, "intervals": found.intervals}
         compared = {"against": found.against, "p_value": found.p_value}
         print_json({**values, "degenerate": found.degenerate, **compared})
         return

@@ -61,8 +61,7 @@ def finetune(task: str, output: str, **options: Any) -> None:
         runs, intervals = finetune_seeds(recipe, output, options["seeds"], watch=watch)
         degenerate = [str(run.directory) for run in runs if run.degenerate]
         if options["as_json"]:
-            values = {name: found._asdict() for name, found in intervals.items()}
-            print_json({"output": output, "scores": values, "degenerate": degenerate})
+            print_json({"output": output, "scores": intervals, "degenerate": degenerate})
         elif shown:
             facts = score_facts({name: found.mean for name, found in intervals.items()}, intervals)
             print_facts(f"Mean of {len(runs)} seeds, 95% t interval; selected on dev", facts)
@@ -77,8 +76,7 @@ def finetune(task: str, output: str, **options: Any) -> None:
     if not tuner.world.is_first:
         return
     if options["as_json"]:
-        values = {name: found._asdict() for name, found in run.intervals.items()}
-        summary = {"model": str(run.model), "scores": run.scores, "intervals": values}
+        summary = {"model": str(run.model), "scores": run.scores, "intervals": run.intervals}
         print_json({**summary, "degenerate": run.degenerate})
     elif shown:
         print_facts(

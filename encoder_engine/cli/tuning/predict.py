@@ -21,12 +21,10 @@ WINDOW_ROWS = 4096
 @click.command()
 @option.run
 @click.argument("files", metavar="DATA...", nargs=-1, required=True)
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    help="The file to write: .jsonl; .conll, .json (SQuAD) or .tsv (GLUE) by task. A table "
+@option.output(
+    "The file to write: .jsonl; .conll, .json (SQuAD) or .tsv (GLUE) by task. A table "
     "(.parquet, .arrow), or a folder of shards (FOLDER/) that a second call resumes.",
+    required=True,
 )
 @option.column
 @click.option("--pair-column", help="Of a table or a folder: the column of the second texts.")
