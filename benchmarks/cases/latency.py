@@ -6,14 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.cases.embedding import (
-    PRECISIONS,
-    SEED,
-    build_ours,
-    make_gate,
-    minilm_job,
-    why_not,
-)
+from benchmarks.cases.embedding import PRECISIONS, SEED, build_ours, make_gate, minilm_job, why_not
 from benchmarks.environments import peers_folder
 from benchmarks.measuring.case import Case, CaseSpec, EmbeddingJob, Options, ours
 from benchmarks.peers import embedding_candidates

@@ -244,10 +244,7 @@ def _make_case(
         gate=BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms),
         fingerprint=digest(name, asdict(shape)),
         seed=SEED,
-        amounts={
-            "tokens": shape.num_tokens,
-            **_efforts(work, eager["output"], training=training),
-        },
+        amounts={"tokens": shape.num_tokens, **_efforts(work, eager["output"], training=training)},
         ceilings={} if options.smoke else _ceilings(work, shape, options),
         device=options.device,
         rounds=ROUNDS,

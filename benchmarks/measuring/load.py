@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """A moment, and the CPU time that all processes of the machine had used up to it."""
+class Snapshot(NamedTuple):
+    """A moment, and the CPU time that other processes had used up to it."""
 
     wall_seconds: float
-    busy_seconds: float
+    others_seconds: float
 
 
 def snapshot() -> Snapshot | None:
@@ -24,14 +26,27 @@ def snapshot() -> Snapshot | None:
         return None
     # cpu user nice system idle iowait irq softirq steal: in ticks, summed over the cores.
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
-    ticks = user + nice + system + irq + softirq + steal
-    return Snapshot(wall_seconds=time.perf_counter(), busy_seconds=ticks / os.sysconf("SC_CLK_TCK"))
+    busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return Snapshot(time.perf_counter(), busy - own_seconds())
 
 
-def other_cores(before: Snapshot | None, own_seconds: float) -> float | None:
+def own_seconds() -> float:
+    """Return the CPU time of this process and of all that it started, ended or not."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = time.process_time() + ended.ru_utime + ended.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.Error:
+            continue
+        used += times.user + times.system
+    return float(used)
+
+
+def other_cores(before: Snapshot | None) -> float | None:
     """Return the mean number of cores that other processes used since ``before``."""
     after = snapshot()
     if before is None or after is None:
         return None
-    others = after.busy_seconds - before.busy_seconds - own_seconds
+    others = after.others_seconds - before.others_seconds
     return max(0.0, others / (after.wall_seconds - before.wall_seconds))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -162,7 +161,7 @@ def _take_rounds(
     contenders: Sequence[_Contender], num_rounds: int, watch: Watcher, *, drop_slow: bool
 ) -> dict[str, Measurement]:
     broken: dict[str, tuple[Status, str]] = {}
-    before, began = snapshot(), time.process_time()
+    before = snapshot()
     for number, order in enumerate(rotations(contenders, num_rounds), start=1):
         for contender in order:
             name = contender.candidate.name
@@ -175,10 +174,7 @@ def _take_rounds(
                 broken[name] = "failed", str(error)
         if number == 1 and drop_slow:
             broken |= _slow(contenders)
-    # What ran in this process is in its own time.
-    elsewhere = [c for c in contenders if not isinstance(c.runner, LocalRunner)]
-    own_ms = sum(sample.whole_cpu_ms for c in elsewhere for sample in c.samples)
-    others = other_cores(before, time.process_time() - began + own_ms / 1e3)
+    others = other_cores(before)
     return {
         c.candidate.name: _conclude(c, broken.get(c.candidate.name), others) for c in contenders
     }

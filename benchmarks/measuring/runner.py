@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.measuring.case import Work
@@ -87,12 +85,9 @@ class LocalRunner:
         return _attempt(self._answer)
 
     def sample(self) -> Sample:
-        began = time.process_time()
         if self._untimed_first:
             _attempt(self._call)
-        untimed_ms = 1e3 * (time.process_time() - began)
-        timed = _attempt(lambda: sample(self._call, self._num_calls, self._clock))
-        return replace(timed, untimed_cpu_ms=untimed_ms)
+        return _attempt(lambda: sample(self._call, self._num_calls, self._clock))
 
     def peak(self) -> Peak | None:
         return _attempt(lambda: call_peak(self._call, self._device))

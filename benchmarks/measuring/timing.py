@@ -28,20 +28,11 @@ LEAST_WAIT, MOST_WAIT = 1 << 21, 1 << 25
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One round of one candidate, per call. ``cpu_ms``: all threads of the process together.
-
-    ``untimed_cpu_ms``: what the round used beside its timed calls.
-    """
+    """One round of one candidate, per call. ``cpu_ms``: all threads of the process together."""
 
     wall_ms: float
     cpu_ms: float
     num_calls: int = 1
-    untimed_cpu_ms: float = 0.0
-
-    @property
-    def whole_cpu_ms(self) -> float:
-        """CPU time of the whole round."""
-        return self.cpu_ms * self.num_calls + self.untimed_cpu_ms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import statistics
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-import psutil
 
 from benchmarks.measuring.memory import Peak
 from benchmarks.measuring.runner import CandidateError
@@ -48,12 +44,7 @@ class WorkerRunner:
         return self._worker.ask("warm_up")
 
     def sample(self) -> Sample:
-        before = self._worker.cpu_ms()
-        found = cast("Sample", self._worker.ask("sample"))
-        # Counted in ticks: of one sample it may be less than was timed, of all it is right, since
-        # the process stands still between them.
-        untimed_ms = self._worker.cpu_ms() - before - found.cpu_ms * found.num_calls
-        return replace(found, untimed_cpu_ms=untimed_ms)
+        return cast("Sample", self._worker.ask("sample"))
 
     def peak(self) -> Peak | None:
         return cast("Peak | None", self._worker.ask("peak"))
@@ -77,7 +68,6 @@ class FreshRunner:
             worker.close()
 
     def sample(self) -> Sample:
-        before = _ended_cpu_ms()
         worker = self._start()
         try:
             found, left = cast("tuple[Sample, Peak | None]", worker.ask("first_sample"))
@@ -85,9 +75,7 @@ class FreshRunner:
             worker.close()
         if left is not None:
             self._left_mib.append(left.mib)
-        # Starting and ending the process is a part of the round, and not of the call.
-        untimed_ms = _ended_cpu_ms() - before - found.cpu_ms * found.num_calls
-        return replace(found, untimed_cpu_ms=max(0.0, untimed_ms))
+        return found
 
     def peak(self) -> Peak | None:
         if not self._left_mib:
@@ -96,12 +84,6 @@ class FreshRunner:
 
     def close(self) -> None:
         self._left_mib.clear()
-
-
-def _ended_cpu_ms() -> float:
-    """Return the CPU time of all ended child processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return 1e3 * (used.ru_utime + used.ru_stime)
 
 
 def _start(
@@ -160,14 +142,6 @@ class _Worker:
             self.close()
             raise CandidateError(answer)
         return answer
-
-    def cpu_ms(self) -> float:
-        """Return the CPU time of all threads; 0 if the process has ended."""
-        try:
-            used = psutil.Process(self._process.pid).cpu_times()
-        except psutil.Error:
-            return 0.0
-        return 1e3 * (used.user + used.system)
 
     def close(self) -> None:
         self._connection.close()

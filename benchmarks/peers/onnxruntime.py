@@ -27,8 +27,7 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
         f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"]
     )
     return embed_sorted(
-        job,
-        lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0],
+        job, lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
     )
 
 

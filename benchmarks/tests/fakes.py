@@ -83,16 +83,6 @@ def build_that_fails() -> Call:
     raise FileNotFoundError("no weights in /somewhere/private/model.bin")
 
 
-BUILDING_MS = 300.0
-
-
-def build_at_length() -> Call:
-    end = time.process_time() + BUILDING_MS / 1e3
-    while time.process_time() < end:
-        pass
-    return lambda: RIGHT
-
-
 def build_that_dies() -> Call:
     import os
 

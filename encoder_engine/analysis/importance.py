@@ -58,10 +58,7 @@ class _Gates:
             return (mixed,)
 
         output = attention.get_submodule("output")
-        return [
-            attention.register_forward_pre_hook(note),
-            output.register_forward_pre_hook(gate),
-        ]
+        return [attention.register_forward_pre_hook(note), output.register_forward_pre_hook(gate)]
 
 
 @contextmanager

@@ -12,10 +12,7 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True},
-    add_help_option=False,
-)
+@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 def bench(arguments: tuple[str, ...]) -> int:
     """Measure the engine and its peers on this machine.

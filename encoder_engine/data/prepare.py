@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from encoder_engine.data.salient import (
-    Span,
-    clip_spans,
-    find_salient,
-    mark_tokens,
-    merge_spans,
-)
+from encoder_engine.data.salient import Span, clip_spans, find_salient, mark_tokens, merge_spans
 from encoder_engine.data.sentences import encode_sentences
 from encoder_engine.data.shards import (
     TOKENIZER,
@@ -29,13 +23,7 @@ from encoder_engine.data.shards import (
 )
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
-from encoder_engine.files import (
-    LOCK_NAME,
-    partial_path,
-    sync_directory,
-    write_atomically,
-    writing,
-)
+from encoder_engine.files import LOCK_NAME, partial_path, sync_directory, write_atomically, writing
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
 from encoder_engine.records import (

@@ -71,9 +71,7 @@ def recognise_family(config: Mapping[str, Any]) -> Family:
     ]
     # Of families with the same marks, the model's own code names one.
     return max(
-        found,
-        key=lambda family: (len(family.marks), names_code_of(config, family)),
-        default=family,
+        found, key=lambda family: (len(family.marks), names_code_of(config, family)), default=family
     )
 
 

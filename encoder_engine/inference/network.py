@@ -326,10 +326,7 @@ class CompiledHead:
         elif self.rows != "all" and sees_all is None:
             selects = network.selected_by(mode)
         program = Program(
-            network.dtype,
-            selects=selects,
-            sees_all=sees_all,
-            separator_id=self.separator_id,
+            network.dtype, selects=selects, sees_all=sees_all, separator_id=self.separator_id
         )
         rows = network.add(program, target=None)
         if self.rows != "all":

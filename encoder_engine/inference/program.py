@@ -162,13 +162,7 @@ class Program:
         self._plan.pool(self._half and not wide, mode, normalized, width, source, target)
 
     def dense(
-        self,
-        layer: Dense,
-        source: int,
-        target: int,
-        *,
-        function: str = "none",
-        gated: bool = False,
+        self, layer: Dense, source: int, target: int, *, function: str = "none", gated: bool = False
     ) -> None:
         """Add ``function(source @ weight.T + bias)``.
 

@@ -26,9 +26,7 @@ class RowsDigest:
         self._digest = hashlib.sha256()
 
     def add(
-        self,
-        texts: Sequence[str | tuple[str, str]],
-        identifiers: Sequence[Identifier | None],
+        self, texts: Sequence[str | tuple[str, str]], identifiers: Sequence[Identifier | None]
     ) -> None:
         """Add rows; their lengths are hashed too, so different lists have different digests.
 

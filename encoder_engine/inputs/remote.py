@@ -11,12 +11,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import (
-    EncoderEngineError,
-    MissingDependencyError,
-    OutputError,
-    ReadError,
-)
+from encoder_engine.errors import EncoderEngineError, MissingDependencyError, OutputError, ReadError
 from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:

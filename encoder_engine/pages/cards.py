@@ -58,9 +58,7 @@ def model_card(name: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _page(
-    title: str,
-    facts: Mapping[str, Mapping[str, Any]],
-    questions: Mapping[str, Sequence[str]],
+    title: str, facts: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Sequence[str]]
 ) -> str:
     lines = [f"# {_plain(title)}", "", "Tables are recorded values. Questions wait for an answer."]
     for section, values in facts.items():

@@ -148,9 +148,7 @@ def _check(
 
 
 def _worst_positives(
-    store: StoredVectors,
-    queries_QD: npt.NDArray[np.float32],
-    positives: Sequence[Collection[int]],
+    store: StoredVectors, queries_QD: npt.NDArray[np.float32], positives: Sequence[Collection[int]]
 ) -> npt.NDArray[np.float32]:
     """Return the lowest score of each query's positives, float32 [Q]."""
     rows = np.array(sorted(set().union(*positives)), dtype=np.int64)

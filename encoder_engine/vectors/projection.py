@@ -63,9 +63,7 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
     return Projection(rows=rows, points=(vectors_ND - mean_D) @ first_D2, axes=(axes[0], axes[1]))
 
 
-def _moments(
-    store: StoredVectors,
-) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _moments(store: StoredVectors) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the number of vectors, their mean [D] and their covariance [D, D]."""
     num_rows, sum_D, gram_DD = 0, np.zeros(0), np.zeros((0, 0))
     for block_ND in store.float_blocks():

@@ -23,13 +23,7 @@ from encoder_engine.files import check_target, file_sha256, write_atomically
 from encoder_engine.json_values import JsonValue, read_value
 from encoder_engine.vectors.hits import check_num_hits
 from encoder_engine.vectors.precision import quantize_vectors
-from encoder_engine.vectors.search import (
-    check_queries,
-    keep_best,
-    make_hits,
-    no_hits,
-    query_parts,
-)
+from encoder_engine.vectors.search import check_queries, keep_best, make_hits, no_hits, query_parts
 from encoder_engine.vectors.store import VectorStore
 from encoder_engine.vectors.store_files import read_blocks
 

@@ -97,10 +97,7 @@ def _manhattan(differences: Array) -> Array:
     return np.asarray(np.abs(differences).sum(axis=-1))
 
 
-_DISTANCES: dict[str, Callable[[Array], Array]] = {
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
-}
+_DISTANCES: dict[str, Callable[[Array], Array]] = {"euclidean": _euclidean, "manhattan": _manhattan}
 
 
 def _matrices(first: object, second: object) -> tuple[Array, Array]:

@@ -29,12 +29,7 @@ from encoder_engine.errors import InputError, MissingDependencyError, ReadError
 from encoder_engine.files import check_apart, check_target, file_sha256
 from encoder_engine.inputs.columnar import import_pyarrow
 from encoder_engine.vectors.columns import VECTOR_COLUMN
-from encoder_engine.vectors.manifest import (
-    JOURNAL_NAME,
-    MANIFEST_NAME,
-    SKIPPED_NAME,
-    read_manifest,
-)
+from encoder_engine.vectors.manifest import JOURNAL_NAME, MANIFEST_NAME, SKIPPED_NAME, read_manifest
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 from encoder_engine.vectors.store import ENDINGS, ids_path
 from encoder_engine.vectors.store_files import (

@@ -149,8 +149,7 @@ def check(browser: Any, page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["attention", "senses", "isotropy", "probe", "heads", "prune", "accent", "retrieval"],
+    "name", ["attention", "senses", "isotropy", "probe", "heads", "prune", "accent", "retrieval"]
 )
 def test_a_page_requests_nothing_and_shows_markup_as_text(
     name: str,

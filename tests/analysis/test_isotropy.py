@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 import encoder_engine as ee
-from encoder_engine.analysis.isotropy import (
-    feature_cosines,
-    measure_isotropy,
-    standardise_embedder,
-)
+from encoder_engine.analysis.isotropy import feature_cosines, measure_isotropy, standardise_embedder
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:

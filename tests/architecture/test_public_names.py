@@ -89,10 +89,7 @@ def test_the_contract_can_be_called_by_position() -> None:
         (ee.Encoder.from_pretrained, ("path", "cpu", "float32", None)),
         (ee.Encoder.forward, ("self", "batch", False, False)),
         (ee.Embedder.from_pretrained, ("path", "cpu", "float32", None)),
-        (
-            ee.Embedder.encode,
-            ("self", [], None, None, None, None, "float32", None, False, "numpy"),
-        ),
+        (ee.Embedder.encode, ("self", [], None, None, None, None, "float32", None, False, "numpy")),
     ]
     for function, arguments in calls:
         inspect.signature(function).bind(*arguments)

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import encoder_engine as ee
-from tests.embedding.tiny_model import (
-    WIDTH,
-    write_sentence_directory,
-    write_transformers_directory,
-)
+from tests.embedding.tiny_model import WIDTH, write_sentence_directory, write_transformers_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -87,11 +87,7 @@ def test_options_reach_the_embedder(run: Run, model: Path, tmp_path: Path) -> No
     options = ["--prompt", "query: ", "--truncate-dim", 5, "--no-normalize", "--batch-tokens", 3]
     assert run("embed", path, "-o", out, "-m", model, *options).code == 0
     found = Embedder.from_pretrained(model).encode(
-        TEXTS,
-        prompt="query: ",
-        truncate_dim=5,
-        normalize_embeddings=False,
-        on_truncation="ignore",
+        TEXTS, prompt="query: ", truncate_dim=5, normalize_embeddings=False, on_truncation="ignore"
     )
     np.testing.assert_array_equal(np.load(out), found)
     bits = ["--precision", "ubinary", "--prompt-name", "query", "--overwrite"]

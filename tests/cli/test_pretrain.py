@@ -177,10 +177,7 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     (tmp_path / "latin.txt").write_bytes("caf\u00e9\n".encode("latin-1"))
     known = {"CORPUS": str(corpus), "TEXTS": str(texts), "OUT": str(tmp_path / "out")}
-    known |= {
-        "CORPUS/tokenizer": str(corpus / "tokenizer"),
-        "LATIN": str(tmp_path / "latin.txt"),
-    }
+    known |= {"CORPUS/tokenizer": str(corpus / "tokenizer"), "LATIN": str(tmp_path / "latin.txt")}
     assert main([known.get(part, part) for part in arguments]) == code
     assert message in capsys.readouterr().err
 

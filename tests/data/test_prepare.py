@@ -17,13 +17,7 @@ import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.prepare import (
-    Prepared,
-    Text,
-    _changes,
-    prepare,
-    word_starts,
-)
+from encoder_engine.data.prepare import Prepared, Text, _changes, prepare, word_starts
 from encoder_engine.data.sentences import split_sentences
 from encoder_engine.data.shards import Corpus, write_shard
 from encoder_engine.errors import CorpusError, LockedError, TextError

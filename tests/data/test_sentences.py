@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.sentences import (
-    _ENDS,
-    encode_sentences,
-    find_sentences,
-    split_sentences,
-)
+from encoder_engine.data.sentences import _ENDS, encode_sentences, find_sentences, split_sentences
 from tests.data.hygiene.attempts import CountedSearch
 from tests.embedding.test_families import save_tokenizer
 

@@ -108,13 +108,7 @@ SIZES = {
 
 @pytest.mark.parametrize(
     ("lengths", "prefix", "expected"),
-    [
-        ((9,), 5, 0),
-        ((9, 9), 3, 0),
-        ((9, 9), 4, 4),
-        ((5, 9), 4, 4),
-        ((30, 30, 30), 29, 29),
-    ],
+    [((9,), 5, 0), ((9, 9), 3, 0), ((9, 9), 4, 4), ((5, 9), 4, 4), ((30, 30, 30), 29, 29)],
     ids=str,
 )
 def test_prefixes_that_are_worth_it_are_found(

@@ -119,14 +119,7 @@ def test_the_format_that_is_given_decides(given: Callable[[bytes], None], tmp_pa
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"one\ntwo\n",
-        b"",
-        b"{not JSON}\n",
-        b"[1] reference\n",
-        b"a text, and more\n",
-        b"id,title\n",
-    ],
+    [b"one\ntwo\n", b"", b"{not JSON}\n", b"[1] reference\n", b"a text, and more\n", b"id,title\n"],
 )
 def test_lines_that_are_neither_objects_nor_records_stay_texts(
     given: Callable[[bytes], None], content: bytes

@@ -13,12 +13,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from encoder_engine.errors import InputError
-from encoder_engine.metrics.answers import (
-    answer_f1,
-    answer_scores,
-    exact_match,
-    normalize_answer,
-)
+from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match, normalize_answer
 from encoder_engine.metrics.calibration import calibration, fit_temperature
 from encoder_engine.metrics.classification import (
     accuracy,

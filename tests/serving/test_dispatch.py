@@ -410,9 +410,7 @@ def test_bytes_of_texts_are_those_in_memory(tiny: Embedder) -> None:
     asyncio.run(run())
 
 
-def test_urgent_and_patient_flows_are_served_in_few_visits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_urgent_and_patient_flows_are_served_in_few_visits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flows of priority 9 alone were visited 512 times as often for each batch."""
     visits, visit = 0, Scheduler._visit
 

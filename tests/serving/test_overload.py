@@ -284,10 +284,7 @@ def test_a_client_s_address_may_be_a_list(tiny: Embedder) -> None:
 
 def test_requests_leave_nothing_to_the_garbage_collector(tiny: Embedder) -> None:
     """A full collection beside 2,000 waiting requests stopped all of them for 100 ms and more."""
-    with (
-        Server(Service({"tiny": tiny})) as server,
-        httpx.Client(base_url=server.url) as client,
-    ):
+    with Server(Service({"tiny": tiny})) as server, httpx.Client(base_url=server.url) as client:
         client.post("/embed", json={"inputs": "the row"})
         gc.collect()
         gc.disable()

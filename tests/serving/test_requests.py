@@ -171,9 +171,7 @@ def test_a_tokenizer_holds_no_other_request_up(
         assert begun.wait(5.0)
         assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
         late = httpx.post(
-            f"{server.url}/tokenize",
-            json={"inputs": "a"},
-            headers={"x-request-timeout-ms": "50"},
+            f"{server.url}/tokenize", json={"inputs": "a"}, headers={"x-request-timeout-ms": "50"}
         )
         assert late.status_code == 504
         go_on.set()

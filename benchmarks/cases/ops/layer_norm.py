@@ -105,13 +105,7 @@ def _ours(
     by: str, *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0
 ) -> Tensor:
     return ops.layer_norm(
-        x,
-        weight,
-        bias,
-        epsilon=EPSILON,
-        residual_TD=residual,
-        dropout=dropout,
-        implementation=by,
+        x, weight, bias, epsilon=EPSILON, residual_TD=residual, dropout=dropout, implementation=by
     )
 
 

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from benchmarks.measuring.machine import (
-    Device,
-    find_commit,
-    find_device,
-    name_processor,
-    slug,
-)
+from benchmarks.measuring.machine import Device, find_commit, find_device, name_processor, slug
 from benchmarks.measuring.measure import Status, measure
 from benchmarks.records import results as records
 from benchmarks.tests import fakes

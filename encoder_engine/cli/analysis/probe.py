@@ -107,8 +107,7 @@ def _parts(layers: tuple[LayerProbe, ...], mix: MixProbe | None) -> list[Part]:
             rows=rows,
         ),
         Drawing(
-            title="Accuracy by layer",
-            svg=draw_lines(lines, [str(found.layer) for found in layers]),
+            title="Accuracy by layer", svg=draw_lines(lines, [str(found.layer) for found in layers])
         ),
     ]
     if mix is not None:

@@ -69,11 +69,7 @@ def _translations(
         raise click.BadParameter("expected two columns, such as text,translation")
     header = options["header"].split(",") if options["header"] else ()
     pairs = read_translations(
-        files,
-        (columns[0], columns[1]),
-        group=options["group"],
-        header=header,
-        most=options["rows"],
+        files, (columns[0], columns[1]), group=options["group"], header=header, most=options["rows"]
     )
     wanted = options["groups"].split(",") if options["groups"] else list(pairs)
     missing = [name for name in wanted if name not in pairs]
@@ -109,10 +105,7 @@ def _candidates(
     from encoder_engine.pages.report import Table
 
     queries = read_candidates(
-        files,
-        query=options["query"],
-        document=options["document"],
-        label=options["label"],
+        files, query=options["query"], document=options["document"], label=options["label"]
     )
     scores = score_candidates(embedder.encode_query, embedder.encode_document, queries)
     kinds = ("with a relevant document", "with both kinds")

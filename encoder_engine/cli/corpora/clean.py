@@ -135,10 +135,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _begun(
-    inputs: tuple[str, ...],
-    cleaner: Cleaner,
-    options: dict[str, Any],
-    model: dict[str, Any] | None,
+    inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], model: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return all that the output depends on beside the rows, as JSON values."""
     from encoder_engine.data.hygiene.cleaning import CLEANING

@@ -53,9 +53,7 @@ def _rows(texts: Iterator[str], options: Mapping[str, Any]) -> Iterator[dict[str
         sentences = [sentence.split() for sentence in split_sentences(text)]
         for passage in cut_passages(sentences, options["max_length"]):
             pair = draw(
-                passage,
-                RowKey(options["seed"], options["epoch"], index),
-                keep=options["keep"],
+                passage, RowKey(options["seed"], options["epoch"], index), keep=options["keep"]
             )
             index += 1
             if pair is None:

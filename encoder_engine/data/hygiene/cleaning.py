@@ -136,11 +136,7 @@ class Cleaner:
     """
 
     def __init__(
-        self,
-        settings: CleanSettings,
-        *,
-        encode: Encode | None = None,
-        label: Label | None = None,
+        self, settings: CleanSettings, *, encode: Encode | None = None, label: Label | None = None
     ) -> None:
         if settings.semantic is not None and encode is None:
             raise InputError("semantic duplicates need a model that embeds texts")

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from encoder_engine.errors import (
-    CheckpointFileError,
-    ConfigError,
-    MissingDependencyError,
-)
+from encoder_engine.errors import CheckpointFileError, ConfigError, MissingDependencyError
 from encoder_engine.families.checkpoints.archives import (
     ArchivedTensor,
     UnusableTensor,
@@ -436,10 +432,7 @@ def _map_tensor(
     with _naming_file(path):
         # A mapping of its own for each tensor: it ends with the array, and its pages with it.
         pages = mmap.mmap(
-            stream.fileno(),
-            skipped + num_bytes,
-            access=mmap.ACCESS_READ,
-            offset=start - skipped,
+            stream.fileno(), skipped + num_bytes, access=mmap.ACCESS_READ, offset=start - skipped
         )
     count = num_bytes // dtype.itemsize
     return np.frombuffer(pages, dtype=dtype, count=count, offset=skipped).reshape(shape)

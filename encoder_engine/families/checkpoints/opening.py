@@ -186,11 +186,7 @@ def open_checkpoint(
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
     own = files.enter_context(open_tensors(directory))
-    stored = merge_adapters(
-        *(named, own, config, files),
-        prefix=family.prefix,
-        chosen=adapter,
-    )
+    stored = merge_adapters(*(named, own, config, files), prefix=family.prefix, chosen=adapter)
     others: tuple[str, ...] = (
         (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()
     )

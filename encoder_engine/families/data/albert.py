@@ -71,9 +71,7 @@ FAMILY = Family(
         ),
         replace(SPANS, architecture="AlbertForQuestionAnswering"),
         replace(
-            CHOICES,
-            architecture="AlbertForMultipleChoice",
-            dropouts=("classifier_dropout_prob",),
+            CHOICES, architecture="AlbertForMultipleChoice", dropouts=("classifier_dropout_prob",)
         ),
     ),
     # No published checkpoint has a layer of several blocks.

@@ -21,10 +21,7 @@ FAMILY = replace(
     block=replace(
         SECOND.block,
         attention=replace(
-            SECOND.block.attention,
-            key_bias=False,
-            stacked_by_head=True,
-            distance_projections=True,
+            SECOND.block.attention, key_bias=False, stacked_by_head=True, distance_projections=True
         ),
     ),
     quirks=(DisentangledAttention(own_projections=True),),
@@ -46,8 +43,7 @@ FAMILY = replace(
     layouts=(
         replace(PREDICTIONS, architecture="DebertaForMaskedLM", required={"legacy": (True,)}),
         replace(
-            LAYOUTS["sequence-classification"],
-            architecture="DebertaForSequenceClassification",
+            LAYOUTS["sequence-classification"], architecture="DebertaForSequenceClassification"
         ),
         replace(
             TOKEN_CLASSIFIER,

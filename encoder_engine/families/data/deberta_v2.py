@@ -57,14 +57,7 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output.LayerNorm"),
     ),
-    heads=(
-        "cls.",
-        "lm_predictions.",
-        "mask_predictions.",
-        "pooler.",
-        "classifier.",
-        "qa_outputs.",
-    ),
+    heads=("cls.", "lm_predictions.", "mask_predictions.", "pooler.", "classifier.", "qa_outputs."),
     layouts=(
         replace(PREDICTIONS, architecture="DebertaV2ForMaskedLM", required={"legacy": (True,)}),
         CLASSIFIER,

@@ -74,9 +74,7 @@ FAMILY = Family(
             renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
         ),
         replace(
-            TOKEN_CLASSIFIER,
-            architecture="DistilBertForTokenClassification",
-            dropouts=("dropout",),
+            TOKEN_CLASSIFIER, architecture="DistilBertForTokenClassification", dropouts=("dropout",)
         ),
         replace(SPANS, architecture="DistilBertForQuestionAnswering", dropouts=("qa_dropout",)),
     ),

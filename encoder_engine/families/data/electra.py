@@ -2,12 +2,7 @@
 
 from dataclasses import replace
 
-from encoder_engine.families.data.bert import (
-    CLASSIFIER_DROPOUTS,
-    RENAMES,
-    SPANS,
-    TOKEN_CLASSIFIER,
-)
+from encoder_engine.families.data.bert import CLASSIFIER_DROPOUTS, RENAMES, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.families.facts.family import ConfigKeys, Family
 from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
 from encoder_engine.families.facts.names import Rename
@@ -74,10 +69,5 @@ FAMILY = Family(
             },
         ),
     ),
-    ignored=(
-        "summary_activation",
-        "summary_last_dropout",
-        "summary_type",
-        "summary_use_proj",
-    ),
+    ignored=("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"),
 )

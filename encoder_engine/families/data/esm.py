@@ -55,10 +55,7 @@ FAMILY = Family(
         r"rotary_embeddings\.inv_freq",
         r"encoder\.layer\.(\d+|\*)\.attention\.self\.rotary_embeddings\.inv_freq",
     ),
-    required={
-        "position_embedding_type": ("absolute", "rotary"),
-        "is_folding_model": (False,),
-    },
+    required={"position_embedding_type": ("absolute", "rotary"), "is_folding_model": (False,)},
     # The activation is GELU, whatever the key says.
     ignored=("esmfold_config", "hidden_act", "vocab_list"),
 )

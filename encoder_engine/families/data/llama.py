@@ -19,11 +19,7 @@ RENAMES = (
     Rename("embedding.tokens", "embed_tokens"),
     Rename(
         "blocks.{block}.attention.qkv",
-        (
-            f"{BLOCK}.self_attn.q_proj",
-            f"{BLOCK}.self_attn.k_proj",
-            f"{BLOCK}.self_attn.v_proj",
-        ),
+        (f"{BLOCK}.self_attn.q_proj", f"{BLOCK}.self_attn.k_proj", f"{BLOCK}.self_attn.v_proj"),
     ),
     Rename("blocks.{block}.attention.output", f"{BLOCK}.self_attn.o_proj"),
     Rename("blocks.{block}.attention_norm", f"{BLOCK}.input_layernorm"),

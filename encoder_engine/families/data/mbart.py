@@ -12,9 +12,5 @@ FAMILY = replace(
     block=replace(bart.FAMILY.block, norm_first=True),
     final_norm=True,
     renames=(*bart.FAMILY.renames, Rename("final_norm", "encoder.layer_norm")),
-    required={
-        **bart.FAMILY.required,
-        "normalize_before": (True,),
-        "add_final_layer_norm": (True,),
-    },
+    required={**bart.FAMILY.required, "normalize_before": (True,), "add_final_layer_norm": (True,)},
 )

@@ -29,11 +29,7 @@ FAMILY = Family(
         Rename("relative_bias.table", "encoder.relative_attention_bias"),
         Rename(
             "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.attn.q",
-                f"{BLOCK}.attention.attn.k",
-                f"{BLOCK}.attention.attn.v",
-            ),
+            (f"{BLOCK}.attention.attn.q", f"{BLOCK}.attention.attn.k", f"{BLOCK}.attention.attn.v"),
         ),
         Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.attn.o"),
         Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.LayerNorm"),

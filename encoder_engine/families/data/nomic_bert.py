@@ -84,10 +84,7 @@ FAMILY = Family(
             rows="first",
             dense=DenseLayout(activation="tanh"),
             dropouts=bert.CLASSIFIER_DROPOUTS,
-            renames=(
-                Rename("dense", "nomic_bert.pooler.dense"),
-                Rename("output", "classifier"),
-            ),
+            renames=(Rename("dense", "nomic_bert.pooler.dense"), Rename("output", "classifier")),
         ),
         replace(bert.TOKEN_CLASSIFIER, architecture="NomicBertForTokenClassification"),
     ),

@@ -67,9 +67,5 @@ FAMILY = replace(
         "use_flash_attn",
         "use_xentropy",
     ),
-    code=(
-        "nomic-ai/nomic-bert-2048--",
-        "configuration_hf_nomic_bert.",
-        "modeling_hf_nomic_bert.",
-    ),
+    code=("nomic-ai/nomic-bert-2048--", "configuration_hf_nomic_bert.", "modeling_hf_nomic_bert."),
 )

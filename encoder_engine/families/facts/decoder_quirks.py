@@ -223,10 +223,7 @@ def _by_layer_type(
         }
     theta = config.get("rope_theta")
     full = bases[FULL] if isinstance(theta.value, list) else theta.number(bases[FULL], least=0)
-    return {
-        FULL: read_rotary(settings, full, longest),
-        SLIDING: RotarySpec(base=bases[SLIDING]),
-    }
+    return {FULL: read_rotary(settings, full, longest), SLIDING: RotarySpec(base=bases[SLIDING])}
 
 
 def _write_by_layer_type(

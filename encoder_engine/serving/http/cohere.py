@@ -13,13 +13,7 @@ import numpy as np
 from encoder_engine.serving.http.context import check_count, decode
 from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.http.messages import CohereEmbed, CohereRerank
-from encoder_engine.serving.http.replies import (
-    Reply,
-    base64_pieces,
-    dump,
-    matrix_pieces,
-    reply_of,
-)
+from encoder_engine.serving.http.replies import Reply, base64_pieces, dump, matrix_pieces, reply_of
 from encoder_engine.serving.request import size_of
 from encoder_engine.serving.tasks import OptionError
 

@@ -45,11 +45,7 @@ _OWN = (
     messages.Similarity,
 )
 # Answers that are not JSON.
-_TEXTS = {
-    "/metrics": ("text/plain",),
-    "/docs": ("text/html",),
-    "/": ("text/html", "text/plain"),
-}
+_TEXTS = {"/metrics": ("text/plain",), "/docs": ("text/html",), "/": ("text/html", "text/plain")}
 _PROBES = ("/health", "/ping", "/health/ready", "/health/live")
 _HEADERS = (
     ("x-request-id", {"type": "string"}),
@@ -107,10 +103,7 @@ def write_openapi(
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "encoder-engine",
-            "version": sys.modules["encoder_engine"].__version__,
-        },
+        "info": {"title": "encoder-engine", "version": sys.modules["encoder_engine"].__version__},
         "paths": paths,
         "components": components,
     }

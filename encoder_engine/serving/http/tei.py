@@ -32,15 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.serving.http.context import Context
     from encoder_engine.serving.tasks import Text
 
-__all__ = [
-    "embed",
-    "embed_all",
-    "embed_sparse",
-    "info",
-    "predict",
-    "rerank",
-    "similarity",
-]
+__all__ = ["embed", "embed_all", "embed_sparse", "info", "predict", "rerank", "similarity"]
 
 
 async def embed(body: bytes, context: Context) -> Reply:
