@@ -170,7 +170,9 @@ def probe_mixes(data: ProbeData, *, hidden: int = 0, steps: int = 300) -> MixPro
     """Fit probes of the mixes of layers 0 to l, for every l."""
     fitted = [
         fit_probe(
-            *(data.train[: layer + 1], data.train_labels, len(data.labels)),
+            data.train[: layer + 1],
+            data.train_labels,
+            len(data.labels),
             hidden=hidden,
             steps=steps,
         )

@@ -119,7 +119,9 @@ threads = number("--threads", "CPU threads.  [default: all cores]")
 # Of pretrain and finetune, beside the recipe.
 training = together(
     click.option(
-        *("--model", "-m", "checkpoint"),
+        "--model",
+        "-m",
+        "checkpoint",
         help="The model to train: a directory or hub id.  [default: the recipe's]",
     ),
     click.option("--output", "-o", required=True, help="The run's folder; created, or resumed."),

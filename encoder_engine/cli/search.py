@@ -207,7 +207,10 @@ def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedd
         return SparseEmbedder.from_pretrained(name, options["device"], max_seq_length=limit)
     recorded = stored.manifest["plan"]["model"]
     embedder = SparseEmbedder.from_pretrained(
-        *(name, options["device"], recorded["dtype"], recorded["quantization"]),
+        name,
+        options["device"],
+        recorded["dtype"],
+        recorded["quantization"],
         pooling=recorded["sparse_pooling"],
     )
     _refuse_another(stored, name, embedder)

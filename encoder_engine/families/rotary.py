@@ -44,7 +44,8 @@ def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.ND
     width = rotary.width(head_dim)
     if rotary.scaling is None:
         return rotary_table(
-            *(count, width),
+            count,
+            width,
             base=rotary.base * rotary.stretch,
             divisor=rotary.stretch ** (2.0 / width),
             first=first,

@@ -139,7 +139,7 @@ class BlockBuilder:
             residual = self._residual(width)
             total, between = self._buffer("total", width), self._buffer("between", width)
             program.normalize(
-                *(block.feed_forward_norm, projected, between), residual=residual, total=total
+                block.feed_forward_norm, projected, between, residual=residual, total=total
             )
             self._feed_forward(block, between, projected, None)
             if block.feed_forward_output_norm is not None:
@@ -199,7 +199,8 @@ class BlockBuilder:
             Heads(query, 0, whole),
             keys,
             keys._replace(first=keys.first + key_width),
-            *(mixed, spec),
+            mixed,
+            spec,
             terms=self._constants.terms(spec, weights),
             window=spec.window,
             sees_global=sees_global,
@@ -219,7 +220,8 @@ class BlockBuilder:
         ):
             if norm is not None:
                 self._program.normalize_heads(
-                    *(norm, Heads(heads, first, row_width)),
+                    norm,
+                    Heads(heads, first, row_width),
                     num_heads=num_heads if spec.norm_by_head else 1,
                 )
 
@@ -251,7 +253,8 @@ class BlockBuilder:
             Heads(query, 0, width),
             Heads(pair, 0, 2 * width),
             Heads(pair, width, 2 * width),
-            *(seen, replace(spec, scale=None)),
+            seen,
+            replace(spec, scale=None),
         )
         program.put_rows(seen, mixed, width)
         self._domain = TOKENS
@@ -269,7 +272,7 @@ class BlockBuilder:
                 program.quantize(source, quantized, up.depth)
             raised_bytes = self._quantized_buffer("raised", spec.width)
             program.quantized_dense(
-                *(up, quantized, raised_bytes), function=function, gated=spec.gated
+                up, quantized, raised_bytes, function=function, gated=spec.gated
             )
             program.quantized_dense(down, raised_bytes, target)
             return

@@ -122,14 +122,18 @@ class CompiledEncoder:
                 )
             return cls._map(directory, dtype, quantization, head, num_threads)
         found = read_checkpoint(
-            *(directory, dtype, quantization),
+            directory,
+            dtype,
+            quantization,
             head=head,
             labels=labels,
             adapter=adapter,
             supports=cls.supports,
         )
         return cls(
-            *(found.network, found.head, found.description),
+            found.network,
+            found.head,
+            found.description,
             num_threads=num_threads,
             mapped_files=found.mapped_files,
         )
@@ -233,7 +237,9 @@ class CompiledEncoder:
                 if name.startswith(HEAD)
             }
             head = CompiledHead.read(
-                *(description.config, description.head, network),
+                description.config,
+                description.head,
+                network,
                 MadeLayers(others, dtype=description.dtype),
             )
         return cls(network, head, description, num_threads=num_threads, mapped_files=mapped_files)

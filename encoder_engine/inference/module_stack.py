@@ -40,7 +40,9 @@ class CompiledStack:
                 rows_RK = self._dense(place, module, rows_RK, num_threads)
             elif isinstance(module, LayerNormModule):
                 rows_RK = layer_norm_rows(
-                    *(rows_RK, module.weight_K, module.bias_K),
+                    rows_RK,
+                    module.weight_K,
+                    module.bias_K,
                     epsilon=module.epsilon,
                     num_threads=num_threads,
                 )

@@ -258,7 +258,10 @@ class CompiledNetwork:
         first = target if self.projection is None else program.rows(own_width)
         spec = self.spec.embedding
         program.embed(
-            *(self.tokens, self.positions, self.segments, self.embedding_norm),
+            self.tokens,
+            self.positions,
+            self.segments,
+            self.embedding_norm,
             target=first,
             scaled=spec.scale != 1.0 or spec.mask_id is not None,
         )

@@ -98,7 +98,8 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
         positions = None
     types = named.get("token_type_ids") if spec.embedding.num_segments else None
     return unpad(
-        *(ids_BL, keep_BL),
+        ids_BL,
+        keep_BL,
         token_type_ids=None if types is None else types.expand_as(ids_BL),
         position_ids=None if positions is None else positions.expand_as(ids_BL),
     )

@@ -117,7 +117,11 @@ def mine_negatives(
             query = start + number
             own = None if query_texts is None else query_texts[query]
             _mine_one(
-                *(mined, ranked, frozenset(positives[query]), float(worst[number]), options),
+                mined,
+                ranked,
+                frozenset(positives[query]),
+                float(worst[number]),
+                options,
                 texts=texts,
                 query_text=own,
                 ranks=(first, last),

@@ -82,7 +82,7 @@ class VectorStore:
         if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _TABLE_WRITERS[path.suffix](
-                *(self._files[0], id_column, group_rows), kind=kind
+                self._files[0], id_column, group_rows, kind=kind
             )
         elif id_column is None:
             self._files = [PendingFile(path, overwrite=overwrite)]

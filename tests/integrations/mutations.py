@@ -97,7 +97,10 @@ class Drawn:
         torch.manual_seed(self.rng.randrange(1000))
         self.log.append("TransformerEncoder")
         layer = nn.TransformerEncoderLayer(
-            *(WIDTH, 4, 48, 0.0),
+            WIDTH,
+            4,
+            48,
+            0.0,
             batch_first=self.rng.random() < 0.5,
             norm_first=self.rng.random() < 0.5,
             activation=self.rng.choice(["relu", "gelu"]),

@@ -258,7 +258,10 @@ def test_negatives_leave_out_answers_and_their_like(tmp_path: Path) -> None:
     store = mining_store(tmp_path, [0.99, 0.9, 0.88, 0.8, 0.7, 0.6, 0.5])
     texts = {row: f"text {row}" for row in range(7)} | {3: "text 1", 5: "the query"}
     found = mine_negatives(
-        *(store, QUERY, [[1]], MiningOptions(num_negatives=3)),
+        store,
+        QUERY,
+        [[1]],
+        MiningOptions(num_negatives=3),
         query_texts=["the query"],
         texts_of=lambda rows: {row: texts[row] for row in rows},
     )

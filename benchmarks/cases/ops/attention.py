@@ -201,7 +201,14 @@ class _PackedCudnn(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, ends: Tensor, longest: int
     ) -> Tensor:
         output, logsumexp, *_, seed, offset, _ = torch.ops.aten._cudnn_attention_forward(
-            *(query, key, value, None, ends, ends, longest, longest),
+            query,
+            key,
+            value,
+            None,
+            ends,
+            ends,
+            longest,
+            longest,
             compute_log_sumexp=any(ctx.needs_input_grad),
         )
         ctx.save_for_backward(query, key, value, output, logsumexp, seed, offset, ends)
@@ -212,7 +219,13 @@ class _PackedCudnn(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         *saved, ends = ctx.saved_tensors
         found = torch.ops.aten._cudnn_attention_backward(
-            *(gradient.contiguous(), *saved, None, ends, ends, ctx.longest, ctx.longest),
+            gradient.contiguous(),
+            *saved,
+            None,
+            ends,
+            ends,
+            ctx.longest,
+            ctx.longest,
             dropout_p=0.0,
             is_causal=False,
         )
@@ -226,8 +239,6 @@ def _varlen(
 
     ends, longest = layout.cu_seqlens, layout.max_seqlen
     side = -1 if window is None else window
-    output = varlen_attn(
-        *(query, key, value, ends, ends, longest, longest), window_size=(side, side)
-    )
+    output = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=(side, side))
     assert isinstance(output, Tensor)
     return output

@@ -146,7 +146,7 @@ class _Theirs:
         attention._project_qkv = lambda _: rows
         attention._project_active_positions = project_positions
         output, _ = attention.forward_packed(
-            *(rows[0], layout.cu_seqlens, layout.max_seqlen), rel_embeddings=rows[0]
+            rows[0], layout.cu_seqlens, layout.max_seqlen, rel_embeddings=rows[0]
         )
         found: Tensor = output.view(query.shape)
         return found

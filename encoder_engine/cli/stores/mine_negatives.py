@@ -64,7 +64,10 @@ def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: 
     queries = [query for query, rows in known.items() if rows]
     vectors = embed_queries(stored, queries, options)
     mined = mine(
-        *(stored, vectors, [known[query] for query in queries], settings),
+        stored,
+        vectors,
+        [known[query] for query in queries],
+        settings,
         query_texts=queries,
         texts_of=lambda rows: {row: documents[row] for row in rows},
     )

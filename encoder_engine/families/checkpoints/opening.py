@@ -102,7 +102,9 @@ class Checkpoint:
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
         assembly = Assembly(
-            *(shapes, self.tensors, self.family.renames),
+            shapes,
+            self.tensors,
+            self.family.renames,
             whole=whole,
             arrangements=arrangements(self.spec),
         )
@@ -186,7 +188,7 @@ def open_checkpoint(
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
     own = files.enter_context(open_tensors(directory))
-    stored = merge_adapters(*(named, own, config, files), prefix=family.prefix, chosen=adapter)
+    stored = merge_adapters(named, own, config, files, prefix=family.prefix, chosen=adapter)
     others: tuple[str, ...] = (
         (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()
     )

@@ -130,8 +130,16 @@ def test_two_stores_are_joined_by_reciprocal_rank(
     expected = [fuse_ranks(pair, 3) for pair in zip(*rankings, strict=True)]
     for first_store, second_store in (("dense", "sparse"), ("sparse", "dense")):
         found = run(
-            *("search", stores[first_store], *QUERIES, "--fuse", stores[second_store]),
-            *("--top", 3, "--oversampling", 4, "--json"),
+            "search",
+            stores[first_store],
+            *QUERIES,
+            "--fuse",
+            stores[second_store],
+            "--top",
+            3,
+            "--oversampling",
+            4,
+            "--json",
         )
         assert (found.code, found.errors) == (0, "")
         for hits, wanted in zip(hits_of(found.output), expected, strict=True):
@@ -183,8 +191,16 @@ def test_queries_of_the_second_store_have_its_prompt(
     assert prompted != search_vectors(store, embedder.encode(QUERIES), 12)
     first = run("search", stores["sparse"], *QUERIES, "--top", 12, "--json")
     found = run(
-        *("search", stores["sparse"], *QUERIES, "--fuse", tmp_path / "out"),
-        *("--top", 3, "--oversampling", 4, "--json"),
+        "search",
+        stores["sparse"],
+        *QUERIES,
+        "--fuse",
+        tmp_path / "out",
+        "--top",
+        3,
+        "--oversampling",
+        4,
+        "--json",
     )
     for hits, sparse, dense in zip(
         hits_of(found.output), hits_of(first.output), prompted, strict=True

@@ -199,7 +199,9 @@ def test_a_window_of_which_no_row_is_kept_ends_no_run(
     settings = CleanSettings(exact=exact, near=0.8)
     with pytest.raises(KeyboardInterrupt):
         clean_rows(
-            *(records, Cleaner(settings), job(tmp_path)),
+            records,
+            Cleaner(settings),
+            job(tmp_path),
             finish=lambda _: None,
             watch=interrupt_at(4),
         )
