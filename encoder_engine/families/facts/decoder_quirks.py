@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
@@ -92,16 +92,13 @@ class SlidingLayers:
     every: int = 3
     window: int = 128
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (
-            "layer_types",
-            "sliding_window",
-            "attention_windows",
-            "rope_parameters",
-            "rope_theta",
-        )
+    keys: ClassVar[tuple[str, ...]] = (
+        "layer_types",
+        "sliding_window",
+        "attention_windows",
+        "rope_parameters",
+        "rope_theta",
+    )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's window and rotary embedding."""
@@ -154,21 +151,18 @@ class GemmaLayers:
     every: int = 6
     scalar: int = 256
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (
-            "layer_types",
-            "sliding_window",
-            "sliding_window_pattern",
-            "_sliding_window_pattern",
-            "use_bidirectional_attention",
-            "query_pre_attn_scalar",
-            "rope_parameters",
-            "rope_theta",
-            "rope_local_base_freq",
-            "rope_scaling",
-        )
+    keys: ClassVar[tuple[str, ...]] = (
+        "layer_types",
+        "sliding_window",
+        "sliding_window_pattern",
+        "_sliding_window_pattern",
+        "use_bidirectional_attention",
+        "query_pre_attn_scalar",
+        "rope_parameters",
+        "rope_theta",
+        "rope_local_base_freq",
+        "rope_scaling",
+    )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's direction, window, rotary embedding and scale."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import UnsupportedFeatureError
@@ -63,10 +63,7 @@ class RelativeBuckets:
 class AlibiSlopes:
     """ALiBi slopes, which follow from the number of heads (Press et al. 2022)."""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return no key: the slopes have none."""
-        return ()
+    keys: ClassVar[tuple[str, ...]] = ()
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
         """Set every block's slopes."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
-from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.families.facts.paths import OneKey, fact, with_fact
 from encoder_engine.families.facts.spec import RotarySpec
 
 if TYPE_CHECKING:
@@ -21,16 +21,13 @@ __all__ = ["EsmEmbedding", "OffsetPositions", "ScaledEmbedding"]
 class EsmEmbedding:
     """ESM's positions, rotary or learned, its norm of embeddings, and its token dropout."""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (
-            "position_embedding_type",
-            "rope_theta",
-            "emb_layer_norm_before",
-            "token_dropout",
-            "mask_token_id",
-        )
+    keys: ClassVar[tuple[str, ...]] = (
+        "position_embedding_type",
+        "rope_theta",
+        "emb_layer_norm_before",
+        "token_dropout",
+        "mask_token_id",
+    )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the embedding, and every block's rotary embedding."""
@@ -78,16 +75,10 @@ class EsmEmbedding:
 
 
 @dataclass(frozen=True)
-class OffsetPositions:
+class OffsetPositions(OneKey):
     """A table of positions with more rows than the key says, the first of which are not used."""
 
-    key: str
     offset: int
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
         """Add the rows to the table, and let positions begin after them."""
@@ -103,15 +94,8 @@ class OffsetPositions:
 
 
 @dataclass(frozen=True)
-class ScaledEmbedding:
+class ScaledEmbedding(OneKey):
     """Rows of tokens times the root of the width, where the key says so (BART)."""
-
-    key: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the scale."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from encoder_engine.dataclass import dataclass
+
 if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import BlockSpec, EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["Quirk", "fact", "with_attention", "with_fact"]
+__all__ = ["OneKey", "Quirk", "fact", "with_attention", "with_fact"]
 
 
 Value = TypeVar("Value")
@@ -27,6 +29,18 @@ class Quirk(Protocol):
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
         """Return the keys with their values for a spec."""
+
+
+@dataclass(frozen=True)
+class OneKey:
+    """What quirks of one key have in common."""
+
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key it reads."""
+        return (self.key,)
 
 
 def with_fact(value: Value, path: str, new: object) -> Value:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.facts.paths import fact, with_attention, with_fact
+from encoder_engine.families.facts.paths import OneKey, fact, with_attention, with_fact
 from encoder_engine.families.facts.spec import ConvolutionSpec
 from encoder_engine.families.facts.values import ACTIVATIONS, activation
 
@@ -27,15 +27,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class SharedGroups:
+class SharedGroups(OneKey):
     """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
-
-    key: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Keep one block of each group."""
@@ -51,19 +44,13 @@ class SharedGroups:
 
 
 @dataclass(frozen=True)
-class TwoThirds:
+class TwoThirds(OneKey):
     """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
 
     The gate's weights are then as many as the key's width would have without one.
     """
 
-    key: str
     multiple: int
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the width of every feed-forward layer."""
@@ -77,15 +64,8 @@ class TwoThirds:
 
 
 @dataclass(frozen=True)
-class LayerWindows:
+class LayerWindows(OneKey):
     """Windows: the key gives both sides together, as one number or a list by block."""
-
-    key: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's window."""
@@ -114,10 +94,7 @@ class LayerWindows:
 class FirstConvolution:
     """A convolution of the embeddings, added to the first block's result where a size is given."""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return ("conv_kernel_size", "conv_act")
+    keys: ClassVar[tuple[str, ...]] = ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the spec's convolution."""
@@ -192,10 +169,7 @@ class OwnCode:
 
     auto_map: tuple[tuple[str, str], ...]
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it writes."""
-        return ("auto_map",)
+    keys: ClassVar[tuple[str, ...]] = ("auto_map",)
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
         """Return the spec unchanged: the code was checked when the family was recognised."""
@@ -207,17 +181,11 @@ class OwnCode:
 
 
 @dataclass(frozen=True)
-class StatedValue:
+class StatedValue(OneKey):
     """A key whose one supported value is not ``missing``, that of a file without the key."""
 
-    key: str
     missing: str
     supported: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the spec unchanged; raises :class:`UnsupportedFeatureError` for another value."""

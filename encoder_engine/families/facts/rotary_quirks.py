@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.facts.paths import fact, with_attention, with_fact
+from encoder_engine.families.facts.paths import OneKey, fact, with_attention, with_fact
 from encoder_engine.families.facts.spec import RotarySpec
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ class RopeParameters:
 
     default_base: float
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return ("rope_parameters",)
+    keys: ClassVar[tuple[str, ...]] = ("rope_parameters",)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
@@ -50,16 +47,10 @@ class RopeParameters:
 
 
 @dataclass(frozen=True)
-class RotaryBase:
+class RotaryBase(OneKey):
     """One rotary embedding for all blocks, with the base in a key of the family."""
 
-    key: str
     default_base: float
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
@@ -109,10 +100,7 @@ class RopeTheta:
 
     default_base: float
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return ("rope_theta", "rope_scaling")
+    keys: ClassVar[tuple[str, ...]] = ("rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
@@ -185,17 +173,14 @@ class LayerTypes:
     sliding_base: float = 10_000.0
     window: int = 128
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return (
-            "layer_types",
-            "global_attn_every_n_layers",
-            "local_attention",
-            "rope_parameters",
-            "global_rope_theta",
-            "local_rope_theta",
-        )
+    keys: ClassVar[tuple[str, ...]] = (
+        "layer_types",
+        "global_attn_every_n_layers",
+        "local_attention",
+        "rope_parameters",
+        "global_rope_theta",
+        "local_rope_theta",
+    )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's window, rotary embedding and, except in the first, norm."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import UnsupportedFeatureError
@@ -30,10 +30,7 @@ class ScaledRope:
 
     default_base: float = 10_000.0
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
-        return ("rope_parameters", "rope_theta", "rope_scaling")
+    keys: ClassVar[tuple[str, ...]] = ("rope_parameters", "rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
