@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     Counts = npt.NDArray[np.int64]
 
-__all__ = ["MARKS", "HeadSummary", "kinds_of", "measure_heads"]
+__all__ = ["HeadSummary", "kinds_of", "measure_heads"]
 
-MARKS = ("first", "special", "punctuation")
 # Maxima at one offset, mass on special tokens, maxima on the rarest token, entropy as a share of
 # that of even weights.
 POSITIONAL, SPECIAL, RARE, BROAD = 90.0, 50.0, 50.0, 90.0

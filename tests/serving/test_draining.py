@@ -32,85 +32,76 @@ if TYPE_CHECKING:
     from tests.serving.conftest import Gate
 
 
-def test_what_is_left_after_the_timeout_fails_and_is_counted(tiny: Embedder, gate: Gate) -> None:
-    async def serve() -> tuple[list[Any], Service]:
-        service = Service({"tiny": tiny}, ServingOptions(drain_timeout=0.1))
-        await service.start()
-        gate.close()
-        calls = [asyncio.create_task(service.embed(["the text"])) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        await service.stop()
-        return await asyncio.gather(*calls, return_exceptions=True), service
-
-    answers, service = asyncio.run(serve())
+async def test_what_is_left_after_the_timeout_fails_and_is_counted(
+    tiny: Embedder, gate: Gate
+) -> None:
+    service = Service({"tiny": tiny}, ServingOptions(drain_timeout=0.1))
+    await service.start()
+    gate.close()
+    calls = [asyncio.create_task(service.embed(["the text"])) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    await service.stop()
+    answers: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(answer, DrainingError) for answer in answers)
     assert not service.drained
     assert service.signals.rejected["drain_timeout"] == 3
 
 
-def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
+async def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
     tiny: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def serve() -> tuple[Any, float]:
-        service = Service({"tiny": tiny}, ServingOptions(drain_timeout=0.1, timeout=30.0))
-        await service.start()
-        prepare = ServedModel.prepare
+    service = Service({"tiny": tiny}, ServingOptions(drain_timeout=0.1, timeout=30.0))
+    await service.start()
+    prepare = ServedModel.prepare
 
-        def slow(self: ServedModel, key: Any, texts: Any) -> Any:
-            until = time.monotonic() + 30.0
-            while not service._abandoned and time.monotonic() < until:
-                time.sleep(0.01)
-            return prepare(self, key, texts)
+    def slow(self: ServedModel, key: Any, texts: Any) -> Any:
+        until = time.monotonic() + 30.0
+        while not service._abandoned and time.monotonic() < until:
+            time.sleep(0.01)
+        return prepare(self, key, texts)
 
-        monkeypatch.setattr(ServedModel, "prepare", slow)
-        call = asyncio.create_task(service.embed(["the text " * 10_000]))
-        await asyncio.sleep(0.05)
-        start = time.monotonic()
-        await service.stop()
-        answers: list[Any] = await asyncio.gather(call, return_exceptions=True)
-        return answers[0], time.monotonic() - start
-
-    answer, seconds = asyncio.run(serve())
+    monkeypatch.setattr(ServedModel, "prepare", slow)
+    call = asyncio.create_task(service.embed(["the text " * 10_000]))
+    await asyncio.sleep(0.05)
+    start = time.monotonic()
+    await service.stop()
+    answers: list[Any] = await asyncio.gather(call, return_exceptions=True)
+    answer, seconds = answers[0], time.monotonic() - start
     assert isinstance(answer, DrainingError)
     assert seconds < 5.0
 
 
-def test_a_request_that_is_tokenized_as_the_end_begins_is_computed(
+async def test_a_request_that_is_tokenized_as_the_end_begins_is_computed(
     tiny: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def serve() -> tuple[Any, Service]:
-        service = Service({"tiny": tiny})
-        await service.start()
-        prepare, begun = ServedModel.prepare, threading.Event()
+    service = Service({"tiny": tiny})
+    await service.start()
+    prepare, begun = ServedModel.prepare, threading.Event()
 
-        def slow(self: ServedModel, key: Any, texts: Any) -> Any:
-            begun.set()
-            time.sleep(0.2)
-            return prepare(self, key, texts)
+    def slow(self: ServedModel, key: Any, texts: Any) -> Any:
+        begun.set()
+        time.sleep(0.2)
+        return prepare(self, key, texts)
 
-        monkeypatch.setattr(ServedModel, "prepare", slow)
-        call = asyncio.create_task(service.embed(["the text " * 10_000]))
-        await asyncio.to_thread(begun.wait)
-        await service.stop()
-        return (await asyncio.gather(call, return_exceptions=True))[0], service
-
-    answer, service = asyncio.run(serve())
+    monkeypatch.setattr(ServedModel, "prepare", slow)
+    call = asyncio.create_task(service.embed(["the text " * 10_000]))
+    await asyncio.to_thread(begun.wait)
+    await service.stop()
+    answers: list[Any] = await asyncio.gather(call, return_exceptions=True)
+    answer = answers[0]
     assert answer.results.shape == (1, 16)
     assert service.drained
 
 
-def test_a_service_stops_once_and_may_start_again(tiny: Embedder) -> None:
-    async def serve() -> Service:
-        service = Service({"tiny": tiny}, ServingOptions(drain_timeout=float("inf")))
-        for _ in range(2):
-            await service.start()
+async def test_a_service_stops_once_and_may_start_again(tiny: Embedder) -> None:
+    service = Service({"tiny": tiny}, ServingOptions(drain_timeout=float("inf")))
+    for _ in range(2):
+        await service.start()
+        await service.embed(["the text"])
+        await asyncio.gather(service.stop(), service.stop())
+        with pytest.raises(DrainingError):
             await service.embed(["the text"])
-            await asyncio.gather(service.stop(), service.stop())
-            with pytest.raises(DrainingError):
-                await service.embed(["the text"])
-        return service
-
-    assert asyncio.run(serve()).drained
+    assert service.drained
 
 
 def test_a_failed_start_leaves_no_thread(tiny: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_texts_that_were_cut_are_those_of_the_request(
     assert [answer.truncated for answer in answers] == [(), (1,), (0, 2)]
 
 
-def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
+async def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
     tiny: Embedder, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that waits 9.7 s is out of reach when 0.5 of its 10 s have passed."""
@@ -80,22 +80,19 @@ def test_the_time_of_the_tokenizer_counts_towards_the_deadline(
         time.sleep(0.5)
         return prepare(self, key, texts)
 
-    async def run() -> None:
-        async with Service({"tiny": tiny}) as service:
-            gate.close()
-            gate.num_texts = 0
-            calls = [asyncio.create_task(service.embed(["the"]))]
-            while not gate.num_texts:
-                await asyncio.sleep(0.01)
-            calls.append(asyncio.create_task(service.embed(["the"])))
-            while not service.dispatcher.scheduler.num_texts:
-                await asyncio.sleep(0.01)
-            monkeypatch.setattr(service.dispatcher, "turn_seconds", lambda *_: 9.7)
-            monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
-            monkeypatch.setattr(ServedModel, "prepare", slow)
-            with pytest.raises(OverloadedError, match=r"about 9\.7 s, but its deadline"):
-                await service.embed(["the " * 20_000], timeout=10.0)
-            gate.open()
-            await asyncio.gather(*calls)
-
-    asyncio.run(run())
+    async with Service({"tiny": tiny}) as service:
+        gate.close()
+        gate.num_texts = 0
+        calls = [asyncio.create_task(service.embed(["the"]))]
+        while not gate.num_texts:
+            await asyncio.sleep(0.01)
+        calls.append(asyncio.create_task(service.embed(["the"])))
+        while not service.dispatcher.scheduler.num_texts:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(service.dispatcher, "turn_seconds", lambda *_: 9.7)
+        monkeypatch.setattr(service.dispatcher, "seconds", lambda *_: 0.0)
+        monkeypatch.setattr(ServedModel, "prepare", slow)
+        with pytest.raises(OverloadedError, match=r"about 9\.7 s, but its deadline"):
+            await service.embed(["the " * 20_000], timeout=10.0)
+        gate.open()
+        await asyncio.gather(*calls)

@@ -310,6 +310,7 @@ def test_metrics_are_those_that_the_documents_name(client: httpx.Client) -> None
     ):
         assert f"encoder_engine_{name}" in found
     assert "encoder_engine_connections 1.0" in found
+    assert 'encoder_engine_requests_total{client="",code="200",route="/embed"}' in found
     for name in ("rejected", "cancelled", "batch_failures"):
         assert f"# TYPE encoder_engine_{name}_total counter" in found
 

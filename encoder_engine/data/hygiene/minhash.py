@@ -88,7 +88,6 @@ class NearDuplicates:
     def __init__(self, threshold: float = 0.8, *, size: int = 5, seed: int = 0) -> None:
         self.threshold = threshold
         self.bands = choose_bands(threshold)
-        self.num_compared = 0
         self._shingles = Shingles(size)
         generator = np.random.default_rng(seed)
         drawn = generator.integers(0, 2**64, (3, NUM_HASHES), dtype=np.uint64)
@@ -96,26 +95,10 @@ class NearDuplicates:
         self._mixing = drawn[2] | np.uint64(1)
         self._kept: dict[int, Hashes] = {}
         self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
-        self._num_added = 0
         # Of the texts of the last call of start: shingles and band keys; and which were kept.
         self._sets: list[Hashes] = []
         self._keys: list[list[int]] = []
         self._new: list[tuple[int, int]] = []
-
-    def add(self, texts: Sequence[str]) -> list[int | None]:
-        """Return for each text the first kept text that it is near, by place from 0, or None.
-
-        Texts that are near none are kept. Places count all texts of all calls; texts without a word
-        are never near.
-        """
-        self.start(texts)
-        found: list[int | None] = []
-        for number in range(len(texts)):
-            found.append(self.find(number))
-            if found[-1] is None:
-                self.keep(number, self._num_added + number)
-        self._num_added += len(texts)
-        return found
 
     def start(self, texts: Sequence[str]) -> None:
         """Hash the next texts, which :meth:`find` and :meth:`keep` name by number."""
@@ -140,7 +123,6 @@ class NearDuplicates:
             # The similarity is at most the ratio of the sizes.
             if least / most < self.threshold:
                 continue
-            self.num_compared += 1
             if jaccard(shingles, other) >= self.threshold:
                 return row
         return None

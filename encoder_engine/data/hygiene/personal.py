@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["HOOKS", "Hook", "find_personal", "mask_personal"]
+__all__ = ["HOOKS", "Hook", "mask_personal"]
 
 
 class Hook(NamedTuple):
@@ -123,8 +123,3 @@ def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counte
 
         text = hook.pattern.sub(replaced, text)
     return text, counts
-
-
-def find_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> Counter[str]:
-    """Count the matches of each kind."""
-    return mask_personal(text, hooks)[1]

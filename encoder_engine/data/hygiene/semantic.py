@@ -37,30 +37,15 @@ class SemanticDuplicates:
         self.threshold = threshold
         self._blocks: list[Floats] = []
         self._rows: list[int] = []
-        self._num_added = 0
         # Of the vectors of the last call of start: directions, cosines among them, the nearest text
         # kept before; and which were kept.
         self._unit = self._among = np.zeros((0, 0), np.float32)
         self._nearest: list[tuple[float, int]] = []
         self._new: list[tuple[int, int]] = []
 
-    def add(self, vectors: npt.NDArray[np.floating]) -> list[int | None]:
-        """Return for each vector [n, D] the nearest kept text that it is near, by place, or None.
-
-        Texts that are near none are kept. Vectors of zeros are never near.
-        """
-        self.start(vectors)
-        found: list[int | None] = []
-        for number in range(len(vectors)):
-            found.append(self.find(number))
-            if found[-1] is None:
-                self.keep(number, self._num_added + number)
-        self._num_added += len(vectors)
-        return found
-
     def start(self, vectors: npt.NDArray[np.floating]) -> None:
         """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` name by number."""
-        self._remember(self.added())
+        self.restore(self.added())
         self._unit = unit_vectors(np.asarray(vectors, np.float32))
         self._among, self._new = self._unit @ self._unit.T, []
         best, nearest = self._nearest_kept(self._unit)
@@ -89,9 +74,6 @@ class SemanticDuplicates:
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
         """Remember what :meth:`added` returned; windows are restored in their order."""
-        self._remember(added)
-
-    def _remember(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
         if len(added["rows"]):
             self._blocks.append(added["vectors"])
             self._rows += added["rows"].tolist()
