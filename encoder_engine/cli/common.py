@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,21 @@ def binary_size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.1f} TiB"
+
+
+@contextmanager
+def spinner(title: str = "", *, shown: bool) -> Iterator[Callable[..., None] | None]:
+    """Yield what updates a spinner's ``description`` and ``texts``; None without a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:
+        yield None
+        return
+    texts = (TextColumn("{task.description}"), TextColumn("{task.fields[texts]}"))
+    with Progress(SpinnerColumn(), *texts, TimeElapsedColumn(), console=console) as progress:
+        yield partial(progress.update, progress.add_task(title, total=None, texts=""))
 
 
 def line_due() -> Callable[[], bool]:

@@ -19,6 +19,7 @@ from encoder_engine.cli.common import (
     print_facts,
     print_json,
     resumable,
+    spinner,
 )
 
 if TYPE_CHECKING:
@@ -90,9 +91,8 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     }
     _check_books(corpora, options)
     _check_pipes(corpora, options)
-    total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     shown = not (options["quiet"] or options["as_json"])
-    with _progress(total, shown=shown) as watch:
+    with _progress(shown=shown) as watch:
         done = tokenize(
             _texts(corpora, options),
             _tokenizer(corpora, options),
@@ -253,38 +253,18 @@ class _Texts:
 
 
 @contextmanager
-def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Prepared], None]]:
+def _progress(*, shown: bool) -> Iterator[Callable[[Prepared], None]]:
     """Yield a callback that shows progress: on a terminal a count, otherwise a line every 10 s."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    due = line_due()
 
-    console = Console(stderr=True)
-    if not shown:
-        yield lambda _done: None
-        return
-    if not console.is_terminal:
-        due = line_due()
+    def show(done: Prepared) -> None:
+        texts = f"{count(done.texts)} texts  {count(done.characters)} characters"
+        if update is not None:
+            update(texts=texts)
+        elif shown and due():
+            click.echo(f"Tokenizing  {texts}", err=True)
 
-        def write(done: Prepared) -> None:
-            if due():
-                texts = f"{count(done.texts)} texts  {count(done.characters)} characters"
-                click.echo(f"Tokenizing  {texts}", err=True)
-
-        yield write
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("Tokenizing"),
-        TextColumn("{task.fields[rates]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=total, rates="")
-
-        def show(done: Prepared) -> None:
-            texts = f"{count(done.texts)} texts  {count(done.characters)} characters"
-            progress.update(task, rates=texts)
-
+    with spinner("Tokenizing", shown=shown) as update:
         yield show
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encoder_engine.cli import option
-from encoder_engine.cli.common import count, labelled_inputs, print_facts, print_json
+from encoder_engine.cli.common import count, labelled_inputs, print_facts, print_json, spinner
 from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -123,27 +123,12 @@ def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Callable[[str, int], None]]:
     """Yield a callback that shows the stage and the number of texts, on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal:
-        yield lambda _stage, _done: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.fields[texts]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=None, texts="")
+    def show(stage: str, done: int) -> None:
+        if update is not None and done % 1024 == 0:
+            update(description=_STAGES[stage], texts=f"{count(done)} texts" if done else "")
 
-        def show(stage: str, done: int) -> None:
-            if done % 1024 == 0:
-                texts = f"{count(done)} texts" if done else ""
-                progress.update(task, description=_STAGES[stage], texts=texts)
-
+    with spinner(shown=shown) as update:
         yield show
 
 

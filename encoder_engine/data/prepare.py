@@ -170,53 +170,80 @@ def prepare(
         done, used = _resume(recorded, kept.vocab_size)
         if done.texts:
             note_resumed(f"{done.texts:,} texts", directory / PROGRESS)
-        reading, read = _checked(texts, len(languages)), RowsDigest()
+        run = _Run(directory, settings, done, used, RowsDigest())
+        reading = _checked(texts, len(languages))
         for batch in _batches(islice(reading, done.texts)):
-            _digest(read, batch)
+            run.digest(batch)
         # Of a corpus that was begun before digests were recorded, the source alone is compared.
-        if read.hexdigest() != recorded.get("texts_sha256", read.hexdigest()):
+        if run.read.hexdigest() != recorded.get("texts_sha256", run.read.hexdigest()):
             change = f"its first {done.texts:,} texts are others now"
             refuse_changes(directory, [change], _ADVICE, CorpusError)
-        return _prepare(reading, kept, directory, done, used, read, settings, watch)
+        return _prepare(reading, kept, run, watch)
+
+
+class _Run(NamedTuple):
+    """A run in a directory: its counts, the tokens it has seen, and a digest of the texts read."""
+
+    directory: Path
+    settings: dict[str, Any]
+    done: Prepared
+    used: npt.NDArray[np.bool_]
+    read: RowsDigest
+
+    def digest(self, batch: Sequence[Text]) -> None:
+        """Digest texts: an address or a pipe has no time of change by which to know others."""
+        rest = [f"{text.language} {text.salient}" for text in batch]
+        self.read.add([text.text for text in batch], rest)
+
+    def write(self, documents: list[Document], vocabulary: Vocabulary) -> None:
+        """Write a shard, then record it and the number of texts read."""
+        entry = write_shard(self.directory, len(self.done.shards), documents, vocabulary)
+        self.done.shards.append(entry)
+        self.done.tokens += entry.num_tokens
+        self.note()
+
+    def note(self) -> dict[str, Any]:
+        """Record the counts, and return the record."""
+        recorded = {
+            "begun": self.settings,
+            "done": asdict(self.done) | {"resumed_texts": 0, "seconds": 0.0},
+            "used": np.flatnonzero(self.used).tolist(),
+            "texts_sha256": self.read.hexdigest(),
+        }
+        write_atomically(self.directory / PROGRESS, json.dumps(recorded).encode())
+        return recorded
 
 
 def _prepare(
-    reading: Iterator[Text],
-    tokenizer: Tokenizer,
-    directory: Path,
-    done: Prepared,
-    used: npt.NDArray[np.bool_],
-    read: RowsDigest,
-    settings: dict[str, Any],
-    watch: Callable[[Prepared], None],
+    reading: Iterator[Text], tokenizer: Tokenizer, run: _Run, watch: Callable[[Prepared], None]
 ) -> Prepared:
-    started = time.perf_counter()
+    started, done, settings = time.perf_counter(), run.done, run.settings
     vocabulary = read_vocabulary(tokenizer)
-    shard_tokens = settings["shard_tokens"]
     pending: list[Document] = []
     held = 0
     for batch in _batches(reading):
-        _digest(read, batch)
+        run.digest(batch)
         documents, ids = _tokenize(tokenizer, batch, salient="salient" in settings)
-        used[ids] = True
+        run.used[ids] = True
         held += len(ids)
         pending += documents
         done.texts += len(batch)
         done.characters += sum(len(text.text) for text in batch)
         # A sentence of characters that the tokenizer drops has no token, and is not written.
         done.sentences += sum(len(ids) > 0 for document in documents for ids in document.sentences)
-        if held >= shard_tokens:
-            _write(directory, done, used, read, pending, vocabulary, settings)
+        if held >= settings["shard_tokens"]:
+            run.write(pending, vocabulary)
             pending, held = [], 0
-        done.used_tokens = int(used.sum())
+        done.used_tokens = int(run.used.sum())
         done.seconds = time.perf_counter() - started
         watch(done)
     if pending:
-        _write(directory, done, used, read, pending, vocabulary, settings)
+        run.write(pending, vocabulary)
     if not done.shards:
-        raise CorpusError(f"none of the {done.texts} texts for {directory} holds a token")
-    done.used_tokens = int(used.sum())
-    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), settings["languages"])
+        raise CorpusError(f"none of the {done.texts} texts for {run.directory} holds a token")
+    done.used_tokens = int(run.used.sum())
+    starts = word_starts(tokenizer)
+    write_corpus(run.directory, done.shards, vocabulary, starts, settings["languages"])
     done.seconds = time.perf_counter() - started
     return done
 
@@ -237,11 +264,6 @@ def _checked(texts: Iterable[Text], num_languages: int) -> Iterator[Text]:
 def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
     while batch := list(islice(texts, _BATCH_TEXTS)):
         yield batch
-
-
-def _digest(read: RowsDigest, batch: Sequence[Text]) -> None:
-    """Add texts to a digest: an address or a pipe has no time of change by which to know others."""
-    read.add([text.text for text in batch], [f"{text.language} {text.salient}" for text in batch])
 
 
 def _tokenize(
@@ -289,7 +311,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
         raise CorpusError(
             f"{directory} is not empty, and no corpus was started in it; name an empty directory"
         )
-    return _note(directory, Prepared(), np.zeros(0, np.bool_), RowsDigest(), settings)
+    return _Run(directory, settings, Prepared(), np.zeros(0, np.bool_), RowsDigest()).note()
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -334,37 +356,3 @@ def _resume(recorded: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.ND
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]
     used[np.asarray(recorded["used"], np.int64)] = True
     return Prepared(**{**counts, "resumed_texts": counts["texts"]}, shards=shards), used
-
-
-def _write(
-    directory: Path,
-    done: Prepared,
-    used: npt.NDArray[np.bool_],
-    read: RowsDigest,
-    documents: list[Document],
-    vocabulary: Vocabulary,
-    settings: dict[str, Any],
-) -> None:
-    """Write a shard, then record it and the number of texts read."""
-    entry = write_shard(directory, len(done.shards), documents, vocabulary)
-    done.shards.append(entry)
-    done.tokens += entry.num_tokens
-    _note(directory, done, used, read, settings)
-
-
-def _note(
-    directory: Path,
-    done: Prepared,
-    used: npt.NDArray[np.bool_],
-    read: RowsDigest,
-    settings: dict[str, Any],
-) -> dict[str, Any]:
-    counts = asdict(done) | {"resumed_texts": 0, "seconds": 0.0}
-    recorded = {
-        "begun": settings,
-        "done": counts,
-        "used": np.flatnonzero(used).tolist(),
-        "texts_sha256": read.hexdigest(),
-    }
-    write_atomically(directory / PROGRESS, json.dumps(recorded).encode())
-    return recorded

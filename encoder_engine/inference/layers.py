@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.assembling import Assembly
     from encoder_engine.families.facts.spec import NormSpec
 
 __all__ = [
@@ -129,31 +130,6 @@ Kind = TypeVar("Kind")
 Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | NormWeights
 
 
-class Reader(Protocol):
-    """Makes the layers of an encoder by name; ``made``: the layers made so far."""
-
-    dtype: str
-    made: dict[str, Layer]
-
-    def table(self, name: str) -> Array:
-        """Return a table."""
-
-    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
-        """Return a norm; None where the spec has none."""
-
-    def dense(self, name: str) -> Dense:
-        """Return a dense layer."""
-
-    def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block, which int8 quantization applies to."""
-
-    def convolution(self, name: str) -> Convolution:
-        """Return a convolution."""
-
-    def vocabulary(self, tokens: Array) -> Dense:
-        """Return the output layer of a vocabulary, whose weight is the table of tokens."""
-
-
 class MadeLayers:
     """Returns layers that were made before, by name."""
 
@@ -195,19 +171,6 @@ class MadeLayers:
         if not isinstance(layer, kind):
             raise CheckpointFileError(f"the compiled encoder has no {name} of kind {kind.__name__}")
         return layer
-
-
-class Parameters(Protocol):
-    """The parameters of an encoder by name, each read once."""
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a parameter of this name."""
-
-    def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
-        """Return a parameter.
-
-        ``mapped``: it may be read-only mapped memory; ``gathered``: of which few rows will be read.
-        """
 
 
 class ParametersInMemory:
@@ -268,7 +231,7 @@ class LayerReader:
 
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: Assembly | ParametersInMemory,
         *,
         dtype: str,
         quantized: bool,
@@ -383,6 +346,9 @@ class LayerReader:
     def _float32(self, name: str) -> Array:
         """Return a float32 copy of a vector, so that no page of the file stays mapped for it."""
         return np.array(cast(self._parameters.read_one(name, mapped=True), "float32"), order="C")
+
+
+Reader = LayerReader | MadeLayers
 
 
 def arrays_of(layer: Layer) -> dict[str, Array]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,14 +39,6 @@ _ROW_GROUP_ROWS = 65_536
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class _Writer(Protocol):
-    def append(
-        self, vectors: Any, identifiers: Sequence[Identifier], kept: Mapping[str, Any]
-    ) -> None: ...
-    def complete(self) -> None: ...
-    def release(self) -> None: ...
-
-
 class VectorStore:
     """An output file being written; a context manager that publishes it on a clean exit.
 
@@ -77,7 +69,7 @@ class VectorStore:
         self.num_rows = 0
         self._path = path
         self._overwrite = overwrite
-        self._writer: _Writer
+        self._writer: _NpyWriter | _TableWriter
         # In the order in which they are published: the vectors come last.
         if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
