@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import signal
 import tempfile
@@ -95,3 +96,15 @@ def run(run_case: RunCase, num_cases: int, seed: int) -> tuple[Counter[str], lis
             findings.append(f"case {begun[-1]!r}: the process ended with {process.exitcode}")
         names = names[len(begun) :]
     return counts, findings
+
+
+def main(run_case: RunCase, description: str | None) -> int:
+    """Run the cases that the command line asks for, and print what came of them."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    counts, findings = run(run_case, arguments.cases, arguments.seed)
+    print(*findings, sep="\n")
+    print(dict(counts))
+    return 1 if findings else 0

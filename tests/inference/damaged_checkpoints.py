@@ -9,7 +9,6 @@ safetensors library reads from the damaged files, bit for bit; or an error of
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import shutil
@@ -25,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.families.checkpoints.files import COMPILED
 from encoder_engine.inference import CompiledEncoder
-from tests.damage import damage, run
+from tests.damage import damage, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -311,17 +310,5 @@ def damage_mapped(case: Path, chance: random.Random, precision: str) -> Compiled
     return encoder
 
 
-def main() -> int:
-    """Run the cases of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    counts, findings = run(run_case, arguments.cases, arguments.seed)
-    print(*findings, sep="\n")
-    print(dict(counts))
-    return 1 if findings else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run_case, __doc__))

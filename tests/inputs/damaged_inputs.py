@@ -8,7 +8,6 @@ the rows of the undamaged file. Cases run in processes of their own: a crash is 
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import csv
 import gzip
@@ -27,7 +26,7 @@ import pyarrow.parquet
 
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.inputs.readers import open_inputs
-from tests.damage import damage, run
+from tests.damage import damage, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,17 +189,5 @@ def run_case(name: str, folder: Path) -> str:
     return "equal" if found == expected else f"{kind} {packed}: other rows than the plain reader's"
 
 
-def main() -> int:
-    """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    counts, findings = run(run_case, arguments.cases, arguments.seed)
-    print(*findings, sep="\n")
-    print(dict(counts))
-    return 1 if findings else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run_case, __doc__))

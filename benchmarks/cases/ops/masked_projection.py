@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.jobs.op_case import SEED, Rival, Shape, Work, liger, op_specs, why_missing
+from benchmarks.jobs.op_case import SEED, Rival, Shape, Work, liger, op_specs
 from encoder_engine import ops
 
 if TYPE_CHECKING:
@@ -73,15 +72,6 @@ def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | N
         loss: Tensor = liger_fused_linear_cross_entropy(hidden[rows], weight, labels, bias)
         return loss.to(hidden.dtype)
 
-    def by_cut(*, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        from cut_cross_entropy import linear_cross_entropy
-
-        # Without its gradient filter, so that every gradient is computed.
-        loss: Tensor = linear_cross_entropy(
-            hidden[rows], weight, labels, bias=bias, filter_eps=None
-        )
-        return loss.to(hidden.dtype)
-
     inputs = shape.inputs(
         hidden=(num_tokens, width), weight=(vocab_size, width), bias=(vocab_size,)
     )
@@ -99,24 +89,7 @@ def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | N
                 unavailable=None if hasattr(F, "linear_cross_entropy") else without_chunks,
             ),
             liger(shape, by_liger),
-            Rival(
-                name="cut cross-entropy",
-                function=by_cut,
-                unavailable=_why_not_cut(shape.device),
-                libraries=("cut-cross-entropy",),
-            ),
         ),
         terms=width + vocab_size + num_rows,
         operations=2 * num_rows * vocab_size * width,
     )
-
-
-def _why_not_cut(device: str) -> str | None:
-    reason = why_missing(device, "cut_cross_entropy", "cut-cross-entropy")
-    if reason is not None:
-        return reason
-    from cut_cross_entropy import linear_cross_entropy
-
-    if "bias" in inspect.signature(linear_cross_entropy).parameters:
-        return None
-    return "the installed cut-cross-entropy takes no bias"
