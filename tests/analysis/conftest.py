@@ -17,23 +17,30 @@ from tests.text.formats.test_library import make_roberta
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Result", "Run", "model", "run", "subject_of"]
+__all__ = ["Result", "Run", "encoder_of", "model", "run", "subject_of"]
+
+
+def encoder_of(
+    vocab_size: int, *, width: int = 16, layers: int = 1, heads: int = 2, positions: int = 64
+) -> ee.Encoder:
+    """Return a BERT of random weights."""
+    config = {
+        "model_type": "bert",
+        "vocab_size": vocab_size,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": width,
+        "max_position_embeddings": positions,
+        "type_vocab_size": 2,
+    }
+    torch.manual_seed(0)
+    return ee.Encoder(spec_from_config(config), config=config).eval()
 
 
 def subject_of(tokenizer: ee.Tokenizer) -> Subject:
     """Return an encoder of random weights with a tokenizer's vocabulary."""
-    config = {
-        "model_type": "bert",
-        "vocab_size": tokenizer.vocab_size,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "max_position_embeddings": 64,
-        "type_vocab_size": 2,
-    }
-    torch.manual_seed(0)
-    encoder = ee.Encoder(spec_from_config(config), config=config).eval()
+    encoder = encoder_of(tokenizer.vocab_size)
     return Subject(encoder=encoder, tokenizer=tokenizer, max_length=64)
 
 

@@ -16,7 +16,7 @@ from encoder_engine import analysis
 from encoder_engine.analysis.subject import Subject
 from encoder_engine.analysis.text_attention import attention_page, measure_attention
 from encoder_engine.errors import InputError
-from encoder_engine.families.config import spec_from_config
+from tests.analysis.conftest import encoder_of
 
 if TYPE_CHECKING:
     from tests.analysis.conftest import Run
@@ -78,18 +78,7 @@ def wide_subject(folder: Path) -> Subject:
     """Return twelve layers of twelve heads, as many as BERT-base has."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ab", "##ab"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    config = {
-        "model_type": "bert",
-        "vocab_size": len(vocabulary),
-        "hidden_size": 48,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 48,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-    }
-    torch.manual_seed(0)
-    encoder = ee.Encoder(spec_from_config(config)).eval()
+    encoder = encoder_of(len(vocabulary), width=48, layers=12, heads=12, positions=512)
     return Subject(encoder=encoder, tokenizer=ee.Tokenizer.from_pretrained(folder / "vocab.txt"))
 
 

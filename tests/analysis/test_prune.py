@@ -25,6 +25,7 @@ from encoder_engine.tasks.sequence_classification import SequenceClassificationT
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.task_folder import TableFormat
 from encoder_engine.tasks.token_classification import TaggedExample, TokenClassificationTask
+from tests.analysis.conftest import encoder_of
 from tests.finetuning.tiny import write_rows
 
 if TYPE_CHECKING:
@@ -96,18 +97,7 @@ def test_zeroed_and_cut_heads_equal_a_gate_of_zero(tiny: Path, tmp_path: Path) -
 
 def wide_encoder() -> ee.Encoder:
     """Return two blocks of four heads."""
-    config = {
-        "model_type": "bert",
-        "vocab_size": 16,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 32,
-        "max_position_embeddings": 16,
-        "type_vocab_size": 2,
-    }
-    torch.manual_seed(0)
-    return ee.Encoder(spec_from_config(config), config=config).eval()
+    return encoder_of(16, width=32, layers=2, heads=4, positions=16)
 
 
 def test_heads_that_cannot_be_cut_leave_the_encoder_as_it_was() -> None:
