@@ -44,10 +44,17 @@ def find_layout(model_type: str, task: Task) -> HeadLayout:
 
     Raises :class:`UnsupportedFeatureError`, which lists the family's heads, where it has none.
     """
-    layouts = {layout.task: layout for layout in find_family(model_type).layouts}
+    family = find_family(model_type)
+    layouts = {layout.task: layout for layout in family.layouts}
     if task not in layouts:
+        reason = ""
+        if "decoder." in family.heads and task in ("sequence-classification", "question-answering"):
+            reason = (
+                ": its models for that end in a decoder, which is not loaded; take those of an "
+                "encoder, such as DeBERTa or ModernBERT"
+            )
         raise UnsupportedFeatureError(
-            f"{model_type} has no head for {task}; it has {', '.join(layouts) or 'none'}"
+            f"{model_type} has no head for {task}{reason}; it has {', '.join(layouts) or 'none'}"
         )
     return layouts[task]
 

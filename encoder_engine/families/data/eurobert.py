@@ -27,5 +27,6 @@ FAMILY = replace(
         "pretraining_tp",
     ),
     vocabulary=None,
+    heads=(*llama.FAMILY.heads, "dense."),
     code=("EuroBERT/EuroBERT-", "configuration_eurobert.", "modeling_eurobert."),
 )
