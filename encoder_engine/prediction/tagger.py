@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.records import Record
+from encoder_engine.kinds.texts import open_texts
+from encoder_engine.prediction.entities import EntityTask
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.strings import from_arrow
+from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from encoder_engine.prediction.entities import Aggregation
 
     Rows = Sequence[str] | Iterable[Sequence[str]]
 
@@ -44,13 +49,45 @@ class _WordPredictor(Predictor):
 
 
 class Tagger(_WordPredictor):
-    """Predicts a tag of each word.
+    """Predicts a tag of each word, or finds the entities of texts.
 
     A :class:`~encoder_engine.tasks.token_classification.TaggedPrediction` has the tags and their
     probabilities.
     """
 
     tasks = ("token-classification",)
+
+    def entities(
+        self,
+        texts: str | Iterable[str],
+        *,
+        aggregation: Aggregation = "simple",
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
+        """Find the entities of each text: a list of lists, or the list of a single ``str``.
+
+        aggregation: ``"simple"`` joins neighbouring tokens of a type. ``"first"``, ``"average"``
+            and ``"max"`` first give each word one label: that of its first token, as models of
+            ``finetune`` were trained; of the mean of its tokens' probabilities; or of its most
+            certain token. ``"none"`` gives each token with its whole label.
+
+        An :class:`~encoder_engine.prediction.entities.Entity` has the label, the characters, their
+        text and the probability, the mean over what was joined; ``O`` is no entity. Labels are read
+        as BIO, IOB1, BIOES or BILOU, others as plain types. Entities are those of transformers'
+        pipeline, but a text beyond the model's limit is read in windows, to its end.
+
+        Raises :class:`TextError` with the row of what is no text, and :class:`InputError` for an
+        unknown aggregation.
+        """
+        assert isinstance(self.task, TokenClassificationTask)
+        opened = open_texts(texts)
+        found = self.predict_examples(
+            list(opened.rows),
+            batch_tokens=batch_tokens,
+            task=EntityTask.of(self.task, aggregation=aggregation),
+        )
+        entities = [[one.entity for one in row] for row in found]
+        return entities[0] if opened.single else entities
 
 
 class SpanTagger(_WordPredictor):
