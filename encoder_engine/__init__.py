@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from encoder_engine.prediction.chooser import Chooser
     from encoder_engine.prediction.classifier import Classifier
     from encoder_engine.prediction.mask_filler import MaskFiller
+    from encoder_engine.prediction.pipeline import pipeline
     from encoder_engine.prediction.reader import Reader
     from encoder_engine.prediction.tagger import SpanTagger, Tagger
     from encoder_engine.prediction.zero_shot import ZeroShotClassifier
@@ -56,6 +57,7 @@ __all__ = [
     "load_vectors",
     "ops",
     "packing",
+    "pipeline",
 ]
 
 # The module that each name is in; "": a module itself.
@@ -89,6 +91,7 @@ _MODULES = {
     "models": "",
     "ops": "",
     "packing": "",
+    "pipeline": "prediction.pipeline",
     "text": "",
     "vectors": "",
 }

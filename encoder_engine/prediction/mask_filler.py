@@ -33,11 +33,13 @@ from encoder_engine.text.arguments import check_integer
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Unpack
 
     import numpy.typing as npt
     import torch
 
     from encoder_engine.engine.protocol import EngineChoice
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
 
@@ -127,17 +129,20 @@ class MaskFiller:
         *,
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        tokenizer: Tokenizer | None = None,
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a checkpoint with a head for masked tokens.
+
+        tokenizer: another than the directory's.
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Other
         options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
-        directory = resolve_directory(path_or_hub_id)
-        return cls(
-            load_model(directory, request, "masked-lm"), Tokenizer.from_pretrained(directory)
-        )
+        directory = resolve_directory(path_or_hub_id, **hub)
+        tokenizer = tokenizer or Tokenizer.from_pretrained(directory)
+        return cls(load_model(directory, request, "masked-lm"), tokenizer)
 
     def fill(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
@@ -147,20 +152,27 @@ class MaskFiller:
         """
         check_integer(top_k, "top_k", least=1)
         opened = open_texts(texts)
-        rows = [self._masked(text, row) for row, text in enumerate(opened.rows)]
+        rows = [self.masked_ids(text, row) for row, text in enumerate(opened.rows)]
+        found = self.fill_rows(rows, top_k)
+        return found[0] if opened.single else found
+
+    def fill_rows(
+        self, rows: Sequence[Ids], top_k: int, targets: Ids | None = None
+    ) -> list[list[list[MaskCandidate]]]:
+        """Return the ``top_k`` tokens for each mask of each row of token ids.
+
+        targets: the tokens to choose among, ascending; None: all.
+        """
         copies = [
             _Copy(ids, place, row) for row, ids in enumerate(rows) for place in self._masks(ids)
         ]
-        best = [
-            self._best(log_probabilities_V, top_k)
-            for log_probabilities_V in self._log_softmaxes(copies)
-        ]
-        found, taken = [], 0
-        for ids in rows:
-            count = len(self._masks(ids))
-            found.append(best[taken : taken + count])
-            taken += count
-        return found[0] if opened.single else found
+        best = iter(
+            [
+                self._best(log_probabilities_V, top_k, targets)
+                for log_probabilities_V in self._log_softmaxes(copies)
+            ]
+        )
+        return [[next(best) for _ in self._masks(ids)] for ids in rows]
 
     def fill_jointly(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` joint fillings of all masks of each text, most probable first.
@@ -171,7 +183,7 @@ class MaskFiller:
         """
         check_integer(top_k, "top_k", least=1)
         opened = open_texts(texts)
-        rows = [self._masked(text, row) for row, text in enumerate(opened.rows)]
+        rows = [self.masked_ids(text, row) for row, text in enumerate(opened.rows)]
         found = [self._beam(ids, top_k, row) for row, ids in enumerate(rows)]
         return found[0] if opened.single else found
 
@@ -202,7 +214,7 @@ class MaskFiller:
         targets = list(open_texts(targets).rows)
         if not targets:
             raise InputError("targets is empty; give the words to rank")
-        ids = self._masked(text, 0)
+        ids = self.masked_ids(text, 0)
         masks = self._masks(ids)
         if len(masks) != 1:
             raise InputError(f"the text has {len(masks)} masks; ranking targets needs exactly one")
@@ -278,9 +290,14 @@ class MaskFiller:
                     later += 1
                 yield _Copy(masked, place, row)
 
-    def _masked(self, text: str, row: int) -> Ids:
+    def masked_ids(self, text: str, row: int, max_length: int | None = None) -> Ids:
+        """Return the token ids of a text, cut after ``max_length``.
+
+        Raises :class:`InputError` for a text without a mask, and :class:`RowError` for one of more
+        tokens than the model takes.
+        """
         try:
-            ids: Ids = self.tokenizer.encode_batch([text]).ids.tolist()
+            ids: Ids = self.tokenizer.encode_batch([text], max_length=max_length).ids.tolist()
         except TextError as error:
             raise located_error(error, [text], row) from None
         if self._mask not in ids:
@@ -304,12 +321,17 @@ class MaskFiller:
     def _token(self, token_id: int) -> str:
         return self.tokenizer.id_to_token(token_id) or ""
 
-    def _best(self, log_probabilities_V: Logs, top_k: int) -> list[MaskCandidate]:
+    def _best(
+        self, log_probabilities_V: Logs, top_k: int, targets: Ids | None = None
+    ) -> list[MaskCandidate]:
         """Return the most probable tokens; of equal ones those with the lowest ids."""
-        top_k = min(top_k, len(log_probabilities_V))
-        least = np.partition(log_probabilities_V, -top_k)[-top_k]
-        there = np.flatnonzero(log_probabilities_V >= least)
-        best = there[np.argsort(-log_probabilities_V[there], kind="stable")][:top_k]
+        logs = log_probabilities_V if targets is None else log_probabilities_V[targets]
+        top_k = min(top_k, len(logs))
+        least = np.partition(logs, -top_k)[-top_k]
+        there = np.flatnonzero(logs >= least)
+        best = there[np.argsort(-logs[there], kind="stable")][:top_k]
+        if targets is not None:
+            best = np.array(targets)[best]
         return [
             MaskCandidate(self._token(token), token, math.exp(log_probabilities_V[token]))
             for token in best.tolist()

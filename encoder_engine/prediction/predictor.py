@@ -92,6 +92,7 @@ class Predictor(Model):
         *,
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        tokenizer: Tokenizer | None = None,
         **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a fine-tuned model: of a ``finetune`` run, or one that transformers saved.
@@ -99,6 +100,7 @@ class Predictor(Model):
         path_or_hub_id: a run's folder, its ``model`` or ``adapter``, or a directory or hub id of a
             model for sequence classification, token classification, question answering or multiple
             choice.
+        tokenizer: another than the directory's.
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Raises
         :class:`UnsupportedFeatureError` for a model of another head, which names the class that
@@ -117,7 +119,7 @@ class Predictor(Model):
                 ".from_pretrained"
             )
         model = load_task_model(saved, directory, request)
-        tokenizer = Tokenizer.from_pretrained(directory)
+        tokenizer = tokenizer or Tokenizer.from_pretrained(directory)
         found = cls(model, saved.task, tokenizer, saved.windows, saved.tables)
         found.is_published = is_published
         return found.loaded_from(directory, request)

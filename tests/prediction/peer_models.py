@@ -80,7 +80,7 @@ _HEADS = {
     "token": _Head("ForTokenClassification"),
     "question": _Head("ForQuestionAnswering", 0.4),
     "masked": _Head("ForMaskedLM"),
-    "encoder": _Head("Model"),
+    "encoder": _Head("Model", 0.1),
 }
 
 

@@ -1,0 +1,88 @@
+"""The base of pipelines: options of all calls and of one, single inputs, lists and iterators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from encoder_engine.json_values import nearest
+from encoder_engine.strings import from_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Options = dict[str, Any]
+
+__all__ = ["HINTS", "Pipeline", "check_keywords"]
+
+# Keywords about speed: the engine forms its own batches, and needs no processes to tokenize.
+HINTS = ("batch_size", "num_workers")
+# Rows of an iterator that are drawn and computed together.
+_STREAMED_ROWS = 256
+
+
+class Pipeline(ABC):
+    """A model with options of its calls; those of a single call come first.
+
+    ``model``: the :class:`Classifier`, :class:`Tagger`, ... that computes.
+    """
+
+    # The class of the model, the keywords of a call, and the types of a single input.
+    loads: ClassVar[type[Any]]
+    keywords: ClassVar[tuple[str, ...]]
+    single: ClassVar[tuple[type, ...]] = (str,)
+
+    def __init__(self, task: str, model: Any, options: Options) -> None:
+        self.task, self.model = task, model
+        self.options = self._checked(options)
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.task!r}, {self.model!r})"
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Return the result of an input, a list for a list, or an iterator for an iterator.
+
+        Raises ``TypeError`` for an unknown keyword, and :class:`InputError` with the row of an
+        input that cannot be used.
+        """
+        if len(inputs) != 1:
+            raise TypeError(f"{self!r} takes a text or a list of texts, got {len(inputs)} inputs")
+        return self.results(inputs[0], options)
+
+    def results(self, inputs: Any, options: Options) -> Any:
+        """Return the result of one input, or those of many, in their shape."""
+        merged = self.options | self._checked(options)
+        if isinstance(inputs, Iterator):
+            return self._stream(inputs, merged)
+        if isinstance(inputs, self.single):
+            return self.unwrapped(inputs, self.run([inputs], merged)[0], options)
+        return self.run(list(from_arrow(inputs)), merged)
+
+    def _stream(self, inputs: Iterator[Any], options: Options) -> Iterator[Any]:
+        while rows := list(islice(inputs, _STREAMED_ROWS)):
+            yield from self.run(rows, options)
+
+    def _checked(self, options: Options) -> Options:
+        check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
+        return {name: value for name, value in options.items() if name not in HINTS}
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
+        """Return the result of each input."""
+
+    def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
+        """Return the result of a single input in its shape; ``given``: the options of the call."""
+        del inputs, given
+        return result
+
+
+def check_keywords(name: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``TypeError`` for an unknown keyword, with the nearest known one."""
+    for option in options:
+        if option not in known:
+            raise TypeError(
+                f"{name} got an unexpected keyword argument {option!r}{nearest(option, known)}; "
+                f"it takes {', '.join(known)}"
+            )
