@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
 from encoder_engine.strings import from_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     Options = dict[str, Any]
 
@@ -58,7 +59,15 @@ class Pipeline(ABC):
             return self._stream(inputs, merged)
         if isinstance(inputs, self.single):
             return self.unwrapped(inputs, self.run([inputs], merged)[0], options)
-        return self.run(list(from_arrow(inputs)), merged)
+        rows = from_arrow(inputs)
+        unordered = isinstance(rows, (Mapping, Set, bytes)) or not isinstance(rows, Iterable)
+        # Iterating a data frame yields the names of its columns.
+        if unordered or getattr(rows, "ndim", 1) != 1:
+            raise InputError(
+                f"{self!r} takes a {self.single[0].__name__}, or a list of them, got "
+                f"{type(inputs).__name__} {inputs!r:.60}"
+            )
+        return self.run(list(rows), merged)
 
     def _stream(self, inputs: Iterator[Any], options: Options) -> Iterator[Any]:
         while rows := list(islice(inputs, _STREAMED_ROWS)):

@@ -292,6 +292,12 @@ def test_values_of_keywords_are_checked(folder: Path, tmp_path: Path) -> None:
         pipe(["a", ["a", "b"]])
     assert caught.value.row == 1
     tokens = ee.pipeline("ner", write_model(tmp_path / "t", "bert", "token", IOB), device="cpu")
+    for wrong in (None, 3, {"a": "b"}, {"a"}, b"a"):
+        kind = type(wrong).__name__
+        with pytest.raises(InputError, match=f"takes a str, or a list of them, got {kind}"):
+            tokens(wrong)
+    with pytest.raises(TypeError, match="takes a text or a list of texts, got 2 inputs"):
+        tokens("a", "b")
     with pytest.raises(InputError, match="stride joins the entities of windows"):
         tokens("a", aggregation_strategy="none", stride=2)
     with pytest.raises(InputError, match="did you mean 'first'"):
