@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from encoder_engine._native_training import *  # noqa: F403 - a stub of the same extension
+
 _Int32 = npt.NDArray[np.int32]
 
 class NormalizerOptions:

@@ -9,6 +9,7 @@
 #include "bindings/cpu.h"
 #include "bindings/rows.h"
 #include "bindings/text.h"
+#include "bindings/training.h"
 #include "bindings/unigram.h"
 #include "bindings/vocabulary.h"
 #include "common/cpu_count.h"
@@ -47,5 +48,6 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_rows(module);
     ee::bind_vocabulary(module);
     ee::bind_text(module);
+    ee::bind_training(module);
     ee::bind_unigram(module);
 }

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "common/parallel.h"
+#include "cpu/element.h"
 #include "cpu/scratch.h"
 
 namespace encoder_engine {

@@ -35,7 +35,7 @@ def _activation(name: str) -> Operation:
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.activation",
-                refuse=cpu.refuse_native,
+                refuse=cpu.refuse_trained,
                 automatic=cpu.is_automatic,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.activation"),

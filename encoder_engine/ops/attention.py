@@ -57,12 +57,23 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
 
 
 def refuse_native(facts: AttentionFacts) -> str | None:
-    """Return the reason why the native kernel cannot take the call, or None."""
+    """Return the reason why the native kernel of inference cannot take the call, or None."""
     if facts.dropout:
         return "it drops no weights"
     if {"disentangled", "global_rows"} <= set(facts.terms):
         return "it does not implement disentangled attention with global rows"
     return cpu.refuse_native(facts)
+
+
+def _refuse_native(facts: AttentionFacts) -> str | None:
+    if {"disentangled", "global_rows"} <= set(facts.terms):
+        return "it does not implement disentangled attention with global rows"
+    for term, words in (("disentangled", "disentangled attention"), ("global_rows", "global rows")):
+        if term in facts.terms and facts.dropout:
+            return f"it drops no weights of {words}"
+        if term in facts.terms and facts.requires_grad:
+            return f"it computes no gradients of {words}"
+    return cpu.refuse_trained(facts)
 
 
 _ATTENTION = Operation(
@@ -78,7 +89,7 @@ _ATTENTION = Operation(
         Implementation(
             name="native",
             module="encoder_engine.ops.native.attention",
-            refuse=refuse_native,
+            refuse=_refuse_native,
             automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention"),

@@ -26,15 +26,22 @@ def _instruction_set() -> str | None:
 
 
 def refuse_native(facts: CallFacts) -> str | None:
-    """Return the reason why no native kernel can take the call, or None."""
+    """Return the reason why no native kernel without gradients can take the call, or None."""
+    if facts.requires_grad and refuse_trained(facts) is None:
+        return "it computes no gradients"
+    return refuse_trained(facts)
+
+
+def refuse_trained(facts: CallFacts) -> str | None:
+    """Return the reason why no native kernel with gradients can take the call, or None."""
     if _instruction_set() is None:
         return "the extension is not built"
     if facts.device != "cpu":
         return f"it computes on the CPU, the tensors are on {facts.device}"
     if facts.dtype not in DTYPES:
         return f"it computes {', '.join(DTYPES)}, not {facts.dtype}"
-    if facts.requires_grad:
-        return "it computes no gradients"
+    if facts.transformed:
+        return "it is neither traced with gradients, nor transformed, nor differentiated forward"
     return None
 
 
@@ -46,6 +53,15 @@ def is_amd() -> bool:
     from encoder_engine import _native
 
     return _native.is_amd()
+
+
+def release_kept_memory() -> None:
+    """Return the memory that training steps kept for the next ones to the system."""
+    if _instruction_set() is None:
+        return
+    from encoder_engine import _native
+
+    _native.release_kept_memory()
 
 
 def is_automatic(_facts: CallFacts) -> bool:

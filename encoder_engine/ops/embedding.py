@@ -49,10 +49,6 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
     return gpu.refuse_triton(facts)
 
 
-def _refuse_native(facts: EmbeddingFacts) -> str | None:
-    return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
-
-
 _EMBEDDING = Operation(
     "embedding",
     EmbeddingFacts,
@@ -66,7 +62,7 @@ _EMBEDDING = Operation(
         Implementation(
             name="native",
             module="encoder_engine.ops.native.embedding",
-            refuse=_refuse_native,
+            refuse=cpu.refuse_trained,
             automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),

@@ -39,10 +39,6 @@ class LayerNormFacts(CallFacts):
     dropout: bool = False
 
 
-def _refuse_native(facts: LayerNormFacts) -> str | None:
-    return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
-
-
 def _norm(name: str) -> Operation:
     return Operation(
         name,
@@ -57,7 +53,7 @@ def _norm(name: str) -> Operation:
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.layer_norm",
-                refuse=_refuse_native,
+                refuse=cpu.refuse_trained,
                 automatic=cpu.is_automatic,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
+from encoder_engine.ops import cpu
 from encoder_engine.ops.registry import (
     CallFacts,
     Implementation,
     Operation,
+    autocast_dtype,
     check_alike,
 )
 
@@ -17,10 +20,35 @@ if TYPE_CHECKING:
 
 __all__ = ["linear"]
 
+
+@dataclass(frozen=True, kw_only=True)
+class LinearFacts(CallFacts):
+    """The facts by which the dense layer is chosen.
+
+    ``autocast``: the dtype of autocast, where it is on.
+    """
+
+    autocast: str | None = None
+
+
+def _refuse_native(facts: LinearFacts) -> str | None:
+    if not facts.requires_grad:
+        return "it computes for training alone"
+    if facts.autocast not in (None, *cpu.DTYPES):
+        return f"it computes {', '.join(cpu.DTYPES)}, not {facts.autocast}"
+    return cpu.refuse_trained(facts)
+
+
 _LINEAR = Operation(
     "linear",
-    CallFacts,
+    LinearFacts,
     (
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.linear",
+            refuse=_refuse_native,
+            automatic=cpu.is_automatic,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.linear"),
         Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
     ),
@@ -53,6 +81,7 @@ def linear(
     if bias_N is not None and bias_N.shape != weight_NK.shape[:1]:
         raise ShapeError(f"bias is {list(bias_N.shape)}, the weight has {len(weight_NK)} rows")
     check_alike(input_TK, weight=weight_NK, bias=bias_N)
-    function = _LINEAR.find(implementation, input_TK, weight_NK, bias_N)
+    own = {"autocast": autocast_dtype(input_TK)}
+    function = _LINEAR.find(implementation, input_TK, weight_NK, bias_N, **own)
     result: Tensor = function(input_TK, weight_NK, bias_N)
     return result

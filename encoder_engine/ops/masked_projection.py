@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.activation import bias_gelu
 from encoder_engine.ops.layer_norm import layer_norm
 from encoder_engine.ops.linear import linear
@@ -37,15 +37,35 @@ ProjectionMode = Literal["stored", "tiled"]
 # Logits of more bytes than this are stored only with mode="stored".
 MOST_STORED_BYTES = 2**30
 
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedProjectionFacts(CallFacts):
+    """The facts by which the loss is chosen. ``tiled``: the logits are not stored."""
+
+    tiled: bool = False
+
+
+def _refuse_native(facts: MaskedProjectionFacts) -> str | None:
+    if not facts.requires_grad:
+        return "it computes for training alone"
+    return "it stores the logits" if facts.tiled else cpu.refuse_trained(facts)
+
+
 _MASKED_CROSS_ENTROPY = Operation(
     "masked_cross_entropy",
-    CallFacts,
+    MaskedProjectionFacts,
     (
         Implementation(
             name="triton",
             module="encoder_engine.kernels.masked_projection.operator",
             refuse=gpu.refuse_triton,
             automatic=gpu.is_automatic,
+        ),
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.masked_projection",
+            refuse=_refuse_native,
+            automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.masked_projection"),
         Implementation(
@@ -197,7 +217,9 @@ def masked_cross_entropy(
     # Weight and bias are cast within the operation, which returns their gradients unrounded.
     (hidden_ME,) = autocast(hidden_ME)
     mode = mode or choose_mode(rows_M.shape[0], weight_VE.shape[0], hidden_ME.element_size())
-    function = _MASKED_CROSS_ENTROPY.find(implementation, hidden_ME, weight_VE, bias_V)
+    function = _MASKED_CROSS_ENTROPY.find(
+        implementation, hidden_ME, weight_VE, bias_V, tiled=mode == "tiled"
+    )
     loss_M, nll_M, predictions_M = function(
         hidden_ME,
         weight_VE,

@@ -39,11 +39,16 @@ _OPS = sys.modules["encoder_engine.ops"]
 
 @dataclass(frozen=True, kw_only=True)
 class CallFacts:
-    """The facts of a call by which an implementation is chosen; operations add their own."""
+    """The facts of a call by which an implementation is chosen; operations add their own.
+
+    ``transformed``: a transform of torch.func or forward mode is active, or the call is traced and
+    requires a gradient: only operations of PyTorch's own can take it.
+    """
 
     device: str = "cpu"
     dtype: str = "float32"
     requires_grad: bool = False
+    transformed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +101,17 @@ class Operation:
             requested = _requested.get(self.name, _requested.get("*"))
         if torch.compiler.is_compiling():
             facts = tensor_facts(*tensors) | others
+            facts["transformed"] = facts["requires_grad"]
             return _look_up(_choose_module(self.name, requested, facts), self.name)
         first = tensors[0]
         assert first is not None
-        wants_grad = _wants_grad(tensors) or is_transformed()
-        key = (requested, first.device, first.dtype, wants_grad, *others.values())
+        transformed = is_transformed()
+        wants_grad = transformed or _wants_grad(tensors)
+        key = (requested, first.device, first.dtype, wants_grad, transformed, *others.values())
         function = self._found.get(key)
         if function is None:
-            facts = tensor_facts(*tensors) | {"requires_grad": wants_grad} | others
+            own = {"requires_grad": wants_grad, "transformed": transformed}
+            facts = tensor_facts(*tensors) | own | others
             module = _choose_module(self.name, requested, facts)
             function = self._found[key] = _look_up(module, self.name)
         return function
@@ -181,14 +189,23 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
+def autocast_dtype(x: Tensor) -> str | None:
+    """Return the dtype to which autocast casts a tensor for a matrix product, None for its own."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
 def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Under autocast, cast a norm's input and residual to one dtype; on a GPU, to float32."""
+    """Under autocast on a GPU, cast a norm's input and residual to float32.
+
+    On a CPU they keep their dtypes; the sum has the wider one.
+    """
     device = input_TD.device.type
-    if not torch.is_autocast_enabled(device):
+    if device == "cpu" or not torch.is_autocast_enabled(device):
         return input_TD, residual_TD
-    dtype = (
-        input_TD.dtype if device == "cpu" else torch.promote_types(input_TD.dtype, torch.float32)
-    )
+    dtype = torch.promote_types(input_TD.dtype, torch.float32)
     if residual_TD is None:
         return input_TD.to(dtype), None
     dtype = torch.promote_types(dtype, residual_TD.dtype)

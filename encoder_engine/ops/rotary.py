@@ -33,7 +33,7 @@ _ROTARY = Operation(
         Implementation(
             name="native",
             module="encoder_engine.ops.native.rotary",
-            refuse=cpu.refuse_native,
+            refuse=cpu.refuse_trained,
             automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.rotary"),

@@ -37,6 +37,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
 from encoder_engine.models.training_model import CoupledModel
+from encoder_engine.ops import cpu
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
@@ -158,6 +159,7 @@ class Loop:
         :class:`LockedError` while another run writes to it.
         """
         with ExitStack() as lock:
+            lock.callback(cpu.release_kept_memory)
             with self.world.awaiting_first():
                 if self.world.is_first:
                     lock.enter_context(locked_folder(self.directory))
@@ -329,7 +331,8 @@ class Loop:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        return clip_gradient(self.model.parameters(), self.course.optimizer.clip_norm)
+        most = self.course.optimizer.clip_norm
+        return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, learning_rate: float, *, finite: bool) -> None:
         """Step and clear the gradients; if they overflowed float16, the step is skipped."""

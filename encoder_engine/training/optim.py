@@ -1,6 +1,7 @@
 """Makes optimizers by name; weight decay applies to matrices and tables only.
 
-AdamW and Muon are torch's. LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
+AdamW and Muon are torch's, but for AdamW of float32 weights on a CPU, which is in ``adamw.py``.
+LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
 both multiply AdamW's step of each tensor by one factor.
 """
 
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from encoder_engine.training.adamw import NativeAdamW, gradient_norm, takes_natively
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from encoder_engine.training.recipe import OptimizerRecipe
 
@@ -157,13 +160,19 @@ def make_optimizers(
             )
         if others:
             groups = _groups(others, recipe, factors)
-            made.append(torch.optim.AdamW(groups, fused=True, **common))
+            made.append(_adamw(groups, common))
         return made
     groups = _groups(named, recipe, factors)
     if recipe.name == "adamw":
-        return [torch.optim.AdamW(groups, fused=True, **common)]
+        return [_adamw(groups, common)]
     kind = Lamb if recipe.name == "lamb" else StableAdamW
     return [kind(groups, **common)]
+
+
+def _adamw(groups: Groups, common: dict[str, Any]) -> torch.optim.AdamW:
+    if takes_natively(p for group in groups for p in group["params"]):
+        return NativeAdamW(groups, **common)
+    return torch.optim.AdamW(groups, fused=True, **common)
 
 
 def _groups(
@@ -180,17 +189,32 @@ def _groups(
     return groups
 
 
-def clip_gradient(parameters: Iterable[nn.Parameter], most: float | None) -> float:
+def clip_gradient(
+    parameters: Iterable[nn.Parameter],
+    most: float | None,
+    optimizers: Sequence[torch.optim.Optimizer] = (),
+) -> float:
     """Scale gradients to a norm of ``most``; return their norm before that.
 
-    Gradients with a smaller norm are left as they are, without a pass over them.
+    Gradients with a smaller norm are left as they are, without a pass over them. Where all
+    ``optimizers`` can, they scale the gradients themselves, in the pass of their next step.
     """
     trained = [p for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
-    whole = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    gradients = [p.grad for p in trained if p.grad is not None]
+    if gradients and takes_natively(gradients):
+        whole = gradient_norm(gradients)
+        norm = torch.tensor(whole)
+    else:
+        norm = nn.utils.get_total_norm(gradients)
+        whole = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
     # torch multiplies by most / (norm + 1e-6) where that is below 1.
     if most is not None and not whole + 1e-6 <= most:
-        nn.utils.clip_grads_with_norm_(trained, most, norm)
+        native = [x for x in optimizers if isinstance(x, NativeAdamW)]
+        if optimizers and len(native) == len(optimizers):
+            for optimizer in native:
+                optimizer.gradient_factor = most / (whole + 1e-6)
+        else:
+            nn.utils.clip_grads_with_norm_(trained, most, norm)
     return whole
 
 

@@ -189,6 +189,10 @@ def _norm(
     *,
     centred: bool,
 ) -> tuple[Tensor, Tensor | None]:
+    if residual_TD is not None:
+        # Under autocast on a CPU they may differ.
+        dtype = torch.promote_types(input_TD.dtype, residual_TD.dtype)
+        input_TD, residual_TD = input_TD.to(dtype), residual_TD.to(dtype)
     seed = draw_seed(input_TD) if dropout > 0.0 else None
     tensors = (input_TD, residual_TD, weight_D, bias_D)
     trains = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

@@ -27,7 +27,8 @@ def layer_norm(
     output = centred / (variance + epsilon).sqrt() * weight_D.double()
     if bias_D is not None:
         output = output + bias_D.double()
-    return output.to(input_TD.dtype), x.to(input_TD.dtype) if return_sum else None
+    dtype = _sum_dtype(input_TD, residual_TD)
+    return output.to(dtype), x.to(dtype) if return_sum else None
 
 
 def rms_norm(
@@ -42,8 +43,16 @@ def rms_norm(
     """Return ``x / sqrt(mean(x^2) + epsilon) * weight``, ``x = dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     power = (x * x).mean(dim=1, keepdim=True)
-    output = (x / (power + epsilon).sqrt() * weight_D.double()).to(input_TD.dtype)
-    return output, x.to(input_TD.dtype) if return_sum else None
+    dtype = _sum_dtype(input_TD, residual_TD)
+    output = (x / (power + epsilon).sqrt() * weight_D.double()).to(dtype)
+    return output, x.to(dtype) if return_sum else None
+
+
+def _sum_dtype(input_TD: Tensor, residual_TD: Tensor | None) -> torch.dtype:
+    """Return the wider dtype: they differ under autocast."""
+    if residual_TD is None:
+        return input_TD.dtype
+    return torch.promote_types(input_TD.dtype, residual_TD.dtype)
 
 
 def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:

@@ -43,6 +43,8 @@ LATE_IMPORTS = {
     ("encoder_engine.ops.cpu", "encoder_engine"),
     ("encoder_engine.text.encoding", "encoder_engine.packing"),
     ("encoder_engine.text.extension", "encoder_engine"),
+    ("encoder_engine.training.adamw", "encoder_engine.ops.native"),
+    ("encoder_engine.training.adamw", "encoder_engine.ops.native.adamw"),
 }
 DRAWING = draw()
 

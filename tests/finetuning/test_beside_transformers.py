@@ -163,7 +163,9 @@ def test_fifty_losses_are_those_of_a_loop_with_transformers(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    # A step's rounding moves all steps after it, each at random.
+    rounding = STEPS**1.5 * float(np.finfo(np.float32).eps) * max(expected)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
     assert len(set(found)) == STEPS
 
 

@@ -81,6 +81,7 @@ def test_use_names_one_for_all_operations_or_for_one_and_nests() -> None:
             assert torch.equal(ops.linear(x, weight), plain)
         assert torch.equal(ops.linear(x, weight), inside)
         with pytest.raises(ImplementationError), ops.use("native", operation="linear"):
+            # Without gradients.
             ops.linear(x, weight)
     assert torch.equal(ops.linear(x, weight), plain)
     truth = (x.double() @ weight.double().T).float()

@@ -59,10 +59,10 @@ def test_a_folder_with_nothing_to_lose_is_anothers(corpus: Path, tmp_path: Path)
     folder = tmp_path / "run"
     run(corpus, folder, stop_at=3)
     assert (folder / "log.jsonl").stat().st_size > 0
-    run(corpus, folder, "optimizer.learning_rate=0.5", "run.steps=2")
+    run(corpus, folder, "optimizer.learning_rate=0.05", "run.steps=2")
     assert [record["step"] for record in read_log(folder)] == [1, 2]
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(ResumeError, match=r"optimizer\.learning_rate was 0\.5, is 0\.01"):
+    with pytest.raises(ResumeError, match=r"optimizer\.learning_rate was 0\.05, is 0\.01"):
         run(corpus, folder, "run.steps=2")
 
 

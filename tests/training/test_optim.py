@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.training.adamw import NativeAdamW
 from encoder_engine.training.checkpoints import begin_optimizers
 from encoder_engine.training.optim import (
     CLEAR_EVERY,
@@ -140,24 +143,66 @@ def test_muon_goes_without_matrices_or_without_others() -> None:
             parameter.requires_grad_(name == trained)
         [optimizer] = make_optimizers(model, OptimizerRecipe(name="muon"))
         expected = torch.optim.Muon if trained == "weight" else torch.optim.AdamW
-        assert type(optimizer) is expected
+        assert isinstance(optimizer, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("most", [None, 0.5, 10.0])
-def test_a_gradient_is_clipped_as_torch_clips_it(most: float | None) -> None:
+def test_a_gradient_is_clipped_as_torch_clips_it(most: float | None, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
-    ours, theirs = (nn.Linear(5, 3) for _ in range(2))
+    ours, theirs = (nn.Linear(5, 3, dtype=dtype) for _ in range(2))
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        one.grad = torch.randn(one.shape, generator=generator)
+        one.grad = torch.randn(one.shape, generator=generator, dtype=dtype)
         other.grad = one.grad.clone()
     found = clip_gradient(ours.parameters(), most)
     limit = float("inf") if most is None else most
-    expected = nn.utils.clip_grad_norm_(theirs.parameters(), limit)
-    assert found == float(expected)
+    expected = float(nn.utils.clip_grad_norm_(theirs.parameters(), limit))
+    # Both are rounded once.
+    assert math.isclose(found, expected, rel_tol=torch.finfo(dtype).eps)
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert one.grad is not None
         assert other.grad is not None
-        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0)
+        torch.testing.assert_close(one.grad, other.grad, rtol=2 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_adamw_on_a_cpu_takes_the_steps_of_the_equations_and_clips_in_the_same_pass() -> None:
+    begun, generator = torch.randn(300, 70, dtype=torch.float64), torch.Generator().manual_seed(1)
+    options: dict[str, Any] = {"lr": RATE, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY}
+    made = {
+        name: nn.Parameter(begun.to(dtype).clone())
+        for name, dtype in (("ours", torch.float32), ("eager", torch.float32), ("truth", None))
+    }
+    optimizers = {name: torch.optim.AdamW([p], **options) for name, p in made.items()}
+    optimizers["ours"] = NativeAdamW([made["ours"]], **options)
+    for _ in range(5):
+        drawn = torch.randn(begun.shape, generator=generator, dtype=torch.float64)
+        for name, parameter in made.items():
+            parameter.grad = drawn.to(parameter.dtype)
+            clip_gradient([parameter], 3.0, [optimizers[name]])
+            optimizers[name].step()
+    ours, eager, truth = (made[name].detach() for name in ("ours", "eager", "truth"))
+    assert_within_budget(ours, eager, truth, terms=5)
+    kept = optimizers["ours"].state[made["ours"]], optimizers["eager"].state[made["eager"]]
+    assert kept[0].keys() == kept[1].keys()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_bits_of_a_step_do_not_depend_on_the_number_of_threads(threads: int) -> None:
+    def train(num_threads: int) -> tuple[float, bytes]:
+        torch.manual_seed(0)
+        table = nn.Embedding(2000, 100)
+        optimizers = make_optimizers(table, OptimizerRecipe())
+        table.weight.grad = torch.randn_like(table.weight)
+        before = torch.get_num_threads()
+        torch.set_num_threads(num_threads)
+        try:
+            norm = clip_gradient(table.parameters(), 0.1, optimizers)
+            optimizers[0].step()
+        finally:
+            torch.set_num_threads(before)
+        return norm, table.weight.detach().numpy().tobytes()
+
+    assert train(1) == train(threads)
 
 
 def test_rows_without_gradients_keep_no_denormal_moments_and_the_same_weights() -> None:

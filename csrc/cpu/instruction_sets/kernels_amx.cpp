@@ -2,10 +2,12 @@
 #if defined(__x86_64__)
 #define EE_ISA isa_amx
 #include "cpu/instruction_sets/kernel_table.h"
+#include "cpu/instruction_sets/training_table.h"
 
 namespace encoder_engine {
 
 const kernel_table amx_kernels = EE_ISA::kKernels;
+const training_table amx_training_kernels = EE_ISA::kTrainingKernels;
 
 }  // namespace encoder_engine
 #endif

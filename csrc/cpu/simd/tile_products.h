@@ -13,6 +13,7 @@ template <typename Dot>
 struct tile_products {
     using Byte = uint8_t;
     using Sum = typename Dot::Sum;
+    static constexpr bool kTiled = true;
     static constexpr int64_t kTileRows = 16;
     static constexpr int64_t kBlockRows = 32;
     static constexpr int64_t kRowUnit = kBlockRows;

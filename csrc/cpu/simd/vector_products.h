@@ -13,6 +13,7 @@ namespace EE_ISA {
 template <typename Byte_>
 struct plain_rows {
     using Byte = Byte_;
+    static constexpr bool kTiled = false;
     static void begin() {}
     static void end() {}
 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -22,9 +22,6 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
     # row. tests/ops/linear/test_linear.py checks this.
     if not torch.is_grad_enabled():
         return onednn_linear(input_TK, weight_NK, bias_N)
-    if cpu.is_amd() and input_TK.numel() > 0:
-        output_TN: Tensor = _Linear.apply(input_TK, weight_NK, bias_N)  # type: ignore[no-untyped-call]
-        return output_TN
     return F.linear(input_TK, weight_NK, bias_N)
 
 
@@ -103,34 +100,6 @@ def _by_onednn(input_TK: Tensor) -> bool:
         return False
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available
-
-
-class _Linear(torch.autograd.Function):
-    """The dense layer and its gradients by oneDNN, twice differentiable."""
-
-    @staticmethod
-    def forward(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-        return onednn_linear(input_TK, weight_NK, bias_N)
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], _output: Tensor
-    ) -> None:
-        input_TK, weight_NK, _ = inputs
-        wants_input, wants_weight, _ = ctx.needs_input_grad
-        ctx.save_for_backward(
-            input_TK if wants_weight else None, weight_NK if wants_input else None
-        )
-
-    @staticmethod
-    def backward(ctx: Any, grad_TN: Tensor) -> tuple[Tensor | None, ...]:
-        input_TK, weight_NK = ctx.saved_tensors
-        wants_input, wants_weight, wants_bias = ctx.needs_input_grad
-        return (
-            linear(grad_TN, weight_NK.T, None) if wants_input else None,
-            linear(grad_TN.T, input_TK.T, None) if wants_weight else None,
-            grad_TN.sum(dim=0) if wants_bias else None,
-        )
 
 
 def onednn_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:

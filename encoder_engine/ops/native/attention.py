@@ -1,4 +1,4 @@
-"""Packed attention by the C++ extension: forward, without gradients."""
+"""Packed attention by the C++ extension."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from encoder_engine import _native
-from encoder_engine.ops.native.rows import address
+from encoder_engine.ops.native.attention_gradient import attend_for_training
+from encoder_engine.ops.native.rows import address, is_trained
 
 if TYPE_CHECKING:
     from encoder_engine.kernels.attention.terms import Terms
@@ -39,6 +40,8 @@ def attention(
     query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
     """Implement ``ops.attention``."""
+    if terms.dropout > 0.0 or is_trained(query_THD, key_TKD, value_TKD, terms.bias_HR):
+        return attend_for_training(query_THD, key_TKD, value_TKD, sequences, terms)
     # The operator exists for tracing; a call through it costs more than a short text's attention.
     attend = operator if torch.compiler.is_compiling() else compute
     output: Tensor = attend(*arguments(query_THD, key_TKD, value_TKD, sequences, terms))

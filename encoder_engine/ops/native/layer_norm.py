@@ -1,4 +1,4 @@
-"""Layer and RMS normalisation by the C++ extension: forward, without gradients or dropout."""
+"""Layer and RMS normalisation by the C++ extension."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from encoder_engine import _native
-from encoder_engine.ops.native.rows import address, alike
+from encoder_engine.ops.native.norm_gradient import normalize_for_training
+from encoder_engine.ops.native.rows import address, alike, is_trained
 
 
 def layer_norm(
@@ -20,7 +21,7 @@ def layer_norm(
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.layer_norm``."""
-    return _normalize(input_TD, weight_D, bias_D, residual_TD, epsilon, True, return_sum)
+    return _normalize(input_TD, weight_D, bias_D, residual_TD, epsilon, True, return_sum, dropout)
 
 
 def rms_norm(
@@ -33,7 +34,7 @@ def rms_norm(
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.rms_norm``."""
-    return _normalize(input_TD, weight_D, None, residual_TD, epsilon, False, return_sum)
+    return _normalize(input_TD, weight_D, None, residual_TD, epsilon, False, return_sum, dropout)
 
 
 def _normalize(
@@ -44,7 +45,19 @@ def _normalize(
     epsilon: float,
     centred: bool,
     return_sum: bool,
+    dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
+    if dropout > 0.0 or is_trained(input_TD, weight_D, bias_D, residual_TD):
+        return normalize_for_training(
+            *(input_TD, weight_D, bias_D, residual_TD),
+            epsilon=epsilon,
+            centred=centred,
+            return_sum=return_sum,
+            dropout=dropout,
+        )
+    if residual_TD is not None and residual_TD.dtype != input_TD.dtype:
+        dtype = torch.promote_types(input_TD.dtype, residual_TD.dtype)
+        input_TD, residual_TD = input_TD.to(dtype), residual_TD.to(dtype)
     # The operator exists for tracing; a call through it costs more than a short text's norm.
     compute = operator if torch.compiler.is_compiling() else _compute
     output_TD, sum_TD = compute(

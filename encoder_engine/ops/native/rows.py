@@ -1,12 +1,18 @@
-"""Prepares tensors for the extension: contiguous rows, dtypes, addresses."""
+"""Prepares tensors for the extension: contiguous rows, dtypes, addresses, seeds of dropout."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
+
+# Whether it is bfloat16, the address, and the elements between rows.
+Matrix: TypeAlias = tuple[bool, int, int]
+# Probability and seed.
+Dropout: TypeAlias = tuple[float, int]
 
 
 def alike(first: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -20,6 +26,23 @@ def _in_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()
 
 
+def is_trained(*tensors: Tensor | None) -> bool:
+    """Return whether a gradient of any of these may be requested."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
 def address(x: Tensor | None) -> int:
     """Return the address of a tensor's first element; 0 for None."""
     return 0 if x is None else x.data_ptr()
+
+
+def draw_dropout(probability: float) -> Dropout:
+    """Return a dropout with a seed from torch's generator; a probability of 0 draws none."""
+    if probability == 0.0:
+        return 0.0, 0
+    return probability, int(torch.randint(2**62, ()))
+
+
+def in_float32(x: Tensor | None) -> Tensor | None:
+    """Return a vector of weights in float32, contiguous."""
+    return None if x is None else x.detach().float().contiguous()

@@ -59,11 +59,12 @@ def test_trailing_rows_are_keys_of_none(
     )
 
 
-def refused_with_gradients(implementation: str, term: str) -> str | None:
-    return refused(implementation, term, True)
+def refused_in_a_trace(implementation: str, term: str) -> str | None:
+    facts = AttentionFacts(requires_grad=True, transformed=True, terms=TERMS[term].terms)
+    return refusal("attention", implementation, facts)
 
 
-@unless(refused_with_gradients)
+@unless(refused_in_a_trace)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("term", ["plain", "causal"])
 def test_trailing_rows_are_keys_of_none_in_a_graph(term: str, implementation: str) -> None:

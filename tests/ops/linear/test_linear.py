@@ -11,25 +11,15 @@ from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import CallFacts
+from encoder_engine.ops.linear import LinearFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, refusal, rows
 from tests.ops.compare import compare
 from tests.selection import unless
 
 
-@pytest.fixture(params=["MKL", "oneDNN"], autouse=True)
-def trained_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Choose the library that computes with gradients, whatever processor this is."""
-    library: str = request.param
-    if library == "oneDNN" and not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        pytest.skip("this PyTorch was built without oneDNN")
-    monkeypatch.setattr("encoder_engine.ops.cpu.is_amd", lambda: library == "oneDNN")
-    return library
-
-
 def refused(implementation: str, dtype: torch.dtype, device: str) -> str | None:
-    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = LinearFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
     return refusal("linear", implementation, facts)
 
 
@@ -71,7 +61,9 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
 ) -> None:
     x = rows(700, inner, seed=0, dtype=torch.float32, device="cpu")
     weight = rows(outer, inner, seed=1, dtype=torch.float32, device="cpu")
-    with torch.inference_mode():
+    trains = implementation == "native"
+    weight.requires_grad_(trains)
+    with torch.inference_mode(not trains):
         together = ops.linear(x, weight, implementation=implementation)
         for size in (1, 2, 7, 16, 33, 100, 511):
             parts = [
@@ -148,12 +140,6 @@ def test_transforms_of_functions_go_through() -> None:
     torch.testing.assert_close(output.tangent, F.linear(x, weight))
 
 
-def test_the_library_computes_that_was_chosen(trained_by: str) -> None:
-    weight = torch.ones(3, 2, requires_grad=True)
-    output = ops.linear(torch.ones(5, 2), weight)
-    assert (type(output.grad_fn).__name__ == "_LinearBackward") == (trained_by == "oneDNN")
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=dtype_id)
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("inner", [64, 92])
@@ -173,7 +159,7 @@ def test_products_in_16_bits_have_whole_blocks(
     with torch.autocast("cpu", dtype, enabled=autocast):
         expected = F.linear(x, weight)
         monkeypatch.setattr(F, "linear", recording)
-        found = ops.linear(x, weight)
+        found = ops.linear(x, weight, implementation="aten")
     # AMX kernels would read the row after a block that is not full; see ops/aten/linear.py.
     assert widths == [-(-inner // 32) * 32]
     truth = plain(x.to(dtype).double(), weight.to(dtype).double())

@@ -34,6 +34,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "head_dim": (LARGEST_TRITON_HEAD + 1,),
     "terms": (*((term,) for term in (*TERMS, "disentangled")), ("relative_bias", "global_rows")),
     "width": (WIDEST_TRITON + 1,),
+    "tiled": (True,),
+    "transformed": (True,),
     "without": (("positions",), ("norm_bias",), ("norm", "norm_bias")),
 }
 
