@@ -39,18 +39,18 @@ EE_INLINE vfloat words_along(const From* row, int64_t at, int64_t count) {
     if constexpr (kSize == 1) {
         return first >= count ? vfloat{} : load_part(row, first, count);
     } else {
+        const auto joined = [](const From* from) {
+            if constexpr (std::is_same_v<From, bfloat16>) {
+                return load(from);
+            } else {
+                return concatenate(load(from), load(from + kLanes), count_lanes<2 * kLanes>::type{});
+            }
+        };
+        if (first + 2 * kLanes <= count) return joined(row + first);
+        if (first >= count) return vfloat{};
         From some[2 * kLanes] = {};
-        const From* from = row + first;
-        if (first + 2 * kLanes > count) {
-            if (first >= count) return vfloat{};
-            std::memcpy(some, from, static_cast<size_t>(count - first) * sizeof(From));
-            from = some;
-        }
-        if constexpr (std::is_same_v<From, bfloat16>) {
-            return load(from);
-        } else {
-            return concatenate(load(from), load(from + kLanes), count_lanes<2 * kLanes>::type{});
-        }
+        std::memcpy(some, row + first, static_cast<size_t>(count - first) * sizeof(From));
+        return joined(some);
     }
 }
 
@@ -62,18 +62,16 @@ EE_INLINE vfloat words_across(const From* row, int64_t stride, int64_t rows, int
     if constexpr (kWordElements<Element> == 1) {
         return load_part(row, at, count);
     } else {
+        const auto joined = [](const From* low, const From* high) {
+            return as_float(half_words(low) | half_words(high) << 16);
+        };
+        const From* const low = row + at;
+        if (rows > 1 && at + kLanes <= count) return joined(low, low + stride);
         From parts[2][kLanes] = {};
-        const From* low = row + at;
-        const From* high = low + stride;
-        if (rows == 1) high = parts[1];
-        if (at + kLanes > count) {
-            const size_t bytes = static_cast<size_t>(count - at) * sizeof(From);
-            std::memcpy(parts[0], low, bytes);
-            if (rows > 1) std::memcpy(parts[1], high, bytes);
-            low = parts[0];
-            high = parts[1];
-        }
-        return as_float(half_words(low) | half_words(high) << 16);
+        const size_t bytes = static_cast<size_t>(least<int64_t>(kLanes, count - at)) * sizeof(From);
+        std::memcpy(parts[0], low, bytes);
+        if (rows > 1) std::memcpy(parts[1], low + stride, bytes);
+        return joined(parts[0], parts[1]);
     }
 }
 
