@@ -145,29 +145,29 @@ std::unique_ptr<batch_encoder> make_sentencepiece(
 }
 
 // The normalizers alone: for added tokens, and for the tests that compare every code point.
-class step_normalizer {
+class python_normalizer {
 public:
-    explicit step_normalizer(const std::vector<py::tuple>& steps) : normalizer_(read_steps(steps)) {}
+    explicit python_normalizer(const std::vector<py::tuple>& steps) : normalizer_(read_steps(steps)) {}
 
     py::object normalize(const py::object& text) const {
         if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, -1, "text");
         std::vector<uint32_t> codes;
-        const status result = normalize_unigram(view_of(text.ptr()), normalizer_, codes);
+        const status result = normalize_by_steps(view_of(text.ptr()), normalizer_, codes);
         if (!result.ok()) raise_status(result, text, "text");
         return py::reinterpret_steal<py::object>(PyUnicode_FromKindAndData(
             PyUnicode_4BYTE_KIND, codes.data(), static_cast<Py_ssize_t>(codes.size())));
     }
 
 private:
-    unigram_normalizer normalizer_;
+    step_normalizer normalizer_;
 };
 
 }  // namespace
 
 void bind_unigram(py::module_& module) {
-    py::class_<step_normalizer>(module, "UnigramNormalizer")
+    py::class_<python_normalizer>(module, "StepNormalizer")
         .def(py::init<const std::vector<py::tuple>&>(), py::arg("steps"))
-        .def("normalize", &step_normalizer::normalize, py::arg("text"));
+        .def("normalize", &python_normalizer::normalize, py::arg("text"));
     py::class_<unigram_model, std::shared_ptr<unigram_model>>(module, "UnigramModel")
         .def(py::init(&build_model), py::kw_only(), py::arg("pieces"), py::arg("scores"),
              py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"));

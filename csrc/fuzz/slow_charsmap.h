@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/unigram/normalizer.h"
+#include "text/normalizer/normalizer.h"
 
 namespace encoder_engine {
 

@@ -29,7 +29,7 @@ sourced_text slow_unigram::normalize(const std::vector<uint32_t>& text) const {
         if (step.kind == normalizer_kind::charsmap) {
             apply_rules(table_of(*step.rules), chars, out);
         } else {
-            unigram_normalizer::apply(step, chars, out, {true, true});
+            step_normalizer::apply(step, chars, out, {true, true});
         }
         chars.swap(out);
     }

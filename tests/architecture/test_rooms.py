@@ -25,7 +25,7 @@ ANY_NUMBER_OF_FILES = {"encoder_engine/families/data"}
 LONGER_HEADERS = {
     "csrc/cpu/simd/attention/amx_attention_kernel.h",
     "csrc/text/unigram/lane.h",
-    "csrc/text/unigram/walk.h",
+    "csrc/text/normalizer/walk.h",
     "csrc/text/unigram/words.h",
     "csrc/text/wordpiece/word_sinks.h",
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/unigram/charsmap.h"
+#include "text/normalizer/charsmap.h"
 #include "text/text_view.h"
 #include "text/trie.h"
 

@@ -2,6 +2,7 @@
 #include "text/unigram/encoder.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "text/words/short_rows.h"
 
@@ -21,20 +22,9 @@ space_folding take_folding(std::vector<normalizer_step>& steps) {
     return folding;
 }
 
-unigram_rules make_rules(const unigram_normalizer& normalizer, const unigram_char_table& table,
-                         const added_token_set& added) {
-    unigram_rules rules{normalizer, table, added, false, false, false};
-    for (const normalizer_step& step : normalizer.steps()) {
-        rules.strips_end |= step.kind == normalizer_kind::strip && step.right;
-        rules.needs_start |= step.kind == normalizer_kind::prepend;
-    }
-    for (const added_token& token : added.tokens()) rules.any_lstrip |= token.lstrip;
-    return rules;
-}
-
 // Whether a rule makes something else of white space and a mark on it: then a space need not end a
 // word.
-bool spaces_join(const unigram_normalizer& normalizer) {
+bool spaces_join(const step_normalizer& normalizer) {
     for (const normalizer_step& step : normalizer.steps()) {
         if (step.kind != normalizer_kind::charsmap) continue;
         for (uint32_t code = 0; code < 0x10000; ++code) {
@@ -50,7 +40,7 @@ bool spaces_join(const unigram_normalizer& normalizer) {
 // Whether the lane's words are the model's: each is the mark and the characters between two spaces,
 // whatever stands around them.
 bool words_are_plain(const unigram_splitting& splitting, const space_folding& folding,
-                     const unigram_rules& rules, const added_token_set& normalized) {
+                     const walk_rules& rules, const added_token_set& normalized) {
     const bool folds = folding.active && folding.least <= 2 &&
                        folding.content == std::vector<uint32_t>{' '};
     return normalized.empty() && !spaces_join(rules.normalizer) && !rules.strips_end && !rules.needs_start && splitting.metaspace &&
@@ -59,9 +49,9 @@ bool words_are_plain(const unigram_splitting& splitting, const space_folding& fo
 }
 
 // What the lane takes a character for.
-uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
+uint32_t lane_entry(uint32_t code, const step_char_table& table,
                     const unigram_splitting& splitting, char_classes& classes) {
-    const unigram_char c = table[code];
+    const step_char c = table[code];
     // A zero at the end of a key stands for no character.
     if (code == 0 || !(c.regular() || c.tied()) || c.surrogate()) return char_classes::kBlocked;
     uint32_t ties = (c.binds_wide() ? char_classes::kBindsWide : 0) |
@@ -82,11 +72,11 @@ uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
 }
 
 // The letters above 0xFFFF: those that stand for themselves.
-void set_astral(const unigram_char_table& table, char_classes& classes) {
+void set_astral(const step_char_table& table, char_classes& classes) {
     for (uint32_t block = 0; block < 0x1000; ++block) {
         uint64_t bits[4] = {~0ull, ~0ull, ~0ull, ~0ull};
         for (uint32_t i = 0; i < 256 && !table.is_plain(0x100 + block); ++i) {
-            const unigram_char c = table[0x10000 + 256 * block + i];
+            const step_char c = table[0x10000 + 256 * block + i];
             if (!c.regular() || !c.identity() || c.starts_added()) {
                 bits[i >> 6] &= ~(1ull << (i & 63));
             }
@@ -97,7 +87,7 @@ void set_astral(const unigram_char_table& table, char_classes& classes) {
 
 std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting,
                                               const unigram_ids& ids,
-                                              const unigram_char_table& table,
+                                              const step_char_table& table,
                                               const added_token_set& added) {
     char_classes classes(added);
     for (uint32_t code = 0; code < 0x10000; ++code) {
@@ -110,17 +100,25 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting
                            ids.unknown, ids.bytes);
 }
 
-template <typename Char>
-status copy_text(const text_view& text, sourced_text& out) {
-    const Char* chars = static_cast<const Char*>(text.data);
-    out.reserve_more(text.length);
-    for (int64_t i = 0; i < text.length; ++i) {
-        const uint32_t code = chars[i];
-        if (code >= 0xD800 && code < 0xE000) return {error_code::lone_surrogate, -1, i, false};
-        out.push({code, static_cast<int32_t>(i)});
+// Passes letters through the folding of spaces, and whole words of plain characters to the lane.
+template <typename Char, bool with_spans>
+struct unigram_sink {
+    static constexpr bool kWithSpans = with_spans;
+    normalized_text<unigram_words<with_spans>>& text;
+    unigram_lane<Char, unigram_tokens<with_spans>>* lane;  // null where words need the characters
+
+    bool full() const { return text.full(); }
+    void letter(uint32_t code, int64_t source) { text.letter(code, source); }
+    void end_segment() { text.end_segment(); }
+    void added(const added_match& match) { text.added(match); }
+    int64_t take(const Char* from, int64_t length, int64_t at) {
+        int64_t space = -1;
+        if (lane == nullptr || !text.begins_word(space)) return 0;
+        const int64_t taken = lane->take(from, length, at, space);
+        if (taken > 0) text.words_taken();
+        return taken;
     }
-    return {};
-}
+};
 
 }  // namespace
 
@@ -130,7 +128,7 @@ unigram_encoder::unigram_encoder(std::shared_ptr<const unigram_model> model,
       folding_(take_folding(options.steps)), normalizer_(std::move(options.steps)),
       table_(normalizer_), raw_added_(added_tokens_where(added, false)),
       normalized_added_(added_tokens_where(added, true)),
-      rules_(make_rules(normalizer_, table_, raw_added_)) {
+      rules_(normalizer_, table_, raw_added_) {
     table_.mark_added_starts(raw_added_.first_codes());
     if (words_are_plain(splitting_, folding_, rules_, normalized_added_)) {
         lane_ = make_lane(splitting_, ids_, table_, raw_added_);
@@ -146,18 +144,16 @@ status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
                                      unigram_scratch& scratch, token_buffer& out) const {
     unigram_tokens<with_spans> tokens(*model_, ids_, scratch.words, out, limit);
     unigram_words<with_spans> words(splitting_, tokens);
-    normalized_text<with_spans> normalized(folding_, normalized_added_, scratch.buffer,
+    normalized_text<unigram_words<with_spans>> normalized(folding_, normalized_added_, scratch.buffer,
                                            scratch.codes, words);
-    const Char* chars = static_cast<const Char*>(text.data);
-    if (lane_ == nullptr || scratch.words.chooser != nullptr) {
-        return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
-                                              scratch.spare, normalized, nullptr)
-            .run();
+    std::optional<unigram_lane<Char, unigram_tokens<with_spans>>> lane;
+    if (lane_ != nullptr && scratch.words.chooser == nullptr) {
+        lane.emplace(*lane_, *model_, scratch.lane, out, limit, text.width == char_width::ascii, tokens);
     }
-    unigram_lane<Char, unigram_tokens<with_spans>> lane(
-        *lane_, *model_, scratch.lane, out, limit, text.width == char_width::ascii, tokens);
-    return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
-                                          scratch.spare, normalized, &lane)
+    unigram_sink<Char, with_spans> sink{normalized, lane ? &*lane : nullptr};
+    return text_walk<Char, unigram_sink<Char, with_spans>>(
+               rules_, static_cast<const Char*>(text.data), text.length, scratch.stretch,
+               scratch.spare, sink)
         .run();
 }
 
@@ -209,22 +205,6 @@ int64_t unigram_encoder::encode_rows(const text_view* texts, int64_t count, cons
     if (lane_ == nullptr || own.words.chooser != nullptr || out.with_blanks) return 0;
     return out.with_spans ? encode_short<true>(texts, count, frame, own, out, results)
                           : encode_short<false>(texts, count, frame, own, out, results);
-}
-
-status normalize_unigram(const text_view& text, const unigram_normalizer& normalizer,
-                         std::vector<uint32_t>& out) {
-    sourced_text chars, spare;
-    status result;
-    switch (text.width) {
-        case char_width::ascii:
-        case char_width::one: result = copy_text<uint8_t>(text, chars); break;
-        case char_width::two: result = copy_text<uint16_t>(text, chars); break;
-        case char_width::four: result = copy_text<uint32_t>(text, chars); break;
-    }
-    if (!result.ok()) return result;
-    normalizer.run(chars, spare, {true, true});
-    for (int64_t i = 0; i < chars.size(); ++i) out.push_back(chars[i].code);
-    return {};
 }
 
 }  // namespace encoder_engine

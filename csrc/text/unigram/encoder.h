@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/unigram/normalized_text.h"
 #include "text/sequence_encoder.h"
-#include "text/unigram/chars.h"
+#include "text/normalizer/chars.h"
+#include "text/normalizer/normalized_text.h"
+#include "text/unigram/lane.h"
 #include "text/unigram/model.h"
-#include "text/unigram/walk.h"
+#include "text/normalizer/walk.h"
 #include "text/unigram/words.h"
 
 namespace encoder_engine {
@@ -61,16 +62,12 @@ private:
     unigram_splitting splitting_;
     unigram_ids ids_;
     space_folding folding_;
-    unigram_normalizer normalizer_;
-    unigram_char_table table_;
+    step_normalizer normalizer_;
+    step_char_table table_;
     added_token_set raw_added_;
     added_token_set normalized_added_;
-    unigram_rules rules_;
+    walk_rules rules_;
     std::unique_ptr<unigram_lane_rules> lane_;  // where words can be told from their characters
 };
-
-// Normalizes a text by the steps alone: for added tokens, and for tests.
-status normalize_unigram(const text_view& text, const unigram_normalizer& normalizer,
-                         std::vector<uint32_t>& out);
 
 }  // namespace encoder_engine

@@ -41,9 +41,9 @@ UNKNOWN_PENALTY = 10.0
 MARK = "\u2581"
 
 
-def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:
+def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.StepNormalizer:
     """Build the normalizers of a tokenizer.json."""
-    normalizer: _native.UnigramNormalizer = native.UnigramNormalizer(_steps(model))
+    normalizer: _native.StepNormalizer = native.StepNormalizer(_steps(model))
     return normalizer
 
 

@@ -27,30 +27,30 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", ["a?b", "?\u0323\u0301", "e\u0301?"])
 def test_normalization_forms(form: str, shape: str, codes: list[int]) -> None:
-    ours = _native.UnigramNormalizer([(form,)])
+    ours = _native.StepNormalizer([(form,)])
     theirs = getattr(normalizers, form)()
     assert first_difference(ours.normalize, theirs.normalize_str, shape, codes) is None
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
 def test_every_pair_that_may_compose(form: str) -> None:
-    ours = _native.UnigramNormalizer([(form,)])
+    ours = _native.StepNormalizer([(form,)])
     theirs = getattr(normalizers, form)()
     for mark in "\u0300\u0308\u0327\u3099\u1161\u11a8\u0f72\u09be\U000110ba\U0001d165":
         assert first_difference(ours.normalize, theirs.normalize_str, f"?{mark}", SAMPLE) is None
 
 
 def test_strip_accents_and_lowercase_and_strip(codes: list[int]) -> None:
-    ours = _native.UnigramNormalizer([("StripAccents",)])
+    ours = _native.StepNormalizer([("StripAccents",)])
     theirs = normalizers.StripAccents()
     assert first_difference(ours.normalize, theirs.normalize_str, "a?b", codes) is None
-    lower = _native.UnigramNormalizer([("Lowercase",)])
+    lower = _native.StepNormalizer([("Lowercase",)])
     assert (
         first_difference(lower.normalize, normalizers.Lowercase().normalize_str, "a?b", codes)
         is None
     )
     for left, right in ((True, True), (False, True), (True, False)):
-        strip = _native.UnigramNormalizer([("Strip", left, right)])
+        strip = _native.StepNormalizer([("Strip", left, right)])
         other = normalizers.Strip(left=left, right=right)
         for code in SAMPLE[::7]:
             text = f" \n{chr(code)}x{chr(code)}\u3000"
@@ -63,7 +63,7 @@ def test_strip_accents_and_lowercase_and_strip(codes: list[int]) -> None:
 def test_the_regular_expressions_that_files_have(pattern: str, codes: list[int]) -> None:
     from encoder_engine.text.spec.unigram import REGEXES
 
-    ours = _native.UnigramNormalizer([("ReplaceRuns", *REGEXES[pattern], "_")])
+    ours = _native.StepNormalizer([("ReplaceRuns", *REGEXES[pattern], "_")])
     theirs = normalizers.Replace(Regex(pattern), "_")
     for shape in ("a?b", "a??b", " ? ", "?\n"):
         assert first_difference(ours.normalize, theirs.normalize_str, shape, codes) is None
@@ -81,7 +81,7 @@ SHAPES = (
 
 @pytest.mark.parametrize("shape", SHAPES, ids=ascii)
 def test_grapheme_clusters(shape: str, codes: list[int]) -> None:
-    ours = _native.UnigramNormalizer([("Precompiled", CLUSTERS)])
+    ours = _native.StepNormalizer([("Precompiled", CLUSTERS)])
     theirs = normalizers.Precompiled(CLUSTERS)
     # A line feed ends every cluster.
     assert first_difference(ours.normalize, theirs.normalize_str, f"{shape}\n", codes) is None
@@ -101,7 +101,7 @@ def test_grapheme_clusters(shape: str, codes: list[int]) -> None:
 def test_the_oracle_takes_every_step_as_the_encoder_does(
     step: object, native: tuple[object, ...]
 ) -> None:
-    ours = _native.UnigramNormalizer([native])
+    ours = _native.StepNormalizer([native])
 
     def slow(text: str) -> str:
         chars = [Char(code, index) for index, code in enumerate(text)]

@@ -1,4 +1,4 @@
-// The normalizers of a tokenizer.json with a Unigram model, one after the other on a stretch of text.
+// The normalizers of a tokenizer.json, one after the other on a stretch of text.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "common/pod_vector.h"
-#include "text/unigram/charsmap.h"
+#include "text/normalizer/charsmap.h"
+#include "text/status.h"
+#include "text/text_view.h"
 
 namespace encoder_engine {
 
@@ -44,9 +46,9 @@ struct segment_edges {
     bool first, last;
 };
 
-class unigram_normalizer {
+class step_normalizer {
 public:
-    explicit unigram_normalizer(std::vector<normalizer_step> steps) : steps_(std::move(steps)) {}
+    explicit step_normalizer(std::vector<normalizer_step> steps) : steps_(std::move(steps)) {}
 
     const std::vector<normalizer_step>& steps() const { return steps_; }
     // Runs all steps. Returns false if characters dropped at the very start have shifted the
@@ -59,5 +61,9 @@ public:
 private:
     std::vector<normalizer_step> steps_;
 };
+
+// Normalizes a text by the steps alone: for added tokens, and for tests.
+status normalize_by_steps(const text_view& text, const step_normalizer& normalizer,
+                         std::vector<uint32_t>& out);
 
 }  // namespace encoder_engine

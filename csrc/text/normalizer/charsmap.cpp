@@ -1,5 +1,5 @@
 // Walks the compiled rules.
-#include "text/unigram/charsmap.h"
+#include "text/normalizer/charsmap.h"
 
 #include <cstring>
 

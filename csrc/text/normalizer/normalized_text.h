@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/unigram/normalizer.h"
-#include "text/unigram/words.h"
+#include "text/normalizer/normalizer.h"
 
 namespace encoder_engine {
 
@@ -21,11 +20,12 @@ struct space_folding {
 };
 
 // Finds added tokens in normalized text, and passes on the text between them.
-template <bool with_spans>
+// `Words` receives letter(code, source), end_text() and added().
+template <typename Words>
 class normalized_text {
 public:
     normalized_text(const space_folding& folding, const added_token_set& added, sourced_text& buffer,
-                    pod_vector<uint32_t>& codes, unigram_words<with_spans>& words)
+                    pod_vector<uint32_t>& codes, Words& words)
         : folding_(folding), added_(added), buffer_(buffer), codes_(codes), words_(words),
           finder_(added, nullptr, 0) {
         clear();
@@ -144,7 +144,7 @@ private:
     const added_token_set& added_;
     sourced_text& buffer_;         // of the segment under way
     pod_vector<uint32_t>& codes_;  // its characters alone
-    unigram_words<with_spans>& words_;
+    Words& words_;
     added_token_finder<uint32_t> finder_;
     int64_t num_spaces_ = 0;  // that wait for what follows
     int64_t space_source_ = 0;

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "text/unigram/normalizer.h"
+#include "text/normalizer/normalizer.h"
 
 namespace encoder_engine {
 
 // One entry: flags, and the index of the normal form.
-struct unigram_char {
+struct step_char {
     uint32_t bits = 0;
     // Regular: among regular characters, its form does not depend on neighbours, nor theirs on it.
     bool regular() const { return (bits & kIrregular) == 0; }
@@ -46,12 +46,12 @@ struct unigram_char {
 // From here on characters have at least three bytes, so a cluster of two has at least six.
 constexpr uint32_t kWideFirst = 0x800;
 
-class unigram_char_table {
+class step_char_table {
 public:
-    explicit unigram_char_table(const unigram_normalizer& normalizer);
+    explicit step_char_table(const step_normalizer& normalizer);
 
     // Whether the text before a boundary and the text after it can be normalized separately.
-    static bool separates(unigram_char before, unigram_char after) {
+    static bool separates(step_char before, step_char after) {
         if (!after.regular()) return false;
         return before.regular() || (before.leans_back() && !after.guarded());
     }
@@ -59,24 +59,24 @@ public:
     // Marks the characters with which added tokens start.
     void mark_added_starts(const std::vector<uint32_t>& codes);
 
-    unigram_char operator[](uint32_t code) const {
+    step_char operator[](uint32_t code) const {
         return chars_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
     }
     // Whether the 256 characters from 256 * block on are all regular and without flags.
     bool is_plain(uint32_t block) const { return stage_[block] == 0; }
     // The normal form of a regular character that is not itself.
-    const uint32_t* form(unigram_char c, int64_t& size) const {
+    const uint32_t* form(step_char c, int64_t& size) const {
         size = forms_[c.index()];
         return forms_.data() + c.index() + 1;
     }
 
 private:
-    unigram_char& writable(uint32_t code);
-    void set(uint32_t code, const unigram_normalizer& normalizer, sourced_text& text,
+    step_char& writable(uint32_t code);
+    void set(uint32_t code, const step_normalizer& normalizer, sourced_text& text,
              sourced_text& spare);
 
     std::vector<uint16_t> stage_;      // per 256 code points: index of their block
-    std::vector<unigram_char> chars_;  // blocks of 256; the first is of regular characters
+    std::vector<step_char> chars_;  // blocks of 256; the first is of regular characters
     std::vector<uint32_t> forms_;      // each with its length before it
 };
 

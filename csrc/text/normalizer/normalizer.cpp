@@ -1,5 +1,5 @@
 // Each normalizer as the library does it, the alignment of characters included.
-#include "text/unigram/normalizer.h"
+#include "text/normalizer/normalizer.h"
 
 #include <algorithm>
 
@@ -193,9 +193,21 @@ void strip(const normalizer_step& step, const sourced_text& text, sourced_text& 
     out.append(text.data() + start, stop - start);
 }
 
+template <typename Char>
+status copy_text(const text_view& text, sourced_text& out) {
+    const Char* chars = static_cast<const Char*>(text.data);
+    out.reserve_more(text.length);
+    for (int64_t i = 0; i < text.length; ++i) {
+        const uint32_t code = chars[i];
+        if (code >= 0xD800 && code < 0xE000) return {error_code::lone_surrogate, -1, i, false};
+        out.push({code, static_cast<int32_t>(i)});
+    }
+    return {};
+}
+
 }  // namespace
 
-bool unigram_normalizer::apply(const normalizer_step& step, const sourced_text& text,
+bool step_normalizer::apply(const normalizer_step& step, const sourced_text& text,
                                sourced_text& out, segment_edges edges) {
     out.clear();
     switch (step.kind) {
@@ -227,13 +239,29 @@ bool unigram_normalizer::apply(const normalizer_step& step, const sourced_text& 
     return true;
 }
 
-bool unigram_normalizer::run(sourced_text& text, sourced_text& spare, segment_edges edges) const {
+bool step_normalizer::run(sourced_text& text, sourced_text& spare, segment_edges edges) const {
     bool aligned = true;
     for (const normalizer_step& step : steps_) {
         aligned &= apply(step, text, spare, edges);
         text.swap(spare);
     }
     return aligned;
+}
+
+status normalize_by_steps(const text_view& text, const step_normalizer& normalizer,
+                         std::vector<uint32_t>& out) {
+    sourced_text chars, spare;
+    status result;
+    switch (text.width) {
+        case char_width::ascii:
+        case char_width::one: result = copy_text<uint8_t>(text, chars); break;
+        case char_width::two: result = copy_text<uint16_t>(text, chars); break;
+        case char_width::four: result = copy_text<uint32_t>(text, chars); break;
+    }
+    if (!result.ok()) return result;
+    normalizer.run(chars, spare, {true, true});
+    for (int64_t i = 0; i < chars.size(); ++i) out.push_back(chars[i].code);
+    return {};
 }
 
 }  // namespace encoder_engine

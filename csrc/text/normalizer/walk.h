@@ -4,32 +4,42 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "text/unigram/normalized_text.h"
+#include "text/added_tokens.h"
+#include "text/normalizer/chars.h"
 #include "text/status.h"
-#include "text/unigram/chars.h"
-#include "text/unigram/lane.h"
 
 namespace encoder_engine {
 
 // The rules of every walk over a text, whatever its character width.
-struct unigram_rules {
-    const unigram_normalizer& normalizer;  // less the folding of spaces
-    const unigram_char_table& table;
+struct walk_rules {
+    const step_normalizer& normalizer;  // less the folding of spaces
+    const step_char_table& table;
     const added_token_set& added;          // those matched in the text as it stands
-    bool strips_end;   // some step strips white space at the end of a segment
-    bool needs_start;  // some step treats its first character differently
-    bool any_lstrip;   // some added token takes in white space before it
+    bool strips_end = false;   // some step strips white space at the end of a segment
+    bool needs_start = false;  // some step treats its first character differently
+    bool any_lstrip = false;   // some added token takes in white space before it
+
+    walk_rules(const step_normalizer& steps, const step_char_table& chars,
+               const added_token_set& tokens)
+        : normalizer(steps), table(chars), added(tokens) {
+        for (const normalizer_step& step : steps.steps()) {
+            strips_end |= step.kind == normalizer_kind::strip && step.right;
+            needs_start |= step.kind == normalizer_kind::prepend;
+        }
+        for (const added_token& token : tokens.tokens()) any_lstrip |= token.lstrip;
+    }
 };
 
 // Regular characters pass one by one; an irregular one is normalized together with its neighbours.
-template <typename Char, bool with_spans>
-class unigram_walk {
+// The sink receives letter(code, source), end_segment() and added(match); take(text, length, at) may
+// take any number of characters at `at` past the walk, and returns how many.
+template <typename Char, typename Sink>
+class text_walk {
 public:
-    unigram_walk(const unigram_rules& rules, const Char* text, int64_t length, sourced_text& stretch,
-                 sourced_text& spare, normalized_text<with_spans>& sink,
-                 unigram_lane<Char, unigram_tokens<with_spans>>* lane)
+    text_walk(const walk_rules& rules, const Char* text, int64_t length, sourced_text& stretch,
+                 sourced_text& spare, Sink& sink)
         : rules_(rules), finder_(rules.added, text, length), text_(text), length_(length),
-          stretch_(stretch), spare_(spare), sink_(sink), lane_(lane) {}
+          stretch_(stretch), spare_(spare), sink_(sink) {}
 
     status run() {
         // The token before may have taken in white space at the end, within which a token may
@@ -54,10 +64,10 @@ public:
     }
 
 private:
-    // Characters searched ahead for added tokens. The lane checks for added tokens itself.
+    // Characters searched ahead for added tokens. The sink checks for them itself where it takes characters.
     static constexpr int64_t kAhead = 64;
 
-    unigram_char entry(int64_t at) const { return rules_.table[text_[at]]; }
+    step_char entry(int64_t at) const { return rules_.table[text_[at]]; }
 
     // Searches added tokens until plain_end_ is greater than `at`, or the segment has ended.
     void see(int64_t at) {
@@ -96,8 +106,8 @@ private:
             if (!result.ok()) return result;
         }
         while (inside(at_) && !sink_.full()) {
-            if (lane_ != nullptr && take_words()) continue;
-            const unigram_char c = entry(at_);
+            if (take_plain()) continue;
+            const step_char c = entry(at_);
             if (rules_.strips_end && !c.solid() && solid < at_) {
                 solid = next_solid(at_);
                 if (solid < 0) return stretch(plain_end_, {false, true});
@@ -116,14 +126,11 @@ private:
         return {};
     }
 
-    // Takes whole words of plain characters by the lane, if a word begins here.
-    bool take_words() {
-        int64_t space = -1;
-        if (!sink_.begins_word(space)) return false;
+    // Passes characters by the sink's own way, if it takes some here.
+    bool take_plain() {
         const int64_t end = ends_ ? plain_end_ : length_;
-        const int64_t taken = lane_->take(text_ + at_, end - at_, at_, space);
+        const int64_t taken = sink_.take(text_ + at_, end - at_, at_);
         if (taken == 0) return false;
-        sink_.words_taken();
         at_ += taken;
         plain_end_ = std::max(plain_end_, at_);
         search_at_ = std::max(search_at_, at_);
@@ -132,7 +139,7 @@ private:
 
     // The first place from `at` on where a stretch can end, at most the segment's end.
     int64_t stretch_end(int64_t at) {
-        while (inside(at) && !unigram_char_table::separates(entry(at - 1), entry(at))) ++at;
+        while (inside(at) && !step_char_table::separates(entry(at - 1), entry(at))) ++at;
         return at;
     }
     // The first solid character from `at` on, or -1.
@@ -155,7 +162,7 @@ private:
             const status result = normalize(stop, {true, !inside(stop)}, aligned);
             if (!result.ok()) return result;
         } while (inside(stop) && is_blank());
-        if (!aligned && with_spans && inside(stop)) {
+        if (!aligned && Sink::kWithSpans && inside(stop)) {
             // The sources of the whole segment have shifted.
             while (inside(plain_end_)) continue;
             at_ = start;
@@ -195,7 +202,7 @@ private:
             sink_.letter(stretch_[i].code, stretch_[i].source);
         }
     }
-    void put(unigram_char c) {
+    void put(step_char c) {
         if (c.identity()) {
             sink_.letter(text_[at_], at_);
         } else {
@@ -206,14 +213,13 @@ private:
         ++at_;
     }
 
-    const unigram_rules& rules_;
+    const walk_rules& rules_;
     added_token_finder<Char> finder_;
     const Char* text_;
     int64_t length_;
     sourced_text& stretch_;
     sourced_text& spare_;
-    normalized_text<with_spans>& sink_;
-    unigram_lane<Char, unigram_tokens<with_spans>>* lane_;
+    Sink& sink_;
     added_match match_;          // the token behind the segment, if found_
     int64_t at_ = 0;             // the next character
     int64_t search_at_ = 0;      // the next place to look for an added token

@@ -1,5 +1,5 @@
 // Tries every step on each character that some step may know, and looks what it depends on.
-#include "text/unigram/chars.h"
+#include "text/normalizer/chars.h"
 
 #include <algorithm>
 
@@ -56,14 +56,14 @@ dependence of_graphemes(const sourced_text& text) {
     return out;
 }
 
-// What rules on clusters make of a character that reaches them as `text`: see unigram_char.
+// What rules on clusters make of a character that reaches them as `text`: see step_char.
 uint32_t binding(const charsmap& rules, uint32_t code, const sourced_text& text) {
-    constexpr uint32_t both = unigram_char::kBindsWide | unigram_char::kBindsNarrow;
+    constexpr uint32_t both = step_char::kBindsWide | step_char::kBindsNarrow;
     if (text.size() != 1 || text[0].code != code) return both;
     uint8_t bytes[4];
     const int size = write_utf8(code, bytes);
     if (rules.shortest(bytes, size).size == 0 && !rules.continues(bytes, size)) return 0;
-    return code < kWideFirst ? both : unigram_char::kBindsNarrow;
+    return code < kWideFirst ? both : step_char::kBindsNarrow;
 }
 
 // Whether nothing may be left of a cluster that one of the characters begins.
@@ -123,7 +123,7 @@ bool all_space(const sourced_text& text) {
 }
 
 // The code points on which some Unicode table has something to say.
-void add_listed(std::vector<uint32_t>& codes, const unigram_normalizer& normalizer) {
+void add_listed(std::vector<uint32_t>& codes, const step_normalizer& normalizer) {
     const auto add_runs = [&](const uint32_t* runs, int count, uint32_t mask) {
         for (int i = 0; i < count; ++i) {
             if ((runs[i] & mask) == 0) continue;
@@ -172,7 +172,7 @@ void add_listed(std::vector<uint32_t>& codes, const unigram_normalizer& normaliz
 
 }  // namespace
 
-unigram_char_table::unigram_char_table(const unigram_normalizer& normalizer)
+step_char_table::step_char_table(const step_normalizer& normalizer)
     : stage_(kUnicodeEnd >> 8, 0), chars_(256), forms_{0} {
     std::vector<uint32_t> codes{' '};
     add_listed(codes, normalizer);
@@ -180,17 +180,17 @@ unigram_char_table::unigram_char_table(const unigram_normalizer& normalizer)
     codes.erase(std::unique(codes.begin(), codes.end()), codes.end());
     sourced_text text, spare;
     for (const uint32_t code : codes) set(code, normalizer, text, spare);
-    chars_.resize(chars_.size() + 256, {unigram_char::kIrregular | unigram_char::kSurrogate});
+    chars_.resize(chars_.size() + 256, {step_char::kIrregular | step_char::kSurrogate});
     for (uint32_t code = kSurrogateFirst; code < kSurrogateEnd; code += 256) {
         stage_[code >> 8] = static_cast<uint16_t>(chars_.size() / 256 - 1);
     }
 }
 
-void unigram_char_table::mark_added_starts(const std::vector<uint32_t>& codes) {
-    for (const uint32_t code : codes) writable(code).bits |= unigram_char::kStartsAdded;
+void step_char_table::mark_added_starts(const std::vector<uint32_t>& codes) {
+    for (const uint32_t code : codes) writable(code).bits |= step_char::kStartsAdded;
 }
 
-unigram_char& unigram_char_table::writable(uint32_t code) {
+step_char& step_char_table::writable(uint32_t code) {
     uint16_t& block = stage_[code >> 8];
     if (block == 0) {
         block = static_cast<uint16_t>(chars_.size() / 256);
@@ -199,7 +199,7 @@ unigram_char& unigram_char_table::writable(uint32_t code) {
     return chars_[static_cast<size_t>(block) << 8 | (code & 0xFF)];
 }
 
-void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer,
+void step_char_table::set(uint32_t code, const step_normalizer& normalizer,
                              sourced_text& text, sourced_text& spare) {
     if (code >= kSurrogateFirst && code < kSurrogateEnd) return;
     uint32_t bits = 0;
@@ -212,30 +212,30 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
             before = true;
             tied = false;
         }
-        if (step.kind == normalizer_kind::strip && all_space(text)) bits |= unigram_char::kHollow;
+        if (step.kind == normalizer_kind::strip && all_space(text)) bits |= step_char::kHollow;
         const dependence found = find_dependence(step, text);
         before |= found.before;
         both |= found.both;
         if (step.kind == normalizer_kind::charsmap) {
             if (!text.empty() && grapheme_class_of(text[0].code) == grapheme_class::consonant) {
-                bits |= unigram_char::kGuarded;
+                bits |= step_char::kGuarded;
             }
             bits |= binding(*step.rules, code, text);
             tied = tied && text.size() == 1 && text[0].code == code;
         } else {
             tied = tied && !found.before && !found.both;
         }
-        unigram_normalizer::apply(step, text, spare, {false, false});
+        step_normalizer::apply(step, text, spare, {false, false});
         // What vanishes under rules can move the source of the character before.
         const bool vanishes = step.kind == normalizer_kind::charsmap && spare.empty();
         before |= vanishes || (step.kind == normalizer_kind::charsmap && cluster_vanishes(*step.rules, text));
         tied = tied && !vanishes;
         text.swap(spare);
-        if (text.empty()) bits |= unigram_char::kHollow;
+        if (text.empty()) bits |= step_char::kHollow;
     }
-    if (before || both) bits |= unigram_char::kIrregular;
-    if (before && !both) bits |= unigram_char::kLeansBack;
-    if ((before || both) && tied) bits |= unigram_char::kTied;
+    if (before || both) bits |= step_char::kIrregular;
+    if (before && !both) bits |= step_char::kLeansBack;
+    if ((before || both) && tied) bits |= step_char::kTied;
     if (text.size() != 1 || text[0].code != code) {
         bits |= static_cast<uint32_t>(forms_.size());
         forms_.push_back(static_cast<uint32_t>(text.size()));
