@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 # A case that hangs fails, with the stacks of pytest's process; the slowest took 22 s, and 6 minutes in test-all.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist worksteal \
 	-o faulthandler_exit_on_timeout=true -o faulthandler_timeout=900
-BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
+BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name "*.cpp" -o -name "*.h" -o -name "*.inc")
 
 .PHONY: run check test test-all coverage lint bench gpu docs clean
 

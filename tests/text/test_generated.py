@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLES = (
-    "csrc/text/unicode/properties.cpp",
-    "csrc/text/unicode/decompositions.cpp",
-    "csrc/text/unicode/forms.cpp",
-    "csrc/text/unicode/graphemes.cpp",
+    "csrc/text/unicode/categories.inc",
+    "csrc/text/unicode/properties.inc",
+    "csrc/text/unicode/decompositions.inc",
+    "csrc/text/unicode/forms.inc",
+    "csrc/text/unicode/graphemes.inc",
     "tests/text/oracle/unicode_ranges.py",
 )
 

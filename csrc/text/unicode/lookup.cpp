@@ -1,10 +1,17 @@
-// Lookups on the generated Unicode tables, by binary search.
+// The generated Unicode tables, and lookups on them by binary search.
 #include <algorithm>
 #include <iterator>
 
 #include "text/unicode/tables.h"
 
 namespace encoder_engine {
+
+#include "text/unicode/categories.inc"
+#include "text/unicode/decompositions.inc"
+#include "text/unicode/forms.inc"
+#include "text/unicode/graphemes.inc"
+#include "text/unicode/properties.inc"
+
 namespace {
 
 uint32_t run_value(const uint32_t* runs, int count, uint32_t code) {
@@ -47,6 +54,10 @@ int find_decomposition(const uint32_t* table, int count, uint32_t code) {
 
 uint32_t unicode_properties(uint32_t code) {
     return run_value(unicode_property_runs, unicode_property_runs_count, code);
+}
+
+uint32_t unicode_category(uint32_t code) {
+    return run_value(unicode_category_runs, unicode_category_runs_count, code);
 }
 
 uint32_t unicode_combining_class(uint32_t code) {

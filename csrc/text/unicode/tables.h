@@ -15,6 +15,9 @@ enum unicode_flag : uint32_t {
     kUnicodeAnyMark = 32,     // M* of Unicode 9.0
 };
 
+// Values of unicode_category(): \p{L} and \p{N} of the library's regular expressions, Unicode 16.0.
+enum unicode_category_value : uint32_t { kUnicodeOther = 0, kUnicodeLetter = 1, kUnicodeNumber = 2 };
+
 constexpr uint32_t kUnicodeEnd = 0x110000;
 constexpr uint32_t kHangulFirst = 0xAC00;
 constexpr uint32_t kHangulEnd = 0xD7A4;
@@ -37,6 +40,8 @@ struct lowercase_run {
 // Each run is (first code point << 8 | value), up to the next run.
 extern const uint32_t unicode_property_runs[];
 extern const int unicode_property_runs_count;
+extern const uint32_t unicode_category_runs[];
+extern const int unicode_category_runs_count;
 extern const uint32_t unicode_combining_runs[];
 extern const int unicode_combining_runs_count;
 extern const lowercase_run unicode_lowercase_runs[];
@@ -59,6 +64,9 @@ extern const int unicode_grapheme_runs_count;
 
 // The unicode_flag bits of a code point.
 uint32_t unicode_properties(uint32_t code);
+
+// Letter, number or other, as a unicode_category_value.
+uint32_t unicode_category(uint32_t code);
 
 // The canonical combining class; 0 for starters.
 uint32_t unicode_combining_class(uint32_t code);
