@@ -8,6 +8,13 @@ import numpy.typing as npt
 from encoder_engine._native_training import *  # noqa: F403 - a stub of the same extension
 
 _Int32 = npt.NDArray[np.int32]
+_Float64 = npt.NDArray[np.float64]
+_Steps = list[tuple[object, ...]]
+_Added = list[tuple[str, int, bool, bool, bool, bool]]
+_Template = list[tuple[int, list[int]]]
+_Request = tuple[bool, int, int, int, bool, bool, bool, bool, int, tuple[float, int, int] | None]
+_Optional = _Int32 | None
+_Rows = tuple[_Int32, _Int32, _Optional, _Optional, _Optional, _Optional, npt.NDArray[np.bool_]]
 
 class NormalizerOptions:
     def __init__(
@@ -25,7 +32,7 @@ class IntTable:
     def rows(self, ids: _Int32, cu_seqlens: _Int32) -> list[list[int]]: ...
 
 class StepNormalizer:
-    def __init__(self, steps: list[tuple[object, ...]]) -> None: ...
+    def __init__(self, steps: _Steps) -> None: ...
     def normalize(self, text: str) -> str: ...
 
 class Vocabulary:
@@ -41,9 +48,33 @@ class Vocabulary:
     @property
     def num_distinct(self) -> int: ...
 
+class Merges:
+    def __init__(self, *, parts: Iterable[str]) -> None: ...
+    def merge(self, place: int) -> tuple[str, str]: ...
+    @property
+    def num_merges(self) -> int: ...
+
 def read_vocabulary(
     file: bytes,
-) -> tuple[int, int, Vocabulary, npt.NDArray[np.float64] | None] | None: ...
+) -> tuple[list[int], Vocabulary, _Float64 | None, Merges | None] | None: ...
+
+class BpeModel:
+    def __init__(
+        self, *, tokens: Vocabulary, merges: Merges, rules: tuple[int, str, bool, bool, int, bool]
+    ) -> None: ...
+    def refusal(self) -> tuple[str, int] | None: ...
+    def count_blanks(self, tokens: Vocabulary) -> None: ...
+
+def bpe_encoder(
+    *,
+    model: BpeModel,
+    steps: _Steps,
+    splitting: tuple[int, bool, bool, int],
+    added: _Added,
+    single: _Template,
+    pair: _Template,
+    trim: int,
+) -> BatchEncoder: ...
 
 class WordPieceModel:
     def __init__(
@@ -56,27 +87,12 @@ class BatchEncoder:
         *,
         model: WordPieceModel,
         normalizer: NormalizerOptions,
-        added: list[tuple[str, int, bool, bool, bool, bool]],
-        single: list[tuple[int, list[int]]],
-        pair: list[tuple[int, list[int]]],
+        added: _Added,
+        single: _Template,
+        pair: _Template,
         trim: int,
     ) -> BatchEncoder: ...
-    def encode_batch(
-        self,
-        texts: object,
-        pairs: object | None,
-        request: tuple[
-            bool, int, int, int, bool, bool, bool, bool, int, tuple[float, int, int] | None
-        ],
-    ) -> tuple[
-        _Int32,
-        _Int32,
-        _Int32 | None,
-        _Int32 | None,
-        _Int32 | None,
-        _Int32 | None,
-        npt.NDArray[np.bool_],
-    ]: ...
+    def encode_batch(self, texts: object, pairs: object | None, request: _Request) -> _Rows: ...
     def encode(self, text: str, add_special_tokens: bool, /) -> _Int32: ...
     def encode_nbest(
         self, text: str, count: int, add_special_tokens: bool
@@ -88,13 +104,7 @@ def pad_rows(
 
 class UnigramModel:
     def __init__(
-        self,
-        *,
-        pieces: Vocabulary,
-        scores: npt.NDArray[np.float64],
-        unknown_score: float,
-        narrow: bool,
-        mark: str,
+        self, *, pieces: Vocabulary, scores: _Float64, unknown_score: float, narrow: bool, mark: str
     ) -> None: ...
 
 def unigram_encoder(
@@ -102,11 +112,11 @@ def unigram_encoder(
     model: UnigramModel,
     unknown_id: int,
     byte_ids: list[int],
-    steps: list[tuple[object, ...]],
+    steps: _Steps,
     splitting: tuple[bool, str, int, bool],
-    added: list[tuple[str, int, bool, bool, bool, bool]],
-    single: list[tuple[int, list[int]]],
-    pair: list[tuple[int, list[int]]],
+    added: _Added,
+    single: _Template,
+    pair: _Template,
     trim: int,
 ) -> BatchEncoder: ...
 def sentencepiece_encoder(
@@ -121,8 +131,8 @@ def sentencepiece_encoder(
     escape_whitespaces: bool,
     whitespace_as_suffix: bool,
     scores: npt.NDArray[np.float32],
-    single: list[tuple[int, list[int]]],
-    pair: list[tuple[int, list[int]]],
+    single: _Template,
+    pair: _Template,
 ) -> BatchEncoder: ...
 def attention(
     half: bool,
@@ -449,14 +459,7 @@ class Plan:
         /,
     ) -> None: ...
     def activate(
-        self,
-        half: bool,
-        function: str,
-        gated: bool,
-        width: int,
-        source: int,
-        target: int,
-        /,
+        self, half: bool, function: str, gated: bool, width: int, source: int, target: int, /
     ) -> None: ...
     def add(self, half: bool, width: int, source: int, other: int, target: int, /) -> None: ...
     def rotate(

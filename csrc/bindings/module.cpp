@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "bindings/cpu.h"
+#include "bindings/encoders.h"
+#include "bindings/normalizer.h"
 #include "bindings/rows.h"
 #include "bindings/text.h"
 #include "bindings/training.h"
-#include "bindings/unigram.h"
 #include "bindings/vocabulary.h"
 #include "common/cpu_count.h"
 #include "common/cpu_features.h"
@@ -47,7 +48,9 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_plan(module);
     ee::bind_rows(module);
     ee::bind_vocabulary(module);
+    ee::bind_normalizer(module);
     ee::bind_text(module);
     ee::bind_training(module);
     ee::bind_unigram(module);
+    ee::bind_bpe(module);
 }

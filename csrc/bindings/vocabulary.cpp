@@ -98,7 +98,20 @@ py::bool_ has_lines(const vocabulary& self, const py::bytes& file) {
     return self.has_lines(static_cast<std::string_view>(file));
 }
 
-// Where the vocabulary of a file stands, the vocabulary, and its scores if it has any.
+std::shared_ptr<token_list> make_merges(const py::iterable& parts) {
+    auto merges = std::make_shared<token_list>();
+    for (const py::handle part : parts) merges->add(utf8_of(part), 0);
+    if (merges->size() % 2 != 0) throw py::value_error("a merge has two parts");
+    return merges;
+}
+
+py::tuple merge_at(const token_list& self, size_t place) {
+    if (2 * place >= self.size()) throw py::index_error("there is no such merge");
+    return py::make_tuple(text_of(self.text(2 * place)), text_of(self.text(2 * place + 1)));
+}
+
+// The places in the file of the vocabulary and of the merges (equal ones if there are none), the
+// vocabulary, its scores, and the merges; None for what there is not.
 py::object read_vocabulary(const py::bytes& file) {
     json_vocabulary found;
     const auto bytes = static_cast<std::string_view>(file);
@@ -113,7 +126,8 @@ py::object read_vocabulary(const py::bytes& file) {
         const py::capsule owner(values, [](void* p) { delete static_cast<std::vector<double>*>(p); });
         scores = py::array_t<double>(static_cast<py::ssize_t>(values->size()), values->data(), owner);
     }
-    return py::make_tuple(found.begin, found.end, found.tokens, scores);
+    return py::make_tuple(std::vector<size_t>{found.begin, found.end, found.merges_begin, found.merges_end},
+                          found.tokens, scores, found.merges);
 }
 
 double read_number(const py::str& text) {
@@ -135,6 +149,10 @@ void bind_vocabulary(py::module_& module) {
         .def_property_readonly("num_tokens", [](const vocabulary& self) { return self.tokens().size(); })
         .def_property_readonly("num_distinct",
                                [](const vocabulary& self) { return self.sorted().size(); });
+    py::class_<token_list, std::shared_ptr<token_list>>(module, "Merges")
+        .def(py::init(&make_merges), py::kw_only(), py::arg("parts"))
+        .def("merge", &merge_at, py::arg("place"))
+        .def_property_readonly("num_merges", [](const token_list& self) { return self.size() / 2; });
     module.def("read_vocabulary", &read_vocabulary, py::arg("file"));
     module.def("read_json_number", &read_number, py::arg("text"));
 }

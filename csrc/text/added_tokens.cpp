@@ -16,7 +16,7 @@ std::vector<added_token> added_tokens_where(const std::vector<added_token>& toke
 }
 
 added_token_set::added_token_set(std::vector<added_token> tokens)
-    : tokens_(std::move(tokens)), ends_{-1} {
+    : tokens_(std::move(tokens)), ends_{-1}, inner_{false} {
     for (size_t index = 0; index < tokens_.size(); ++index) {
         int32_t node = 0;
         max_size_ = std::max(max_size_, static_cast<int64_t>(tokens_[index].content.size()));
@@ -26,6 +26,8 @@ added_token_set::added_token_set(std::vector<added_token> tokens)
             if (fresh) {
                 if (node == 0) first_codes_.push_back(code);
                 ends_.push_back(-1);
+                inner_.push_back(false);
+                inner_[static_cast<size_t>(node)] = true;
             }
             node = edge->second;
         }

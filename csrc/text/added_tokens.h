@@ -46,6 +46,17 @@ public:
         }
         return found;
     }
+    // Whether a token may begin with text[at, length) and go on behind it.
+    template <typename Char>
+    bool may_go_on(const Char* text, int64_t at, int64_t length) const {
+        int32_t node = 0;
+        for (int64_t i = at; i < length; ++i) {
+            const auto next = edges_.find(edge_key(node, static_cast<uint32_t>(text[i])));
+            if (next == edges_.end()) return false;
+            node = next->second;
+        }
+        return inner_[static_cast<size_t>(node)];
+    }
 
 private:
     static uint64_t edge_key(int32_t node, uint32_t code) {
@@ -56,6 +67,7 @@ private:
     int64_t max_size_ = 0;
     std::unordered_map<uint64_t, int32_t> edges_;  // (node, code point) -> node
     std::vector<int32_t> ends_;                    // per node: index of the token, or -1
+    std::vector<bool> inner_;                      // per node: some edge leads on
 };
 
 // How many characters of white space there are at both ends of a token's text.
@@ -94,6 +106,8 @@ public:
         segment_start_ = segment_start_ > dropped ? segment_start_ - dropped : 0;
         search_from_ = search_from_ > dropped ? search_from_ - dropped : 0;
     }
+    // Takes what stands before `at` for done: no match reaches into it.
+    void begin_at(int64_t at) { segment_start_ = search_from_ = at; }
     // Where the plain text after the last accepted match begins.
     int64_t segment_start() const { return segment_start_; }
 

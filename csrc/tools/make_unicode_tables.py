@@ -2,10 +2,10 @@
 
 Hugging Face tokenizers 0.23 mixes Unicode versions: character categories are those of Unicode 8.0,
 canonical decompositions and combining classes of 9.0, lower-casing of 17.0, and what its regular
-expressions call a word character, a letter and a number of 16.0. The normalization forms and what StripAccents drops are
-of 9.0, grapheme clusters of 17.0. Python 3.11's unicodedata is Unicode 14.0, so each table is that
-one plus the corrections listed below. tests/text/oracle/test_unicode_tables.py compares every code
-point with the installed library.
+expressions call a word character, a letter and a number of 16.0. The normalization forms and what
+StripAccents drops are of 9.0, grapheme clusters of 17.0. Python 3.11's unicodedata is Unicode 14.0,
+so each table is that one plus the corrections listed below.
+tests/text/oracle/test_unicode_tables.py compares every code point with the installed library.
 
 Run from anywhere: python csrc/tools/make_unicode_tables.py
 """
@@ -85,6 +85,8 @@ NUMBER_MORE = """
 10d40-10d49 116d0-116e3 11bf0-11bf9 11f50-11f59 16130-16139 16d70-16d79 1ccf0-1ccf9 1d2c0-1d2d3
 1e4f0-1e4f9 1e5f1-1e5fa
 """
+# Numbers of Unicode 17.0, which the library takes for digits outside of regular expressions.
+LATER_NUMBERS = "11de0-11de9 16ff4-16ff6"
 # first-last:first of the lower-case run, a step of 1
 LOWERCASE_MORE = """
 1c89:1c8a a7cb:264 a7cc:a7cd a7ce:a7cf a7d2:a7d3 a7d4:a7d5 a7da:a7db a7dc:19b 10d50-10d65:10d70
@@ -146,7 +148,8 @@ def categories() -> dict[int, int]:
     letters = corrected(with_category(lambda name: name[0] == "L"), more=LETTER_MORE)
     numbers = corrected(with_category(lambda name: name[0] == "N"), more=NUMBER_MORE)
     others = dict.fromkeys(range(LAST + 1), 0)
-    return others | dict.fromkeys(letters, 1) | dict.fromkeys(numbers, 2)
+    later = dict.fromkeys(parse(LATER_NUMBERS), 3)
+    return others | dict.fromkeys(letters, 1) | dict.fromkeys(numbers, 2) | later
 
 
 def combining_classes() -> dict[int, int]:

@@ -28,6 +28,7 @@ from encoder_engine.text.formats.sentencepiece_families import (
 from encoder_engine.text.formats.sentencepiece_model import spec_from_sentencepiece
 from encoder_engine.text.formats.tokenizer_json import read_tokenizer_json
 from encoder_engine.text.formats.vocab_txt import read_vocab_txt, spec_from_vocab
+from encoder_engine.text.spec.bpe import BpeSpec
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.tokenizer import BertNormalizerSpec, SpecialTokenNames, WordPieceSpec
 from encoder_engine.text.spec.unigram import LowercaseStep, SentencePieceSpec, UnigramSpec
@@ -219,7 +220,7 @@ def _check_same_vocab(spec: TokenizerSpec, path: Path) -> None:
 
 def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
     model = spec.model
-    if isinstance(model, LibrarySpec):
+    if isinstance(model, BpeSpec | LibrarySpec):
         check_prefix_space(model, config)
         return
     assert not isinstance(model, SentencePieceSpec)

@@ -1,7 +1,7 @@
 """The public tokenizer: texts in, packed arrays out, and ids back to text.
 
 How it works: a text is searched for added tokens, the parts between them are normalized and cut
-into words, and each word is encoded by the model (WordPiece or Unigram in C++, other models by
+into words, and each word is encoded by the model (WordPiece, Unigram or BPE in C++, other models by
 Hugging Face tokenizers). On plain text the C++ encoder does all steps in one pass, at most 1,024
 characters at a time, and looks words up in a cache, so most words are never matched against the
 vocabulary.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from encoder_engine import _native
 
-__all__ = ["NativePieces", "NativeScores", "NativeVocabulary"]
+__all__ = ["NativeMerges", "NativePieces", "NativeScores", "NativeVocabulary"]
 
 T = TypeVar("T")
 # No id is above it, and the extension takes no greater number.
@@ -120,6 +120,27 @@ class NativePieces(_NativeSequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.vocab.native.texts())
+
+
+class NativeMerges(_NativeSequence[tuple[str, str]]):
+    """Merges, best first.
+
+    Attributes:
+        native: the merges in the extension, from which models are built.
+
+    """
+
+    def __init__(self, native: _native.Merges) -> None:
+        self.native = native
+
+    def _at(self, place: int) -> tuple[str, str]:
+        return self.native.merge(place)
+
+    def __len__(self) -> int:
+        return self.native.num_merges
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return map(self.native.merge, range(len(self)))
 
 
 class NativeScores(_NativeSequence[float]):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.text.byte_level import BYTE_LETTERS
 from tests.text.unigram_files import (
     FLAGS,
     added,
@@ -86,6 +87,12 @@ ADDED = [
 ]
 TEMPLATE_TOKENS = ("<s>", "</s>")
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+KINDS = ("WordPiece", *["Unigram"] * 3, *["BPE"] * 4, "WordLevel")
+MODERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
 class FileMaker:
@@ -93,6 +100,7 @@ class FileMaker:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.byte_level = False
         self.odd = {"type": "Precompiled", "precompiled_charsmap": odd_charsmap()}
 
     def likely(self, chance: float) -> bool:
@@ -101,7 +109,8 @@ class FileMaker:
 
     def file(self) -> dict[str, Any]:
         """Draw a whole file."""
-        kind = self.rng.choice(("WordPiece", "Unigram", "Unigram", "Unigram", "BPE", "WordLevel"))
+        kind = self.rng.choice(KINDS)
+        self.byte_level = False
         model = getattr(self, kind.lower())()
         vocab = model["vocab"]
         pieces = [[p, 0.0] for p in vocab] if isinstance(vocab, dict) else vocab
@@ -187,30 +196,51 @@ class FileMaker:
         }
 
     def bpe(self) -> dict[str, Any]:
-        """Draw a BPE model."""
+        """Draw a BPE model, of bytes or of characters; some settings are the library's alone."""
+        self.byte_level = self.likely(0.5)
+        usual, fallback = self.likely(0.8), self.likely(0.4)
         letters = [piece for piece in self.pieces() if len(piece) == 1]
-        merges: list[list[str]] = []
-        whole = list(letters)
-        for _ in range(30):
-            pair = [self.rng.choice(whole), self.rng.choice(letters)]
-            if "".join(pair) not in whole:
-                merges.append(pair)
-                whole.append("".join(pair))
-        whole += ["<unk>", "[UNK]", "<pad>", "<mask>", *TEMPLATE_TOKENS]
-        whole += BYTE_PIECES if self.likely(0.3) else []
-        whole = list(dict.fromkeys(whole))
+        if self.byte_level:
+            letters = [BYTE_LETTERS[byte] for byte in "abeqx 中é'\n1".encode()]
+        suffix = "</w>" if self.byte_level and self.likely(0.2) else ""
+        merges = self.merges(letters, suffix)
+        whole = [*letters, *["".join(pair) for pair in merges], "<unk>", "[UNK]", "<pad>", "<mask>"]
+        if self.byte_level and usual:
+            whole += [letter + end for end in {"", suffix} for letter in BYTE_LETTERS]
+        elif suffix:
+            whole += [letter + suffix for letter in letters]
+        whole += BYTE_PIECES if fallback else []
+        whole += ["▁"] if usual else []
+        whole = list(dict.fromkeys([*whole, *TEMPLATE_TOKENS]))
         return {
             "type": "BPE",
-            "dropout": None,
-            "unk_token": self.rng.choice((None, "<unk>", "[UNK]")),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
+            "dropout": self.rng.choice((None, None, None, 0.0)),
+            "unk_token": "<unk>" if usual else self.rng.choice((None, "<unk>", "[UNK]")),
+            "continuing_subword_prefix": None if usual else self.rng.choice((None, "")),
+            "end_of_word_suffix": suffix or None,
             "fuse_unk": self.likely(0.5),
-            "byte_fallback": self.likely(0.3),
-            "ignore_merges": self.likely(0.2),
+            "byte_fallback": (fallback and not self.byte_level) if usual else self.likely(0.3),
+            "ignore_merges": self.likely(0.3 if self.byte_level else 0.1),
             "vocab": {piece: index for index, piece in enumerate(whole)},
-            "merges": merges,
+            "merges": [" ".join(pair) for pair in merges] if self.likely(0.3) else merges,
         }
+
+    def merges(self, letters: list[str], suffix: str) -> list[list[str]]:
+        """Draw merges, some of which give a token that another gives as well."""
+        merges: list[list[str]] = []
+        inner, last = list(letters), [letter + suffix for letter in letters]
+        for _ in range(self.rng.choice((5, 30, 60))):
+            ends = bool(suffix) and self.likely(0.5)
+            left, right = self.rng.choice(inner), self.rng.choice(last if ends else inner)
+            if len(left + right) > 18 or " " in left + right:
+                continue
+            merges.append([left, right])
+            known = last if ends else inner
+            if left + right not in known:
+                known.append(left + right)
+        if self.likely(0.5):
+            self.rng.shuffle(merges)
+        return merges
 
     def wordlevel(self) -> dict[str, Any]:
         """Draw a WordLevel model."""
@@ -273,10 +303,38 @@ class FileMaker:
             ]
         )
 
+    def byte_splitter(self) -> dict[str, Any]:
+        """Draw how a byte-level model cuts text, mostly as published ones do."""
+        regex = self.likely(0.5)
+        level = {
+            "type": "ByteLevel",
+            "add_prefix_space": self.likely(0.4),
+            "trim_offsets": self.likely(0.5),
+            "use_regex": regex,
+        }
+        if self.likely(0.4):
+            return level
+        level["add_prefix_space"] = self.likely(0.05)
+        expression = self.rng.choice((MODERN % "", MODERN % "{1,3}", CLIP, "[ab]+"))
+        clip = expression == CLIP
+        split = {
+            "type": "Split",
+            "pattern": {"Regex": expression},
+            "behavior": "Removed" if clip else "Isolated",
+            "invert": clip,
+        }
+        digits = {"type": "Digits", "individual_digits": self.likely(0.9)}
+        level["use_regex"] = regex if clip else self.likely(0.05)
+        if self.likely(0.3):
+            return sequence("pretokenizers", digits, level | {"use_regex": self.likely(0.95)})
+        return sequence("pretokenizers", split, level)
+
     def pre_tokenizer(self, kind: str) -> dict[str, Any] | None:
         """Draw how text is cut into words."""
         if kind == "WordPiece":
             return {"type": self.rng.choice(("BertPreTokenizer",) * 9 + ("Whitespace",))}
+        if self.byte_level and self.likely(0.95):
+            return self.byte_splitter()
         mark = self.rng.choice("▁▁▁▁a中")
         scheme = self.rng.choice(("always", "first", "never"))
         meta = metaspace(scheme, split=self.likely(0.7), mark=mark)

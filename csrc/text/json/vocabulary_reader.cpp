@@ -52,7 +52,8 @@ bool read_value(json_cursor& at, std::string_view type, json_vocabulary& out) {
     out.begin = at.place();
     const bool object = at.take('{');
     if (!object && !at.take('[')) return false;
-    if (!type.empty() && type != (object ? "WordPiece" : "Unigram")) return false;
+    const bool fits = object ? type == "WordPiece" || type == "BPE" : type == "Unigram";
+    if (!type.empty() && !fits) return false;
     token_list tokens;
     if (!(object ? read_object(at, tokens) : read_array(at, tokens, out.scores))) return false;
     out.end = at.place();
@@ -61,16 +62,62 @@ bool read_value(json_cursor& at, std::string_view type, json_vocabulary& out) {
     return !object || out.tokens->sorted().size() == out.tokens->tokens().size();
 }
 
+// Parts a merge that is written with a space between.
+bool add_merge(std::string_view merge, token_list& out) {
+    const size_t space = merge.find(' ');
+    if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) return false;
+    out.add(merge.substr(0, space), 0);
+    out.add(merge.substr(space + 1), 0);
+    return true;
+}
+
+// Reads the value of model.merges, whose items are all strings or all pairs.
+bool read_merges(json_cursor& at, json_vocabulary& out) {
+    at.skip_space();
+    out.merges_begin = at.place();
+    if (!at.take('[')) return false;
+    auto merges = std::make_shared<token_list>();
+    token_list written;
+    at.skip_space();
+    const bool pairs = at.peek() == '[';
+    if (at.peek() == ']') return false;
+    do {
+        if (pairs) {
+            if (!at.take('[') || !at.read_string(*merges)) return false;
+            merges->end_text(0);
+            if (!at.take(',') || !at.read_string(*merges)) return false;
+            merges->end_text(0);
+            if (!at.take(']')) return false;
+        } else {
+            if (!at.read_string(written)) return false;
+            written.end_text(0);
+        }
+    } while (at.take(','));
+    if (!at.take(']')) return false;
+    out.merges_end = at.place();
+    for (size_t i = 0; i < written.size(); ++i) {
+        const std::string_view merge = written.text(i);
+        if (merge.substr(0, 8) != "#version" && !add_merge(merge, *merges)) return false;
+    }
+    out.merges = std::move(merges);
+    return true;
+}
+
 // Looks for the vocabulary among the members of the model.
 bool read_model(json_cursor& at, json_vocabulary& out) {
     if (!at.take('{')) return false;
     std::string_view key, type;
     for (bool first = true; next_member(at, first, key); first = false) {
-        if (key == "vocab") return read_value(at, type, out);
+        if (key == "vocab") {
+            if (out.tokens != nullptr || !read_value(at, type, out)) return false;
+            if (type != "BPE") return true;
+            continue;
+        }
+        if (key == "merges" && out.tokens != nullptr) return read_merges(at, out);
         at.skip_space();
         if (key == "type" && at.peek() == '"') {
             if (!at.skip_string(type)) return false;
-            if (type != "WordPiece" && type != "Unigram") return false;
+            if (type != "WordPiece" && type != "Unigram" && type != "BPE") return false;
         } else if (!at.skip_value()) {
             return false;
         }

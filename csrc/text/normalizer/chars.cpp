@@ -90,6 +90,9 @@ dependence find_dependence(const normalizer_step& step, const sourced_text& text
     switch (step.kind) {
         case normalizer_kind::charsmap: return of_graphemes(text);
         case normalizer_kind::replace:
+            // One character is replaced wherever it stands.
+            if (step.pattern.size() == 1) return out;
+            [[fallthrough]];
         case normalizer_kind::replace_runs:
             for (int64_t i = 0; i < text.size(); ++i) out.both |= in_pattern(step, text[i].code);
             return out;

@@ -56,6 +56,38 @@ public:
         num_spaces_ = 0;
         words_.words_taken();
     }
+    // Passes on what no later character can change; returns whether that is all so far. Then
+    // characters that begin no added token may go to the words directly: see skip().
+    bool settle() {
+        const int64_t length = codes_.size();
+        if (passed_ == length) return num_spaces_ == 0;
+        finder_.move(codes_.data(), length, 0);
+        added_match match;
+        while (done_ < length && !full()) {
+            if (added_.may_go_on(codes_.data(), done_, length)) break;
+            if (!finder_.find(done_, match)) {
+                ++done_;
+                continue;
+            }
+            const bool looks_on = match.token->single_word || match.token->rstrip;
+            if (looks_on && match.stop == length) break;
+            take(match);
+        }
+        pass_certain();
+        if (passed_ < length) return false;
+        skip(codes_[length - 1], buffer_[length - 1].source);
+        return num_spaces_ == 0;
+    }
+    // Notes that characters up to this one went to the words directly.
+    void skip(uint32_t code, int64_t source) {
+        if (added_.empty()) return;
+        clear();
+        // An added token may look at the character before it.
+        buffer_.append({code, static_cast<int32_t>(source)});
+        codes_.append(code);
+        finder_.begin_at(1);
+        done_ = passed_ = 1;
+    }
     void end_segment() {
         if (num_spaces_ > 0) unfold();
         if (!added_.empty()) {
@@ -117,17 +149,23 @@ private:
                 continue;
             }
             if (!whole && match.stop >= certain) break;  // rstrip may reach further
-            finder_.accept(match);
-            done_ = match.end;
-            pass(match.start);
-            words_.added(match.token->id, buffer_[match.start].source,
-                         buffer_[match.stop - 1].source + 1, match.blanks);
-            passed_ = match.stop;
+            take(match);
         }
-        // A later match may take in white space before it.
-        int64_t safe = std::min(done_, length);
-        while (!whole && safe > passed_ && is_strip_space(codes_[safe - 1])) --safe;
-        pass(whole ? length : safe);
+        whole ? pass(length) : pass_certain();
+    }
+    void take(const added_match& match) {
+        finder_.accept(match);
+        done_ = match.end;
+        pass(match.start);
+        words_.added(match.token->id, buffer_[match.start].source, buffer_[match.stop - 1].source + 1,
+                     match.blanks);
+        passed_ = match.stop;
+    }
+    // Passes on what was searched, less white space that a later match may take in.
+    void pass_certain() {
+        int64_t safe = std::min(done_, codes_.size());
+        while (safe > passed_ && is_strip_space(codes_[safe - 1])) --safe;
+        pass(safe);
     }
     void pass(int64_t stop) {
         for (; passed_ < stop; ++passed_) words_.letter(codes_[passed_], buffer_[passed_].source);

@@ -15,8 +15,14 @@ enum unicode_flag : uint32_t {
     kUnicodeAnyMark = 32,     // M* of Unicode 9.0
 };
 
-// Values of unicode_category(): \p{L} and \p{N} of the library's regular expressions, Unicode 16.0.
-enum unicode_category_value : uint32_t { kUnicodeOther = 0, kUnicodeLetter = 1, kUnicodeNumber = 2 };
+// Values of unicode_category(): \p{L} and \p{N} of the library's regular expressions, Unicode 16.0, and
+// the numbers of 17.0, which are digits to its Digits alone.
+enum unicode_category_value : uint32_t {
+    kUnicodeOther = 0,
+    kUnicodeLetter = 1,
+    kUnicodeNumber = 2,
+    kUnicodeLaterNumber = 3,
+};
 
 constexpr uint32_t kUnicodeEnd = 0x110000;
 constexpr uint32_t kHangulFirst = 0xAC00;

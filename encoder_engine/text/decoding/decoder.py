@@ -6,9 +6,11 @@ import operator
 from typing import TYPE_CHECKING, Protocol
 
 from encoder_engine.errors import TokenIdError
+from encoder_engine.text.byte_level import LETTER_BYTES
 from encoder_engine.text.decoding.unigram import SentencePieceJoiner, StepJoiner
 from encoder_engine.text.encoders.library import LibraryJoiner
 from encoder_engine.text.encoders.normalizing import normalize_added
+from encoder_engine.text.spec.bpe import ByteLevelDecoderSpec
 from encoder_engine.text.spec.library import LibraryDecoderSpec
 from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceDecoderSpec
 from encoder_engine.text.vocabulary import NativeVocabulary
@@ -109,6 +111,8 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
     """Build the joiner of a specification; without a decoder, it joins tokens by spaces."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
+    if isinstance(spec, ByteLevelDecoderSpec):
+        return ByteLevelJoiner()
     if isinstance(spec, DecoderSteps):
         return StepJoiner(spec)
     if isinstance(spec, SentencePieceDecoderSpec):
@@ -122,6 +126,21 @@ class SpaceJoiner:
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text."""
         return " ".join(tokens)
+
+
+class ByteLevelJoiner:
+    """Joins the bytes that letters stand for; a token with other characters is its UTF-8."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text; what is not UTF-8 becomes U+FFFD."""
+        return b"".join(map(self._bytes, tokens)).decode("utf-8", errors="replace")
+
+    @staticmethod
+    def _bytes(token: str) -> bytes:
+        try:
+            return bytes([LETTER_BYTES[letter] for letter in token])
+        except KeyError:
+            return token.encode()
 
 
 class WordPieceJoiner:

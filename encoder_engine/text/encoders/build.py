@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.text.encoders.library import LibraryEncoder
+from encoder_engine.text.encoders.native_bpe import build_bpe
 from encoder_engine.text.encoders.native_unigram import (
     build_sentencepiece,
     build_unigram,
@@ -13,6 +14,7 @@ from encoder_engine.text.encoders.native_wordpiece import build_wordpiece
 from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.encoders.protocols import EncoderParts
 from encoder_engine.text.extension import extension
+from encoder_engine.text.spec.bpe import BpeSpec
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -36,6 +38,8 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
         return build_sentencepiece(extension(), spec.model, parts)
     if isinstance(spec.model, UnigramSpec):
         return build_unigram(extension(), spec.model, parts)
+    if isinstance(spec.model, BpeSpec):
+        return build_bpe(spec.model, parts)
     return build_wordpiece(spec.model, parts)
 
 

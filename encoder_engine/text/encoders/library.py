@@ -20,6 +20,7 @@ from encoder_engine.errors import (
     TextError,
     TokenizerFileError,
 )
+from encoder_engine.text.byte_level import BYTE_LETTERS
 from encoder_engine.text.encoders.library_rows import RowLayout, Tokens
 from encoder_engine.text.encoders.library_texts import check_batch, check_text
 from encoder_engine.text.spec.library import LibraryDecoderSpec
@@ -42,10 +43,6 @@ MOST_KNOWN = 1 << 18
 SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u0120").union(
     map(chr, range(0x2000, 0x200B))
 )
-
-# The letters of byte-level vocabularies: printable bytes, and U+0100 on for the others.
-_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-BYTE_LETTERS = (*_PRINTABLE, *range(0x100, 0x100 + 256 - len(_PRINTABLE)))
 
 
 class LibraryEncoder:
@@ -147,7 +144,7 @@ class LibraryNormalizer:
         # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
         level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
         level["trim_offsets"] = False
-        letters = {letter: number for number, letter in enumerate(map(chr, BYTE_LETTERS))}
+        letters = {letter: number for number, letter in enumerate(BYTE_LETTERS)}
         members = {"normalizer": model.normalizer, "pre_tokenizer": level, "decoder": level}
         members["model"] = {"type": "BPE", "vocab": letters, "merges": []}
         self._bytes = None if model.normalizer == "null" else _from_json(members, model.reason)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_sentencepiece",
+    "build_step_normalizer",
     "build_unigram",
-    "build_unigram_normalizer",
+    "native_steps",
     "sentencepiece_model",
     "unigram_model",
 ]
@@ -41,9 +42,11 @@ UNKNOWN_PENALTY = 10.0
 MARK = "\u2581"
 
 
-def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.StepNormalizer:
+def build_step_normalizer(
+    native: ModuleType, steps: tuple[NormalizerStep, ...]
+) -> _native.StepNormalizer:
     """Build the normalizers of a tokenizer.json."""
-    normalizer: _native.StepNormalizer = native.StepNormalizer(_steps(model))
+    normalizer: _native.StepNormalizer = native.StepNormalizer(native_steps(steps))
     return normalizer
 
 
@@ -77,7 +80,7 @@ def build_unigram(
         model=unigram_model(native, model),
         unknown_id=model.unk_id,
         byte_ids=_byte_ids(model),
-        steps=_steps(model),
+        steps=native_steps(model.normalizer),
         splitting=(
             model.whitespace_split,
             "" if metaspace is None else metaspace.replacement,
@@ -157,12 +160,13 @@ def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
     return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
 
 
-def _steps(model: UnigramSpec) -> list[tuple[Any, ...]]:
-    return [_step(step) for step in model.normalizer]
+def native_steps(steps: tuple[NormalizerStep, ...]) -> list[tuple[Any, ...]]:
+    """Return normalizers in the form of csrc/bindings/normalizer.cpp."""
+    return [_step(step) for step in steps]
 
 
 def _step(step: NormalizerStep) -> tuple[Any, ...]:
-    """Return a step's name and arguments in the form of csrc/bindings/unigram.cpp."""
+    """Return a step's name and arguments."""
     if isinstance(step, CharsmapStep):
         return "Precompiled", step.charsmap
     if isinstance(step, ReplaceStep) and step.regex:

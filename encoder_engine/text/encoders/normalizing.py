@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.text.encoders.library import LibraryNormalizer
-from encoder_engine.text.encoders.native_unigram import build_unigram_normalizer
+from encoder_engine.text.encoders.native_unigram import build_step_normalizer
 from encoder_engine.text.encoders.native_wordpiece import normalizer_options
 from encoder_engine.text.extension import extension
+from encoder_engine.text.spec.bpe import BpeSpec
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -22,8 +23,8 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
     """Build the normalizer of a model, which turns text into the form that the model encodes."""
     if isinstance(model, LibrarySpec):
         return LibraryNormalizer(model)
-    if isinstance(model, UnigramSpec):
-        return build_unigram_normalizer(extension(), model)
+    if isinstance(model, UnigramSpec | BpeSpec):
+        return build_step_normalizer(extension(), model.normalizer)
     if isinstance(model, SentencePieceSpec):
         raise TypeError("a bare SentencePiece model has no added tokens")
     normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))

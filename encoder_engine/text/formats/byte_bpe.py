@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.formats.bpe_json import read_bpe, read_bpe_decoder
 from encoder_engine.text.formats.json_reading import read_json, read_text, value_of
-from encoder_engine.text.formats.library_json import read_library, read_library_decoder
 from encoder_engine.text.formats.template_json import roberta_layouts
 from encoder_engine.text.spec.library import OffsetTrim
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec, SpecialTokenNames, TokenizerSpec
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.text.formats.config_json import TokenizerConfig
+    from encoder_engine.text.spec.bpe import BpeSpec
     from encoder_engine.text.spec.library import LibrarySpec
 
 __all__ = ["MERGES", "VOCAB", "check_prefix_space", "spec_from_byte_bpe"]
@@ -71,17 +72,17 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
     ]
     added += [token for name, token in listed.items() if name not in names.values()]
     return TokenizerSpec(
-        model=read_library(top, "BPE"),
+        model=read_bpe(top),
         trim=None if config.trim_offsets is False else OffsetTrim(add_prefix_space=prefixed),
         single=single,
         pair=pair,
         added_tokens=tuple(sorted(added, key=lambda token: token.id)),
-        decoder=read_library_decoder(value_of(level, "decoder")),
+        decoder=read_bpe_decoder(value_of(level, "decoder")),
         special=SpecialTokenNames(**names),
     )
 
 
-def check_prefix_space(model: LibrarySpec, config: TokenizerConfig) -> None:
+def check_prefix_space(model: BpeSpec | LibrarySpec, config: TokenizerConfig) -> None:
     """Refuse a companion that contradicts tokenizer.json, which transformers would override."""
     stated = config.add_prefix_space
     for step in _steps(json.loads(model.pre_tokenizer)):

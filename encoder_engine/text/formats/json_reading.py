@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine import files, json_values
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.json_values import JsonSource, JsonValue
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["MAX_ID", "parse_json", "read_bytes", "read_json", "read_text", "value_of"]
+__all__ = [
+    "MAX_ID",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "read_token_ids",
+    "value_of",
+]
 
 # The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
 MAX_ID = 2**24 - 1
@@ -47,3 +56,17 @@ def parse_json(
     found = value_of(value, path.name)
     found.object()
     return found
+
+
+def read_token_ids(node: JsonValue) -> Mapping[str, int]:
+    """Read a vocabulary that maps tokens to ids."""
+    if isinstance(node.value, NativeVocabulary):
+        return node.value
+    vocab = node.object()
+    for token, number in vocab.items():
+        node.at(token, "").string()
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            raise node.at(number, f"[{token!r}]").must_be(f"an integer from 0 to {MAX_ID}")
+    if len(set(vocab.values())) != len(vocab):
+        raise node.fail("two tokens share an id")
+    return vocab

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.text.extension import extension
-from encoder_engine.text.formats.json_reading import MAX_ID
+from encoder_engine.text.formats.json_reading import read_token_ids
 from encoder_engine.text.formats.unigram_json import read_pieces
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 
@@ -24,7 +24,7 @@ __all__ = [
     "trimming_member",
 ]
 
-LIBRARY_MODELS = ("BPE", "WordLevel")
+LIBRARY_MODELS = ("WordLevel",)
 
 
 def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
@@ -41,15 +41,8 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
         if not unk_id.is_null:
             unknown = unk_id.at(pieces[unk_id.integer(most=num_ids - 1)], "")
     else:
-        vocab = node.get("vocab").object()
+        vocab = dict(read_token_ids(node.get("vocab")))
         num_ids = len(vocab)
-    for token, number in vocab.items():
-        node.at(token, ".vocab").string()
-        if type(number) is not int or not 0 <= number <= MAX_ID:
-            place = node.at(number, f".vocab[{token!r}]")
-            raise place.must_be(f"an integer from 0 to {MAX_ID}")
-    if len(set(vocab.values())) != len(vocab):
-        raise node.get("vocab").fail("two tokens share an id")
     dropout = node.get("dropout")
     if dropout.value:
         raise dropout.fail("dropout makes every encoding different; set it to null")

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files
 from encoder_engine.errors import OutputError
+from encoder_engine.text.formats.bpe_json import bpe_model_member
 from encoder_engine.text.formats.library_json import library_members, trimming_member
-from encoder_engine.text.formats.unigram_saving import unigram_members
+from encoder_engine.text.formats.unigram_saving import (
+    decoder_member,
+    normalizer_member,
+    unigram_members,
+)
 from encoder_engine.text.formats.vocab_txt import is_line
 from encoder_engine.text.formats.wordpiece_json import wordpiece_members
+from encoder_engine.text.spec.bpe import BpeSpec, ByteLevelDecoderSpec
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.tokenizer import WordPieceDecoderSpec, WordPieceSpec
-from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -196,8 +202,26 @@ def _members(spec: TokenizerSpec) -> dict[str, Any]:
         return library_members(spec.model, spec.decoder)
     if isinstance(spec.model, UnigramSpec):
         return unigram_members(spec, spec.model)
+    if isinstance(spec.model, BpeSpec):
+        return _bpe_members(spec, spec.model)
     assert isinstance(spec.model, WordPieceSpec)
     return wordpiece_members(spec, spec.model)
+
+
+def _bpe_members(spec: TokenizerSpec, model: BpeSpec) -> dict[str, Any]:
+    decoder: dict[str, Any] | None
+    if isinstance(spec.decoder, ByteLevelDecoderSpec):
+        decoder = json.loads(spec.decoder.decoder)
+    else:
+        decoder = decoder_member(
+            spec.decoder.steps if isinstance(spec.decoder, DecoderSteps) else ()
+        )
+    return {
+        "normalizer": normalizer_member(model.normalizer),
+        "pre_tokenizer": json.loads(model.pre_tokenizer),
+        "decoder": decoder,
+        "model": bpe_model_member(model),
+    }
 
 
 def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.formats.charsmap import check_charsmap
 from encoder_engine.text.formats.json_reading import MAX_ID
 from encoder_engine.text.formats.protobuf import Message
+from encoder_engine.text.spec.charsmap import check_charsmap
 from encoder_engine.text.spec.tokenizer import SpecialTokenNames, TemplatePiece, TokenizerSpec
 from encoder_engine.text.spec.unigram import SentencePieceDecoderSpec, SentencePieceSpec
 

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.extension import extension
+from encoder_engine.text.formats.bpe_json import read_bpe, read_bpe_decoder
 from encoder_engine.text.formats.json_reading import parse_json, read_bytes
 from encoder_engine.text.formats.library_json import (
     LIBRARY_MODELS,
     read_library,
     read_library_decoder,
 )
+from encoder_engine.text.formats.steps_json import read_decoder_steps
 from encoder_engine.text.formats.template_json import check_trimmed_pieces, read_template, read_trim
-from encoder_engine.text.formats.unigram_json import read_unigram, read_unigram_decoder
+from encoder_engine.text.formats.unigram_json import read_unigram
 from encoder_engine.text.formats.wordpiece_json import read_wordpiece, read_wordpiece_decoder
+from encoder_engine.text.spec.bpe import BpeSpec
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.tokenizer import (
     AddedTokenSpec,
@@ -31,7 +34,12 @@ from encoder_engine.text.spec.tokenizer import (
     TokenizerSpec,
     TruncationSpec,
 )
-from encoder_engine.text.vocabulary import NativePieces, NativeScores, NativeVocabulary
+from encoder_engine.text.vocabulary import (
+    NativeMerges,
+    NativePieces,
+    NativeScores,
+    NativeVocabulary,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +61,8 @@ TOP_KEYS = (
     "decoder",
     "model",
 )
+# The models that the engine has; the library encodes what their settings are beyond it.
+NATIVE_MODELS = ("WordPiece", "Unigram", "BPE")
 SIDES = {"Right": "right", "Left": "left", "right": "right", "left": "left"}
 STRATEGIES = {
     "LongestFirst": "longest_first",
@@ -89,15 +99,19 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
     found = extension().read_vocabulary(content)
     if found is None:
         return None
-    begin, end, native, scores = found
-    rest = b"".join((content[:begin], b"null", content[end:]))
+    (begin, end, merges_begin, merges_end), native, scores, merges = found
+    if merges is None:
+        merges_begin = merges_end = end
+    middle = content[end:merges_begin] + (b"" if merges is None else b"null")
+    rest = b"".join((content[:begin], b"null", middle, content[merges_end:]))
     try:
         top = parse_json(rest, path, parse_float=extension().read_json_number)
         vocab = NativeVocabulary(native)
         model = top.get("model").object()
         model["vocab"] = vocab if scores is None else (NativePieces(vocab), NativeScores(scores))
-        native = _model_kind(top.get("model")) not in LIBRARY_MODELS
-        return spec_from_json(top) if native else None
+        if merges is not None:
+            model["merges"] = NativeMerges(merges)
+        return spec_from_json(top) if _model_kind(top.get("model")) in NATIVE_MODELS else None
     except TokenizerFileError:
         return None
 
@@ -124,7 +138,8 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
         fault = str(error)
         single, pair = read_template(processor.at(None, ""), model.vocab.get)
     if not isinstance(model, LibrarySpec):
-        check_trimmed_pieces(processor, model.vocab)
+        if not isinstance(model, BpeSpec):
+            check_trimmed_pieces(processor, model.vocab)
         texts = [[piece.kind for piece in row if piece.kind != "special"] for row in (single, pair)]
         if any(len(set(kinds)) < len(kinds) for kinds in texts):
             raise processor.fail(
@@ -164,14 +179,16 @@ def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | N
     if node.is_null:
         raise node.fail("the file has no model")
     kind = _model_kind(node)
-    if kind in LIBRARY_MODELS or (reason and kind in ("WordPiece", "Unigram")):
+    if kind in LIBRARY_MODELS or (reason and kind in NATIVE_MODELS):
         return read_library(top, kind, reason), read_library_decoder(top.get("decoder"))
     if kind == "WordPiece":
         return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
     if kind == "Unigram":
-        return read_unigram(top), read_unigram_decoder(top.get("decoder"))
+        return read_unigram(top), read_decoder_steps(top.get("decoder"))
+    if kind == "BPE":
+        return read_bpe(top), read_bpe_decoder(top.get("decoder"))
     raise node.get("type").fail(
-        f"a {kind} model is not supported; WordPiece, Unigram, {' and '.join(LIBRARY_MODELS)} are"
+        f"a {kind} model is not supported; {', '.join(NATIVE_MODELS)} and WordLevel are"
     )
 
 
@@ -245,10 +262,12 @@ def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
     def first_known(*names: str) -> str | None:
         return next((name for name in names if spec.token_to_id(name) is not None), None)
 
+    # The library takes a model whose unknown token is not in its vocabulary.
+    unknown = spec.model.unk_token
     # XLNet has both behind the text: the separator, then the class token.
     trailing = not before and len(after) == 2
     return SpecialTokenNames(
-        unk=spec.model.unk_token,
+        unk=first_known(*([] if unknown is None else [unknown])),
         cls=before[0] if before else after[1] if trailing else None,
         sep=after[0] if trailing else after[-1] if after else None,
         pad=first_known(*([] if pad is None else [pad]), "[PAD]", "<pad>"),

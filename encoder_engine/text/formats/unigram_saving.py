@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
     from encoder_engine.text.spec.unigram import DecoderStep, NormalizerStep, UnigramSpec
 
-__all__ = ["unigram_members"]
+__all__ = ["decoder_member", "normalizer_member", "unigram_members"]
 
 
 def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
@@ -36,9 +36,9 @@ def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
         splitters.append(_metaspace(model.metaspace))
     steps = spec.decoder.steps if isinstance(spec.decoder, DecoderSteps) else ()
     return {
-        "normalizer": _join([_step(step) for step in model.normalizer], "normalizers"),
+        "normalizer": normalizer_member(model.normalizer),
         "pre_tokenizer": _join(splitters, "pretokenizers"),
-        "decoder": _join([_decoder(step) for step in steps], "decoders"),
+        "decoder": decoder_member(steps),
         "model": {
             "type": "Unigram",
             "unk_id": model.unk_id,
@@ -46,6 +46,16 @@ def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
             "byte_fallback": model.byte_fallback,
         },
     }
+
+
+def normalizer_member(steps: tuple[NormalizerStep, ...]) -> dict[str, Any] | None:
+    """Return the member ``normalizer`` of these steps."""
+    return _join([_step(step) for step in steps], "normalizers")
+
+
+def decoder_member(steps: tuple[DecoderStep, ...]) -> dict[str, Any] | None:
+    """Return the member ``decoder`` of these steps."""
+    return _join([_decoder(step) for step in steps], "decoders")
 
 
 def _join(parts: list[dict[str, Any]], member: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.dataclass import dataclass
+from encoder_engine.text.spec.bpe import BpeSpec, ByteLevelDecoderSpec
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 from encoder_engine.text.spec.unigram import (
     DecoderSteps,
@@ -115,9 +116,13 @@ class WordPieceDecoderSpec:
 
 # Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
 # tokenizer_json.py, native.py, decoding.py and saving.py.
-ModelSpec: TypeAlias = WordPieceSpec | UnigramSpec | SentencePieceSpec | LibrarySpec
+ModelSpec: TypeAlias = WordPieceSpec | UnigramSpec | SentencePieceSpec | BpeSpec | LibrarySpec
 DecoderSpec: TypeAlias = (
-    WordPieceDecoderSpec | DecoderSteps | SentencePieceDecoderSpec | LibraryDecoderSpec
+    WordPieceDecoderSpec
+    | DecoderSteps
+    | SentencePieceDecoderSpec
+    | ByteLevelDecoderSpec
+    | LibraryDecoderSpec
 )
 
 

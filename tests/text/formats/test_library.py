@@ -219,7 +219,7 @@ def test_decoding_is_the_librarys(paths: dict[str, Path], name: str) -> None:
 def test_roberta_knows_its_parts(roberta: Tokenizer) -> None:
     assert (roberta.cls_token_id, roberta.pad_token_id, roberta.sep_token_id) == (0, 1, 2)
     assert roberta.mask_token_id == 4
-    assert repr(roberta).startswith("Tokenizer(BPE by the library tokenizers, ")
+    assert repr(roberta).startswith("Tokenizer(BPE of bytes, ")
     padded = roberta.encode_batch(["a", "hello world"]).to_padded()
     assert padded["input_ids"][0, -1] == 1
     assert not padded["token_type_ids"].any()
@@ -323,7 +323,9 @@ def test_without_the_library_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingDependencyError, match=r"pip install '\.\[bpe\]"):
-        Tokenizer.from_pretrained(paths["roberta"])
+        Tokenizer.from_pretrained(paths["wordlevel"])
+    roberta = Tokenizer.from_pretrained(paths["roberta"])
+    assert roberta.decode(roberta.encode("Hello you", add_special_tokens=False)) == "Hello you"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+// Places the children of each node at the first base that no other node has, 64 bases at a time.
+#include "text/bpe/byte_trie.h"
+
+#include <algorithm>
+
+namespace encoder_engine {
+
+struct byte_trie::builder {
+    const std::vector<key>& keys;
+    std::vector<uint64_t> nodes;
+    std::vector<uint64_t> used;        // a bit for each place that holds a node
+    std::vector<uint64_t> used_bases;  // a bit for each base that a node has
+    // Where the search begins: nodes of one child fill holes, the others need room.
+    uint64_t first_single = 1, first_many = 1;
+    uint64_t last = 0;
+
+    // Keys [first, end) share their first `depth` bytes, which lead to the node at `place`.
+    struct range {
+        uint32_t first, end, depth, place;
+    };
+    std::vector<range> todo;
+    uint8_t labels[256];
+    uint32_t firsts[257];
+
+    void grow(uint64_t place) {
+        if (place + 1024 < nodes.size()) return;
+        nodes.resize(nodes.size() * 3 / 2 + 4096, kNoLabel);
+        used.resize(nodes.size() / 64 + 16);
+        used_bases.resize(used.size());
+    }
+    static uint64_t bits_from(const std::vector<uint64_t>& bits, uint64_t at) {
+        const uint64_t shift = at & 63, low = bits[at >> 6] >> shift;
+        return shift == 0 ? low : low | bits[(at >> 6) + 1] << (64 - shift);
+    }
+    static void set(std::vector<uint64_t>& bits, uint64_t at) { bits[at >> 6] |= 1ull << (at & 63); }
+
+    // The end of the keys from `at` on that have the same byte at `depth`: the step doubles, since
+    // the first nodes have many.
+    uint32_t end_of_byte(uint32_t at, const range& r) const {
+        const auto byte_of = [&](uint32_t k) { return keys[k].bytes[r.depth]; };
+        const char byte = byte_of(at);
+        uint32_t step = 1;
+        while (at + step < r.end && byte_of(at + step) == byte) step *= 2;
+        uint32_t low = at + step / 2 + 1, high = std::min(at + step, r.end);
+        while (low < high) {
+            const uint32_t middle = low + (high - low) / 2;
+            if (byte_of(middle) == byte) low = middle + 1; else high = middle;
+        }
+        return high;
+    }
+    int list_children(const range& r, uint32_t at) {
+        int count = 0;
+        while (at < r.end) {
+            labels[count] = static_cast<uint8_t>(keys[at].bytes[r.depth]);
+            firsts[count++] = at;
+            at = end_of_byte(at, r);
+        }
+        firsts[count] = r.end;
+        return count;
+    }
+    uint64_t find_base(int count) {
+        uint64_t& from = count == 1 ? first_single : first_many;
+        uint64_t base = std::max<uint64_t>(from, labels[0] + 1u) - labels[0];
+        for (;; base += 64) {
+            grow(base + 64 + 256);
+            uint64_t taken = bits_from(used_bases, base);
+            for (int i = 0; i < count && ~taken != 0; ++i) taken |= bits_from(used, base + labels[i]);
+            if (~taken == 0) continue;
+            base += static_cast<uint64_t>(__builtin_ctzll(~taken));
+            break;
+        }
+        const uint64_t place = base + labels[0];
+        if (count == 1) {
+            from = place;
+        } else if (place > from + 1024) {
+            from = place - 512;
+        }
+        return base;
+    }
+    bool place_children(const range& r) {
+        uint32_t at = r.first;
+        if (at < r.end && keys[at].bytes.size() == r.depth) {
+            const uint64_t token = static_cast<uint64_t>(keys[at].id) + 1;
+            nodes[r.place] |= token << kTokenShift | static_cast<uint64_t>(keys[at].inner) << 63;
+            ++at;
+        }
+        const int count = list_children(r, at);
+        if (count == 0) return true;
+        const uint64_t base = find_base(count);
+        if (base + 1024 > kMaxNodes) return false;
+        set(used_bases, base);
+        nodes[r.place] |= base;
+        for (int i = count - 1; i >= 0; --i) {
+            const uint64_t child = base + labels[i];
+            set(used, child);
+            nodes[child] = static_cast<uint64_t>(labels[i]) << kLabelShift;
+            last = std::max(last, child);
+            todo.push_back({firsts[i], firsts[i + 1], r.depth + 1, static_cast<uint32_t>(child)});
+        }
+        return true;
+    }
+};
+
+bool byte_trie::build(const std::vector<key>& keys) {
+    builder b{keys, {}, {}, {}, 1, 1, 0, {}, {}, {}};
+    b.grow(0);
+    builder::set(b.used, 0);
+    b.todo.push_back({0, static_cast<uint32_t>(keys.size()), 0, 0});
+    while (!b.todo.empty()) {
+        const builder::range next = b.todo.back();
+        b.todo.pop_back();
+        if (!b.place_children(next)) return false;
+    }
+    // Nodes without children lead behind the last one, where no place has a label.
+    const uint64_t dead = b.last + 1;
+    nodes_.assign(dead + 256, kNoLabel);
+    for (uint64_t i = 0; i < dead; ++i) {
+        uint64_t node = b.nodes[i];
+        if (base(node) == 0) node |= dead;
+        nodes_[i] = node;
+    }
+    return true;
+}
+
+}  // namespace encoder_engine

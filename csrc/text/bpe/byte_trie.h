@@ -1,0 +1,52 @@
+// A double-array trie over the bytes of BPE tokens: eight bytes a node.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace encoder_engine {
+
+// How it works: the child of a node by a byte lies at the node's base plus that byte, and bears the
+// byte as its label. No two nodes share a base, so the label alone tells whose child a node is, and
+// a step reads one word. Leaves share a base whose places bear no label.
+class byte_trie {
+public:
+    struct key {
+        std::string_view bytes;  // not empty
+        int32_t id;
+        bool inner;  // the token may stand inside a word, not only for the whole of it
+    };
+    static constexpr int32_t kNone = -1;
+    static constexpr uint64_t kMaxNodes = 1u << 27;
+
+    // Builds from distinct keys in ascending order. Returns false if there are too many nodes.
+    bool build(const std::vector<key>& keys);
+
+    uint64_t root() const { return nodes_[0]; }
+    // The child of a node by a byte; found() says whether there is one.
+    uint64_t child(uint64_t node, uint8_t byte) const { return nodes_[base(node) + byte]; }
+    static bool found(uint64_t node, uint8_t byte) { return label(node) == byte; }
+    // The token that ends at a node, or kNone.
+    static int32_t token(uint64_t node) {
+        return static_cast<int32_t>(node >> kTokenShift & kTokenMask) - 1;
+    }
+    // Whether that token may stand inside a word.
+    static bool is_inner(uint64_t node) { return node >> 63 != 0; }
+
+    int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
+
+private:
+    // base | label << 27 | (id + 1) << 36 | inner << 63
+    static constexpr int kLabelShift = 27, kTokenShift = 36;
+    static constexpr uint64_t kBaseMask = (1ull << kLabelShift) - 1;
+    static constexpr uint64_t kTokenMask = (1ull << 27) - 1;
+    static constexpr uint64_t kNoLabel = 256ull << kLabelShift;
+    static uint64_t base(uint64_t node) { return node & kBaseMask; }
+    static uint64_t label(uint64_t node) { return node >> kLabelShift & 511; }
+
+    struct builder;
+    std::vector<uint64_t> nodes_;
+};
+
+}  // namespace encoder_engine

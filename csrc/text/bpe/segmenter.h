@@ -1,0 +1,57 @@
+// Cuts a word into the tokens that merging its symbols would give.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/pod_vector.h"
+#include "common/zeroed_memory.h"
+#include "text/bpe/model.h"
+
+namespace encoder_engine {
+
+// A token and the bytes of the word that it takes.
+struct bpe_piece {
+    int32_t id;
+    uint32_t size;
+};
+
+// How it works: takes the longest token at each place, if it stays apart from the token before; else
+// the next shorter one that begins it; else gives the token before back. A place from which no token
+// fits is noted and never tried again, so the time is linear in the word. The answers about pairs are
+// remembered in a table of fixed size.
+class bpe_segmenter {
+public:
+    explicit bpe_segmenter(const bpe_model& model)
+        : model_(model),
+          memo_(static_cast<uint64_t*>(allocate_zeros(sizeof(uint64_t) << kMemoBits))) {}
+
+    // Appends the pieces of a word of `size` > 0 bytes.
+    void cut(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out);
+    // The bytes of buffers that grow with the words.
+    int64_t num_bytes() const { return static_cast<int64_t>(8 * dead_.capacity()) + ended_.capacity(); }
+
+private:
+    static constexpr int kMemoBits = 15;
+
+    void search(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out);
+    // The longest token that may stand inside a word and begins at a place, or -1.
+    int32_t longest(const uint8_t* at, const uint8_t* end) const;
+    // The token of all these bytes, or -1.
+    int32_t whole(const uint8_t* at, const uint8_t* end) const;
+    bool stays_apart(int32_t left, int32_t right);
+    bool merge_apart(int32_t left, int32_t right);
+    // Appends what stands for a character without a symbol; returns its bytes.
+    int64_t put_unknown(const uint8_t* at, bool joins, pod_vector<bpe_piece>& out) const;
+    bool is_dead(int64_t place) const {
+        return !dead_.empty() && (dead_[static_cast<size_t>(place >> 6)] >> (place & 63) & 1) != 0;
+    }
+
+    const bpe_model& model_;
+    std::unique_ptr<uint64_t[], free_memory> memo_;
+    pod_vector<uint8_t> ended_;   // the word under way with its suffix
+    std::vector<uint64_t> dead_;  // of the word under way; empty until a place fails
+};
+
+}  // namespace encoder_engine

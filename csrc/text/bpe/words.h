@@ -1,0 +1,262 @@
+// Cuts the buffered text into words, and looks up their tokens.
+//
+// How it works: characters become UTF-8 in a buffer of some 2,048 bytes, with the source character of
+// each byte where spans are kept. A full buffer is cut into words; a word's key is looked up in a cache, prefetched 8 words ahead, and only a word that
+// misses is segmented and kept. The word at the buffer's end waits for what follows; for a long one
+// the buffer grows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "text/bpe/segmenter.h"
+#include "text/bpe/text_buffer.h"
+#include "text/sequence_encoder.h"
+#include "text/words/front_word_cache.h"
+#include "text/words/word_cache.h"
+
+namespace encoder_engine {
+
+using bpe_memory = word_memory<15, 12, 13, 11, 9>;
+
+struct bpe_scratch : encoder_scratch {
+    explicit bpe_scratch(const bpe_model& model) : segmenter(model) {}
+
+    sourced_text stretch, spare;   // text under normalization
+    sourced_text buffer;           // normalized text in which added tokens are searched ...
+    pod_vector<uint32_t> codes;    // ... its characters alone
+    bpe_text text;                 // the words under way
+    pod_vector<bpe_piece> pieces;  // of one word
+    word_starts starts;
+    word_key keys[word_starts::kBytes + 8] = {};
+    front_word_cache<14> front;
+    bpe_memory memory;
+    bpe_segmenter segmenter;
+
+    int64_t num_bytes() const override {
+        return text.num_bytes() + segmenter.num_bytes() + 4 * codes.capacity() +
+               8 * (stretch.capacity() + spare.capacity() + buffer.capacity() + pieces.capacity());
+    }
+};
+
+template <bool with_spans>
+class bpe_words {
+public:
+    bpe_words(const bpe_lane& lane, bpe_scratch& scratch, token_buffer& out, int64_t limit)
+        : lane_(lane), model_(lane.model), scratch_(scratch), text_(scratch.text), writer_(lane, scratch.text), out_(out), limit_(limit),
+          marks_(model_.rules().symbols == bpe_symbols::characters),
+          by_segment_(lane.splitting.pattern == word_pattern::whole ||
+                      lane.splitting.pattern == word_pattern::blanks),
+          // Of a text that is cut, not much more is read than is kept: 4 bytes a token.
+          filled_(std::max(kLeastFilled, std::min<int64_t>(word_starts::kBytes, 4 * std::min<int64_t>(limit - out.size(), word_starts::kBytes)))),
+          drain_at_(filled_) {
+        clear();
+    }
+
+    bool full() const { return out_.size() >= limit_; }
+    void letter(uint32_t code, int64_t source) {
+        const bpe_splitting& how = lane_.splitting;
+        if (how.metaspace && code == ' ') code = bpe_model::kMark;
+        if (!inside_) {
+            inside_ = true;
+            if (how.prefix && code != ' ') writer_.put(' ', source);
+            if (how.metaspace && code != bpe_model::kMark && prepends(source)) writer_.put(bpe_model::kMark, source);
+        }
+        writer_.put(code, source);
+        if (text_.bytes.size() >= drain_at_) drain(false);
+    }
+    // Ends a segment: text between added tokens.
+    void end_text() {
+        if (!inside_) return;
+        drain(true);
+        clear();
+        if (by_segment_) ++num_words_;
+        inside_ = false;
+    }
+    void added(int32_t id, int64_t start, int64_t stop, blank_ends blanks) {
+        end_text();
+        out_.ids.append(id);
+        if (with_spans) add_span(static_cast<int32_t>(start), static_cast<int32_t>(stop));
+        out_.note_blanks(blanks);
+        ++num_words_;
+    }
+    // Takes plain characters of a segment's inside; returns how many.
+    template <typename Char>
+    int64_t take(const Char* text, int64_t length, int64_t at) {
+        const bpe_splitting& how = lane_.splitting;
+        if (!inside_ && (how.prefix || how.metaspace)) return 0;
+        const int64_t done = writer_.take(text, length, at, drain_at_);
+        if (done > 0) inside_ = true;
+        if (filled()) drain(false);
+        return done;
+    }
+
+private:
+    static constexpr int64_t kLeastFilled = 256;
+
+    bool filled() const { return text_.bytes.size() >= drain_at_; }
+    bool prepends(int64_t source) const {
+        const prepend_scheme scheme = lane_.splitting.scheme;
+        return scheme == prepend_scheme::always || (scheme == prepend_scheme::first && source == 0);
+    }
+    void clear() {
+        text_.truncate(0);
+        drain_at_ = filled_;
+    }
+
+    // Turns the words of the buffer into tokens; the last one stays, unless the segment ends.
+    void drain(bool last) {
+        const int64_t size = text_.bytes.size();
+        text_.bytes.reserve_more(word_starts::kPadding);
+        text_.classes.reserve_more(word_starts::kPadding);
+        int64_t at = 0;
+        while (at < size && !full()) {
+            int64_t end = std::min<int64_t>(size, at + word_starts::kBytes);
+            while (end < size && (text_.bytes[end] & 0xC0) == 0x80) --end;
+            lane_.cutter.cut(text_between(at, end, last && end == size), scratch_.starts);
+            const int64_t taken = scratch_.starts.places[scratch_.starts.count];
+            emit(at);
+            at += taken;
+            if (taken > 0) continue;
+            // One word, which may be longer than the cutter's stretches.
+            const classed_text rest = text_between(at, size, last);
+            const int64_t stop = word_matcher(lane_.cutter.pattern(), rest).match(0);
+            if (stop < 0) break;
+            if (!skips(at)) encode_word(at, stop);
+            at += stop;
+        }
+        text_.drop_front(at, with_spans);
+        // A word that fills the buffer is looked at again when it has doubled.
+        drain_at_ = std::max(filled_, 2 * text_.bytes.size());
+    }
+    classed_text text_between(int64_t at, int64_t end, bool last) const {
+        return {text_.bytes.data() + at, text_.classes.data() + at, lane_.chars.ascii(), end - at,
+                last};
+    }
+    // Whether the word at a place is white space that goes.
+    bool skips(int64_t at) const {
+        if (lane_.splitting.pattern != word_pattern::clip) return false;
+        const uint8_t byte = text_.bytes[at];
+        return ((byte < 0x80 ? lane_.chars.ascii()[byte] : text_.classes[at]) & kSpaceClass) != 0;
+    }
+
+    // Appends the tokens of the words of a stretch that begins at byte `at`.
+    void emit(int64_t at) {
+        const word_starts& words = scratch_.starts;
+        const bool plain = !words.nul && lane_.splitting.pattern != word_pattern::clip;
+        if (plain) read_keys(at);
+        for (int i = 0; i < words.count && !full(); ++i) {
+            if (plain) i = emit_known(i, at);
+            if (i == words.count || full()) return;
+            const int64_t from = at + words.places[i], size = words.places[i + 1] - words.places[i];
+            if (plain) look_up(i, from, size); else if (!skips(from)) encode_word(from, size);
+        }
+    }
+    void read_keys(int64_t at) {
+        const word_starts& words = scratch_.starts;
+        const uint8_t* const bytes = text_.bytes.data() + at;
+        for (int i = 0; i < words.count; ++i) {
+            const int size = std::min(words.places[i + 1] - words.places[i], word_key::kMaxSize);
+            scratch_.keys[i] = word_key::read(bytes + words.places[i], size);
+        }
+    }
+    // Takes words from `index` on that are in the caches of short words; returns the first that is not.
+    int emit_known(int index, int64_t at) {
+        const word_starts& words = scratch_.starts;
+        const auto& shorts = scratch_.memory.short_words;
+        const int64_t room = std::min<int64_t>(words.count, index + std::max<int64_t>(limit_ - out_.size(), 0));
+        const int end = static_cast<int>(room);
+        out_.ids.reserve_more(int64_t{bpe_memory::kMaxPieces} + 4 * (end - index));
+        int i = index;
+        for (; i < end; ++i) {
+            const int size = words.places[i + 1] - words.places[i];
+            const word_key& next = scratch_.keys[i + 8];
+            __builtin_prefetch(next.parts[1] == 0 ? scratch_.front.place(next) : shorts.place(next));
+            int count = 0;
+            if (size <= 8) {
+                count = scratch_.front.find(scratch_.keys[i], out_.ids.end());
+            } else if (size <= word_key::kMaxSize) {
+                count = shorts.find(scratch_.keys[i], out_.ids.end());
+            }
+            if (count == 0) break;
+            out_.ids.extend(count);
+            if (with_spans) add_known_spans(count, at + words.places[i]);
+            end_word();
+        }
+        return i;
+    }
+    void look_up(int index, int64_t from, int64_t size) {
+        const word_key& key = scratch_.keys[index];
+        const uint8_t* const bytes = text_.bytes.data() + from;
+        out_.ids.reserve_more(bpe_memory::kMaxPieces);
+        const int known = scratch_.memory.find(key, bytes, static_cast<int>(std::min<int64_t>(size, 65)), out_.ids.end());
+        if (known > 0) {
+            out_.ids.extend(known);
+            if (with_spans) add_known_spans(known, from);
+            return end_word();
+        }
+        const int64_t first = out_.size();
+        encode_word(from, size);
+        // The sizes of unknown tokens are not kept.
+        const int32_t* const ids = out_.ids.data() + first;
+        const int64_t count = out_.size() - first;
+        const int32_t unknown = marks_ && !model_.rules().byte_fallback ? model_.rules().unknown : -1;
+        if (size > huge_word_key::kMaxSize || (unknown >= 0 && std::find(ids, ids + count, unknown) != ids + count)) return;
+        if (size <= 8 && count <= 2) {
+            scratch_.front.insert(key, ids, static_cast<int>(count));
+        } else {
+            scratch_.memory.keep(key, bytes, static_cast<int>(size), ids, count);
+        }
+    }
+    void encode_word(int64_t from, int64_t size) {
+        pod_vector<bpe_piece>& pieces = scratch_.pieces;
+        pieces.clear();
+        scratch_.segmenter.cut(text_.bytes.data() + from, size, pieces);
+        out_.ids.reserve_more(pieces.size());
+        for (int64_t i = 0; i < pieces.size(); ++i) {
+            out_.ids.push(pieces[i].id);
+            if (!with_spans) continue;
+            add_span_of(pieces[i].id, from, pieces[i].size, out_.size() - 1);
+            from += pieces[i].size;
+        }
+        end_word();
+    }
+    void end_word() { num_words_ += !by_segment_; }
+
+    // Appends the spans of the last `count` tokens, which are those of a word.
+    void add_known_spans(int count, int64_t from) {
+        const int64_t first = out_.size() - count;
+        for (int64_t place = first; place < out_.size(); ++place) {
+            const int32_t id = out_.ids[place];
+            const uint32_t size = model_.token(id).size;
+            add_span_of(id, from, size, place);
+            from += size;
+        }
+    }
+    void add_span_of(int32_t id, int64_t from, uint32_t size, int64_t place) {
+        add_span(text_.sources[from], text_.sources[from + size - 1] + 1);
+        if (!out_.with_blanks) return;
+        const blank_ends ends = model_.blanks(id);
+        if (ends.any()) out_.blanks.append({place, ends});
+    }
+    void add_span(int32_t start, int32_t stop) {
+        out_.spans.append(start);
+        out_.spans.append(stop);
+        out_.words.append(num_words_);
+    }
+
+    const bpe_lane& lane_;
+    const bpe_model& model_;
+    bpe_scratch& scratch_;
+    bpe_text& text_;
+    bpe_writer<with_spans> writer_;
+    token_buffer& out_;
+    int64_t limit_;
+    bool marks_, by_segment_;
+    int64_t filled_, drain_at_;  // bytes of the buffer from which on it is cut: at first, and now
+    bool inside_ = false;
+    int32_t num_words_ = 0;
+};
+
+}  // namespace encoder_engine
