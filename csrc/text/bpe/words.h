@@ -173,12 +173,10 @@ private:
             const int size = words.places[i + 1] - words.places[i];
             const word_key& next = scratch_.keys[i + 8];
             __builtin_prefetch(next.parts[1] == 0 ? scratch_.front.place(next) : shorts.place(next));
-            int count = 0;
-            if (size <= 8) {
-                count = scratch_.front.find(scratch_.keys[i], out_.ids.end());
-            } else if (size <= word_key::kMaxSize) {
-                count = shorts.find(scratch_.keys[i], out_.ids.end());
-            }
+            if (size > word_key::kMaxSize) break;
+            // A short word of more pieces than two is kept with the longer ones.
+            int count = size <= 8 ? scratch_.front.find(scratch_.keys[i], out_.ids.end()) : 0;
+            if (count == 0) count = shorts.find(scratch_.keys[i], out_.ids.end());
             if (count == 0) break;
             out_.ids.extend(count);
             if (with_spans) add_known_spans(count, at + words.places[i]);

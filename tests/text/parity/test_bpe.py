@@ -70,7 +70,7 @@ def make(
     suffix = model.get("end_of_word_suffix") or ""
     letters = [letter + end for end in dict.fromkeys(("", suffix)) for letter in BYTE_LETTERS]
     vocab = dict.fromkeys([*letters, *model.pop("more", ()), *(a + b for a, b in merges)])
-    top = {
+    top: dict[str, Any] = {
         "version": "1.0",
         **dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder")),
         "added_tokens": [],
