@@ -4,7 +4,7 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
-#include "fuzz/slow_bpe.h"
+#include "fuzz/twins/slow_bpe.h"
 #include "text/bpe/encoder.h"
 
 namespace encoder_engine {

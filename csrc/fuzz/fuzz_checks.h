@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz/fuzz_input.h"
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_token.h"
 #include "text/batch/encode_batch.h"
 
 namespace encoder_engine {

@@ -5,8 +5,8 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
-#include "fuzz/drawn_rules.h"
-#include "fuzz/slow_sentencepiece.h"
+#include "fuzz/twins/drawn_rules.h"
+#include "fuzz/twins/slow_sentencepiece.h"
 
 namespace encoder_engine {
 namespace {

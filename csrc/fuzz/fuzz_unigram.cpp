@@ -6,8 +6,8 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
-#include "fuzz/drawn_rules.h"
-#include "fuzz/slow_unigram.h"
+#include "fuzz/twins/drawn_rules.h"
+#include "fuzz/twins/slow_unigram.h"
 
 namespace encoder_engine {
 namespace {

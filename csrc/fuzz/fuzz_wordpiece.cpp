@@ -5,7 +5,7 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
-#include "fuzz/slow_wordpiece.h"
+#include "fuzz/twins/slow_wordpiece.h"
 #include "text/wordpiece/scanner.h"
 #include "text/wordpiece/word_sinks.h"
 #include "text/wordpiece/encoder.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/slow_charsmap.h"
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_charsmap.h"
+#include "fuzz/twins/slow_token.h"
 #include "text/sentencepiece/encoder.h"
 
 namespace encoder_engine {

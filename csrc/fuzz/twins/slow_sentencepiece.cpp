@@ -1,5 +1,5 @@
 // Shares nothing with the encoder.
-#include "fuzz/slow_sentencepiece.h"
+#include "fuzz/twins/slow_sentencepiece.h"
 
 #include <algorithm>
 #include <utility>

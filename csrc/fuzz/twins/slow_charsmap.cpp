@@ -1,7 +1,7 @@
 // Looks back over the whole text at every place where a cluster might end.
-#include "fuzz/slow_charsmap.h"
+#include "fuzz/twins/slow_charsmap.h"
 
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_token.h"
 #include "text/unicode/grapheme.h"
 
 namespace encoder_engine {

@@ -1,9 +1,9 @@
 // Shares nothing with the encoder but the normalizers other than rules; all run over the whole text.
-#include "fuzz/slow_unigram.h"
+#include "fuzz/twins/slow_unigram.h"
 
 #include <utility>
 
-#include "fuzz/drawn_rules.h"
+#include "fuzz/twins/drawn_rules.h"
 #include "text/unicode/tables.h"
 
 namespace encoder_engine {

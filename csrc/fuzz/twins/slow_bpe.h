@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_token.h"
 #include "text/bpe/model.h"
 #include "text/bpe/text_buffer.h"
 #include "text/normalizer/normalizer.h"

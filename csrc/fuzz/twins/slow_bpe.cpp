@@ -1,5 +1,5 @@
 // Normalizes all of a text, cuts it by the matcher, and merges each word one pair at a time.
-#include "fuzz/slow_bpe.h"
+#include "fuzz/twins/slow_bpe.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Shares nothing with the encoder but the generated Unicode tables.
-#include "fuzz/slow_wordpiece.h"
+#include "fuzz/twins/slow_wordpiece.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The tables of rules.
-#include "fuzz/drawn_rules.h"
+#include "fuzz/twins/drawn_rules.h"
 
 namespace encoder_engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_token.h"
 #include "text/unigram/encoder.h"
 
 namespace encoder_engine {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/slow_charsmap.h"
+#include "fuzz/twins/slow_charsmap.h"
 
 namespace encoder_engine {
 

@@ -1,5 +1,5 @@
 // Viterbi over the characters of a whole text, piece by piece out of a hash table.
-#include "fuzz/slow_token.h"
+#include "fuzz/twins/slow_token.h"
 
 #include <algorithm>
 #include <cmath>
