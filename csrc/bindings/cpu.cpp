@@ -1,6 +1,6 @@
 // Binds the CPU kernels, on tensors by address: the callers in encoder_engine/ops/native check shapes
 // and keep the tensors alive.
-#include "bindings/cpu.h"
+#include "bindings/parts.h"
 
 #include <cstdint>
 #include <string>

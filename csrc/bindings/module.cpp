@@ -6,13 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/cpu.h"
-#include "bindings/encoders.h"
 #include "bindings/normalizer.h"
-#include "bindings/rows.h"
-#include "bindings/text.h"
-#include "bindings/training.h"
-#include "bindings/vocabulary.h"
+#include "bindings/parts.h"
 #include "common/cpu_count.h"
 #include "common/cpu_features.h"
 #include "common/memory_hash.h"

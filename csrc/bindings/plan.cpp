@@ -48,7 +48,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings/cpu.h"
+#include "bindings/parts.h"
 #include "bindings/cpu_arguments.h"
 
 namespace py = pybind11;

@@ -1,5 +1,5 @@
 // Conversions of packed rows: lists of ints, padded matrices.
-#include "bindings/rows.h"
+#include "bindings/parts.h"
 
 #include <pybind11/numpy.h>
 

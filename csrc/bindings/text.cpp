@@ -1,5 +1,5 @@
 // Binds the tokenizer's classes: texts to packed numpy arrays, with the GIL released in between.
-#include "bindings/text.h"
+#include "bindings/parts.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>

@@ -1,6 +1,6 @@
 // Binds the CPU kernels of training, on tensors by address: the callers in encoder_engine/ops/native
 // check shapes and keep the tensors alive.
-#include "bindings/training.h"
+#include "bindings/parts.h"
 
 #include <cstdint>
 #include <string>

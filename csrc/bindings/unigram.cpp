@@ -1,5 +1,5 @@
 // Unigram models between Python and C++.
-#include "bindings/encoders.h"
+#include "bindings/parts.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>

@@ -1,5 +1,5 @@
 // Vocabularies between Python and C++: read from a file's bytes, or made of Python's strings.
-#include "bindings/vocabulary.h"
+#include "bindings/parts.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from encoder_engine.serving.http.guard import Keys
 
-_TASKS = ("auto", "embed", "sparse", "tokens", "hybrid", "rank", "classify")
+_PIPELINES = (
+    *("text-classification", "token-classification", "zero-shot-classification"),
+    *("question-answering", "fill-mask", "feature-extraction"),
+)
+_TASKS = ("auto", "embed", "sparse", "tokens", "hybrid", "rank", "classify", *_PIPELINES)
+# The ends of classes of transformers, and what their models do.
+_HEADS = {
+    "ForSequenceClassification": "rank",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
 MIB = 2**20
 
 
@@ -204,16 +214,31 @@ def _load(path: str, options: dict[str, Any]) -> Any:
     }
     given = {name: options[name] for name in ("dtype", "quantization", "device")}
     threads = options["threads"] or available_threads()
+    if task in _PIPELINES:
+        from encoder_engine.prediction.pipeline import pipeline
+
+        return pipeline(task, path, num_threads=threads, **given)
     return loaders.get(task, load_dense)(path, num_threads=threads, **given)
 
 
 def _stated_task(path: str) -> str:
-    """Return the task that a directory states: its sentence-transformers type, or its head."""
+    """Return the task that a directory states: its sentence-transformers type, or its head.
+
+    Own classifiers are pipelines, others' rankers, as TEI decides.
+    """
     from encoder_engine.families.checkpoints.files import resolve_directory
     from encoder_engine.opening.json_files import read_value
     from encoder_engine.opening.modules import is_hybrid
+    from encoder_engine.prediction.classifier import Classifier
+    from encoder_engine.prediction.predictor import model_directory
+    from encoder_engine.tasks.task_folder import TASK, load_task
 
-    directory = resolve_directory(path)
+    directory = model_directory(resolve_directory(path))
+    if (directory / TASK).is_file():
+        task = load_task(directory).task.name
+        task = "text-classification" if task in Classifier.tasks else task
+        if task in _PIPELINES:
+            return task
     stated = directory / "config_sentence_transformers.json"
     if stated.is_file():
         kind = read_value(stated).object().get("model_type")
@@ -223,6 +248,7 @@ def _stated_task(path: str) -> str:
     config = directory / "config.json"
     if config.is_file() and not (directory / "modules.json").is_file():
         architectures = read_value(config).object().get("architectures") or [""]
-        if str(architectures[0]).endswith("ForSequenceClassification"):
-            return "rank"
+        for ending, task in _HEADS.items():
+            if str(architectures[0]).endswith(ending):
+                return task
     return "hybrid" if is_hybrid(directory) else "embed"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EncodedRows",
     "IdArray",
+    "InputRows",
     "RowArray",
     "TokenRows",
     "TokenizedRows",
@@ -88,6 +89,16 @@ class EncodedRows:
     def type_ids(self) -> IdArray:
         """The segment of each token, int32 [T]."""
         return np.zeros_like(self.ids) if self.types is None else self.types
+
+
+@dataclass(kw_only=True, eq=False)
+class InputRows(EncodedRows):
+    """As many tokens as rows cost, which are tokenized again where they are computed.
+
+    inputs: the rows as they came, a list of B.
+    """
+
+    inputs: list[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

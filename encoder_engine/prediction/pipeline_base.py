@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
+from encoder_engine.kinds.model import Model
+from encoder_engine.prediction.calls import Calls
 from encoder_engine.strings import from_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from encoder_engine.kinds.kind import Kind
 
     Options = dict[str, Any]
 
@@ -24,7 +29,7 @@ HINTS = ("batch_size", "num_workers")
 _STREAMED_ROWS = 256
 
 
-class Pipeline(ABC):
+class Pipeline(Model):
     """A model with options of its calls; those of a single call come first.
 
     ``model``: the :class:`Classifier`, :class:`Tagger`, ... that computes.
@@ -37,7 +42,10 @@ class Pipeline(ABC):
 
     def __init__(self, task: str, model: Any, options: Options) -> None:
         self.task, self.model = task, model
-        self.options = self._checked(options)
+        self.engine, self.tokenizer = model.engine, model.tokenizer
+        self.max_seq_length = None
+        self.memory_limit = MemoryLimit()
+        self.options = self.checked(options)
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task!r}, {self.model!r})"
@@ -54,7 +62,7 @@ class Pipeline(ABC):
 
     def results(self, inputs: Any, options: Options) -> Any:
         """Return the result of one input, or those of many, in their shape."""
-        merged = self.options | self._checked(options)
+        merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)
         if isinstance(inputs, self.single):
@@ -73,9 +81,28 @@ class Pipeline(ABC):
         while rows := list(islice(inputs, _STREAMED_ROWS)):
             yield from self.run(rows, options)
 
-    def _checked(self, options: Options) -> Options:
+    def checked(self, options: Options) -> Options:
+        """Return the keywords of a call but those about speed. Raises ``TypeError``."""
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """No prompts: texts are read as they are."""
+        return {}
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return the calls, which a server computes; see :meth:`Model.kinds`."""
+        return {"calls": Calls(self)}
+
+    def sample(self, text: str) -> tuple[Any, Options]:
+        """Return an input with a text, and the keywords that its call needs."""
+        return text, {}
+
+    def rows_of_an_input(self, options: Options) -> int:
+        """Return how often the model reads an input's texts."""
+        del options
+        return 1
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:

@@ -133,6 +133,15 @@ class ZeroShotClassification(Pipeline):
     loads = ZeroShotClassifier
     keywords = ("candidate_labels", "hypothesis_template", "multi_label")
 
+    def sample(self, text: str) -> tuple[Any, Options]:
+        """Return an input with a text, and the keywords that its call needs."""
+        return text, {"candidate_labels": ["label"]}
+
+    def rows_of_an_input(self, options: Options) -> int:
+        """Return the number of labels: each is read with the text."""
+        labels = (self.options | options).get("candidate_labels")
+        return max(len(_label_list(labels)), 1)
+
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Score the labels, which may be the second argument, for each text."""
         if len(inputs) != 2:
@@ -143,17 +152,22 @@ class ZeroShotClassification(Pipeline):
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
         """Return the labels of each text, the most probable first, and their scores."""
-        labels = options.get("candidate_labels", ())
-        if isinstance(labels, str):
-            labels = [part.strip() for part in labels.split(",") if part.strip()]
+        labels = _label_list(options.get("candidate_labels", ()))
         texts = list(open_texts(inputs).rows)
         found = self.model.predict(
             texts,
-            list(labels),
+            labels,
             template=options.get("hypothesis_template", "This example is {}."),
             multi_label=bool(options.get("multi_label", False)),
         )
         return [_zero_shot(text, one) for text, one in zip(texts, found, strict=True)]
+
+
+def _label_list(labels: Any) -> list[Any]:
+    """Return labels; a text names several by commas."""
+    if isinstance(labels, str):
+        return [part.strip() for part in labels.split(",") if part.strip()]
+    return list(labels or ())
 
 
 def _zero_shot(text: str, found: Any) -> dict[str, Any]:
@@ -176,6 +190,10 @@ class QuestionAnswering(Pipeline):
         *("handle_impossible_answer", "align_to_words", "padding"),
     )
     single = (Mapping,)
+
+    def sample(self, text: str) -> tuple[Any, Options]:
+        """Return an input with a text, and the keywords that its call needs."""
+        return {"question": "what?", "context": text}, {}
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Answer ``question=`` from ``context=``, either a text or a list, or dicts of both."""
@@ -260,6 +278,12 @@ class FillMask(Pipeline):
 
     loads = MaskFiller
     keywords = ("top_k", "targets", "tokenizer_kwargs")
+
+    def sample(self, text: str) -> tuple[Any, Options]:
+        """Return an input with a text and a mask, and the keywords that its call needs."""
+        mask = self.tokenizer.mask_token_id
+        assert mask is not None
+        return f"{text} {self.tokenizer.id_to_token(mask)}", {}
 
     def results(self, inputs: Any, options: Options) -> Any:
         """Return the result of a text, or those of texts; of a list of one text a bare one."""

@@ -89,7 +89,7 @@ class ZeroShotClassifier(Predictor):
             )
         opened = open_texts(texts)
         premises = list(opened.rows)
-        logits = self._logits(premises, [template.format(name) for name in names], batch_tokens)
+        logits = self._logits(premises, [template.replace("{}", n) for n in names], batch_tokens)
         entailed = logits[:, :, self._entailment]
         if alone:
             both = np.stack([logits[:, :, self._contradiction], entailed], axis=-1)
@@ -144,6 +144,6 @@ def _check_labels(labels: Sequence[str], template: str) -> list[str]:
     names = list(labels)
     if not names or not all(isinstance(name, str) and name.strip() for name in names):
         raise InputError(f"labels must be one or more names that are not blank, got {names!r:.80}")
-    if not isinstance(template, str) or template.format("\0") == template:
+    if not isinstance(template, str) or "{}" not in template:
         raise InputError(f"template must hold {{}} at the place of a label, got {template!r}")
     return names

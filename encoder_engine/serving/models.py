@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +31,8 @@ MOST_OPTIONS = 1024
 TEI_POOLING = {"lasttoken": "last_token"}
 # A document has some 200 tokens with a weight, of 8 bytes with its index.
 SPARSE_BYTES = 2000
+# A result for every token, as a dict of strings and numbers.
+PREDICTED_BYTES = 500
 
 
 class ServedModel:
@@ -80,6 +83,15 @@ class ServedModel:
         """The named prompts."""
         prompts: Mapping[str, str] = self.model.prompts
         return prompts
+
+    def warm_up(self, text: str) -> tuple[Text, CallOptions]:
+        """Return a row with such a text, and the options with which it is computed."""
+        options = CallOptions(refuses_long=False)
+        if self.tasks == ("predict",):
+            row, parameters = self.model.sample(text)
+            return row, options._replace(parameters=json.dumps(parameters))
+        # A causal reranker takes pairs alone.
+        return (text, text) if self.tasks == ("rank",) else text, options
 
     @property
     def labels(self) -> list[str]:
@@ -153,6 +165,8 @@ class ServedModel:
         """Return the bytes of the results of rows of these tokens; for sparse vectors about."""
         if task == "sparse":
             return SPARSE_BYTES * len(lengths)
+        if task == "predict":
+            return PREDICTED_BYTES * (sum(lengths) + len(lengths))
         if task in ("rank", "classify"):
             return 4 * len(lengths) * len(self.labels)
         width = self._width if self.dimension is None else self.dimension

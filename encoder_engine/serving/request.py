@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import field
 from operator import itemgetter
@@ -34,7 +35,7 @@ class Answer(NamedTuple):
     """The results of a request.
 
     results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
-        vectors, float32 [n, D] of tokens.
+        vectors, float32 [n, D] of tokens, results of a pipeline.
     num_tokens: tokens that were computed, special ones and prompts included.
     truncated: the indices of the texts that were cut.
     seconds: the time of each stage: tokenize, queue, compute.
@@ -108,7 +109,7 @@ class Request(Waiting):
         assert isinstance(self.key, Key)
         parts = [result for _, result in sorted(self.results, key=itemgetter(0))]
         results: Any
-        if self.key.task in ("sparse", "tokens"):
+        if self.key.task in ("sparse", "tokens", "predict"):
             results = [row for part in parts for row in part]
         else:
             results = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -131,6 +132,8 @@ def size_of(text: Text) -> int:
     """Return the bytes of a text or of ids in memory; the tokenizer refuses anything else."""
     if isinstance(text, np.ndarray):
         return text.nbytes
+    if isinstance(text, Mapping):
+        return sum(map(sys.getsizeof, text.values()))
     return sys.getsizeof(text) if isinstance(text, str) else sum(map(sys.getsizeof, text))
 
 
@@ -138,4 +141,6 @@ def count_characters(text: Text) -> int:
     """Return the characters of a text, or of both of a pair; of token ids 0."""
     if isinstance(text, np.ndarray):
         return 0
+    if isinstance(text, Mapping):
+        return sum(len(one) for one in text.values() if isinstance(one, str))
     return len(text) if isinstance(text, str) else sum(map(len, text))

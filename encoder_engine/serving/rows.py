@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.errors import InputError, SequenceLengthError
-from encoder_engine.packing.token_rows import EncodedRows
+from encoder_engine.packing.token_rows import EncodedRows, InputRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,4 +69,14 @@ def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
     if any(rows.has_types for rows, _, _ in merged):
         types = np.concatenate([rows.type_ids[tokens] for rows, _, tokens in spans])
     truncated = np.concatenate([np.asarray(rows.truncated)[texts] for rows, texts, _ in spans])
-    return EncodedRows(ids=ids, cu_seqlens=ends, types=types, truncated=truncated)
+    joined: dict[str, Any] = {
+        "ids": ids,
+        "cu_seqlens": ends,
+        "types": types,
+        "truncated": truncated,
+    }
+    if isinstance(first, InputRows):
+        named: list[tuple[Any, slice, slice]] = list(spans)
+        inputs = [one for rows, texts, _ in named for one in rows.inputs[texts]]
+        return InputRows(**joined, inputs=inputs)
+    return EncodedRows(**joined)

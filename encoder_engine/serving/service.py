@@ -53,10 +53,10 @@ FAIL_SECONDS = 5.0
 class Service:
     """Serves models to the coroutines of one event loop.
 
-    ``models``: an Embedder, StaticEmbedder, SparseEmbedder, MultiVectorEmbedder, HybridEmbedder or
-    Ranker by name; the first is the default. Use it as ``async with Service(...) as service``, or
-    call :meth:`start` and :meth:`stop`. Raises :class:`UnsupportedFeatureError` for a model that
-    cannot be served.
+    ``models``: an Embedder, StaticEmbedder, SparseEmbedder, MultiVectorEmbedder, HybridEmbedder,
+    Ranker or :func:`~encoder_engine.pipeline` by name; the first is the default. Use it as ``async
+    with Service(...) as service``, or call :meth:`start` and :meth:`stop`. Raises
+    :class:`UnsupportedFeatureError` for a model that cannot be served.
 
     drained: whether the service stopped with every accepted request answered.
     """
@@ -110,9 +110,7 @@ class Service:
     async def _warm_up(self, model: ServedModel) -> None:
         """Compute texts, and measure the speed when the first ones have been computed."""
         rate = self.dispatcher.rates[model.name]
-        options = CallOptions(refuses_long=False)
-        # A causal reranker takes pairs alone.
-        text: Text = (WARM_TEXT, WARM_TEXT) if model.tasks == ("rank",) else WARM_TEXT
+        text, options = model.warm_up(WARM_TEXT)
         device = getattr(model.engine, "device", "cpu")
         for count in GPU_WARM_COUNTS if device.startswith("cuda") else WARM_COUNTS:
             texts = [text] * min(count, self.options.max_texts)
@@ -256,6 +254,15 @@ class Service:
         of a text or one in all, softmax for one of several, logits for regression.
         """
         return await self._call("classify", texts, model, **given)
+
+    async def predict(
+        self, inputs: Sequence[Text], model: str | None = None, **given: Any
+    ) -> Answer:
+        """Call a pipeline: its results in a list; see :meth:`embed`.
+
+        ``options=CallOptions(parameters=...)``: the keywords of its call, as JSON.
+        """
+        return await self._call("predict", inputs, model, **given)
 
     async def run_aside(
         self,

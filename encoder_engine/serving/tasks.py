@@ -7,6 +7,7 @@ gets the same bytes as a direct call. An option that a kind does not read is ref
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +17,6 @@ from encoder_engine.kinds.model import Model
 from encoder_engine.kinds.prompts import document_prompt, query_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from encoder_engine.kinds.kind import Kind
     from encoder_engine.kinds.options import OnTruncation
 
@@ -32,7 +31,7 @@ __all__ = [
     "resolve_request",
 ]
 
-Task = Literal["embed", "sparse", "tokens", "rank", "classify"]
+Task = Literal["embed", "sparse", "tokens", "rank", "classify", "predict"]
 # The kind of results of each task.
 KIND_OF: dict[Task, str] = {
     "embed": "dense",
@@ -40,10 +39,11 @@ KIND_OF: dict[Task, str] = {
     "tokens": "tokens",
     "rank": "scores",
     "classify": "labels",
+    "predict": "calls",
 }
 TASKS: tuple[Task, ...] = tuple(KIND_OF)
-# A text, a pair, or the token ids of a text, int32 [n].
-Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]]
+# A text, a pair, the token ids of a text, int32 [n], or the input of a pipeline.
+Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]] | Mapping[str, Any]
 
 
 class CallOptions(NamedTuple):
@@ -57,6 +57,7 @@ class CallOptions(NamedTuple):
         service's setting.
     raw_scores: scores are logits.
     truncation_side: which end of a long text is cut; None: the tokenizer's.
+    parameters: the keywords of a pipeline's call, as JSON.
     """
 
     prompt_name: str | None = None
@@ -66,6 +67,7 @@ class CallOptions(NamedTuple):
     refuses_long: bool | None = None
     raw_scores: bool = False
     truncation_side: Literal["left", "right"] | None = None
+    parameters: str | None = None
 
     @property
     def on_truncation(self) -> OnTruncation:
@@ -94,14 +96,14 @@ def kinds_of(model: Any) -> dict[Task, Kind]:
     if not found:
         raise UnsupportedFeatureError(
             f"{type(model).__name__} cannot be served; serve an Embedder, a StaticEmbedder, a "
-            "SparseEmbedder, a MultiVectorEmbedder, a HybridEmbedder or a Ranker"
+            "SparseEmbedder, a MultiVectorEmbedder, a HybridEmbedder, a Ranker or a pipeline"
         )
     return found
 
 
 def resolve_request(kind: Kind, request: CallOptions) -> Any:
     """Return the options of a request. Raises :class:`OptionError`, :class:`InputError`."""
-    for name in ("input_type", "normalize", "dimensions", "raw_scores"):
+    for name in ("input_type", "normalize", "dimensions", "raw_scores", "parameters"):
         if name not in kind.requested and getattr(request, name) not in (None, False):
             raise OptionError(name, f"{name} has no meaning for {kind.noun}; leave it out")
     width = getattr(kind.model, "dimension", 0)

@@ -15,11 +15,13 @@ import pytest
 
 from encoder_engine.embedding import Embedder, Ranker
 from encoder_engine.models import SequenceClassification
+from encoder_engine.prediction.pipeline import pipeline
 from encoder_engine.serving.http.guard import Keys
 from encoder_engine.serving.server import Server
 from encoder_engine.serving.service import Service
 from encoder_engine.text import Tokenizer
 from tests.embedding.tiny_model import write_head_directory
+from tests.prediction.peer_models import write_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +57,18 @@ VALID: dict[str, dict[str, Any]] = {
     "/tokenize": {"inputs": ["the row"], "add_special_tokens": False},
     "/decode": {"ids": [[5, 6], [7]], "skip_special_tokens": False},
     "/": {"inputs": "the row"},
+    "/models/tagger": {
+        "inputs": ["the row", "a"],
+        "parameters": {"aggregation_strategy": "simple", "ignore_labels": ["O"], "stride": 4},
+    },
+    "/models/zero-shot": {
+        "inputs": "the row",
+        "parameters": {"candidate_labels": ["a", "b"], "hypothesis_template": "a {}"},
+    },
+    "/models/reader": {
+        "inputs": [{"question": "the row", "context": "a row"}],
+        "parameters": {"top_k": 2, "max_seq_len": 40, "doc_stride": 8},
+    },
 }
 VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**31, 10**23, 1e308, -0.0, "", " ", "\x00", "\ud800", "\u6771" * 40,
@@ -63,13 +77,27 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+# Of each: its name, task, head and labels.
+PIPELINES: list[tuple[str, str, str, list[str]]] = [
+    ("tagger", "token-classification", "token", ["O", "B-PER", "I-PER"]),
+    ("zero-shot", "zero-shot-classification", "sequence", ["contradiction", "entailment"]),
+    ("reader", "question-answering", "question", []),
+]
+
+
 @pytest.fixture(scope="module")
 def client(tiny: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("ranker")
     write_head_directory(folder, SequenceClassification, num_labels=1)
     ranker = Ranker.from_pretrained(folder, device="cpu", num_threads=1)
+    pipelines = {
+        name: pipeline(
+            task, write_model(tmp_path_factory.mktemp(name), "bert", head, labels), device="cpu"
+        )
+        for name, task, head, labels in PIPELINES
+    }
     with (
-        Server(Service({"tiny": tiny, "ranker": ranker})) as server,
+        Server(Service({"tiny": tiny, "ranker": ranker, **pipelines})) as server,
         httpx.Client(base_url=server.url, timeout=30.0) as found,
     ):
         yield found
@@ -121,7 +149,8 @@ def written(draw: random.Random, body: Any) -> bytes:
 @pytest.mark.parametrize("path", VALID)
 def test_no_body_fails_the_server(client: httpx.Client, path: str, count: int) -> None:
     draw = random.Random(len(path))
-    described = client.get("/openapi.json").json()["paths"][path]["post"]["responses"]
+    named = "/models/{model}" if path.startswith("/models/") else path
+    described = client.get("/openapi.json").json()["paths"][named]["post"]["responses"]
     right = client.post(path, json=VALID[path])
     assert right.status_code == (424 if path == "/embed_sparse" else 200), right.text
     for _ in range(count):
@@ -150,6 +179,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
     "/tokenize": {"inputs": "the row"},
     "/decode": {"ids": [5, 6]},
+    "/models/tagger": {"inputs": "the row"},
 }
 
 
@@ -174,9 +204,10 @@ def test_null_means_that_an_optional_field_is_not_given(client: httpx.Client) ->
     """``encoding_format``, ``return_documents``, ``priority`` and others were refused."""
     description, seen = client.get("/openapi.json").json(), 0
     posts = {path for path, methods in description["paths"].items() if "post" in methods}
-    assert set(LEAST) == posts - {"/", "/invocations"}
+    named = {path: path for path in LEAST} | {"/models/tagger": "/models/{model}"}
+    assert set(named.values()) == posts - {"/", "/invocations"}
     for path, body in LEAST.items():
-        content = description["paths"][path]["post"]["requestBody"]["content"]
+        content = description["paths"][named[path]]["post"]["requestBody"]["content"]
         fields = list(optional_fields(description, content["application/json"]["schema"]))
         expected = client.post(path, json=body)
         assert expected.status_code == (424 if path == "/embed_sparse" else 200), expected.text

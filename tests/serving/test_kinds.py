@@ -255,6 +255,9 @@ def test_labels_have_the_scores_of_transformers_pipeline(
     with Server(Service({"ranker": ranker})) as server:
         found = httpx.post(f"{server.url}/predict", json=body).json()
         raw = httpx.post(f"{server.url}/predict", json=body | {"raw_scores": True}).json()
+        given = {"parameters": {"function_to_apply": "none", "top_k": 2}}
+        best = httpx.post(f"{server.url}/predict", json=body | given).json()
+    assert best == [row[:2] for row in raw]
     eager = [pipeline(texts, top_k=None, **more) for more in ({}, {"function_to_apply": "none"})]
     pipeline.model.double()
     truth = [pipeline(texts, top_k=None, **more) for more in ({}, {"function_to_apply": "none"})]

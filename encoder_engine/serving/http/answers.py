@@ -176,6 +176,8 @@ class TeiFault(Struct):
 
 _Vectors = list[list[float]]
 _Labels = list[Label]
+# A result of a pipeline, in transformers' form.
+_Result = dict[str, Any] | list[Any]
 # The types of a route's answers.
 ANSWERS: dict[str, tuple[Any, ...]] = {
     "/v1/embeddings": (EmbeddingList,),
@@ -193,7 +195,17 @@ ANSWERS: dict[str, tuple[Any, ...]] = {
     "/tokenize": (list[list[Token]],),
     "/decode": (list[str],),
     # The first model's own task.
-    "/": (_Vectors, list[_Vectors], list[list[SparseValue]], list[Score], _Labels, list[float]),
+    "/": (
+        _Vectors,
+        list[_Vectors],
+        list[list[SparseValue]],
+        list[Score],
+        _Labels,
+        list[float],
+        _Result,
+        list[_Result],
+    ),
+    "/models/{model}": (_Result, list[_Result]),
     "/v1/models": (ModelList,),
     "/v1/models/{model}": (Model,),
     "/info": (Info,),

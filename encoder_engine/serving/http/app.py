@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from encoder_engine.serving.http import cohere, openai, tei, tokens
+from encoder_engine.serving.http import cohere, inference, openai, tei, tokens
 from encoder_engine.serving.http.access import AccessLog, Entry
 from encoder_engine.serving.http.context import Context, decode
 from encoder_engine.serving.http.disconnect import Watch
@@ -71,6 +71,7 @@ _PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
 # Routes that need the tokenizer alone.
 TOKENIZER_PATHS = ("/tokenize", "/decode")
 MODEL_PATH = "/v1/models/{model}"
+CALL_PATH = "/models/{model}"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -169,6 +170,7 @@ class App:
             "/decode": (tokens.decode_ids, "tei"),
             "/": (_own_task, "tei"),
             "/invocations": (_own_task, "tei"),
+            CALL_PATH: (inference.call, "tei"),
         }
         found = {
             ("POST", path): Route(*pair, computes=path not in TOKENIZER_PATHS)
@@ -348,8 +350,11 @@ class App:
 
 def _named(path: str) -> tuple[str, str]:
     """Return the path of a route, and the name of a model that it ends with."""
-    start = MODEL_PATH.partition("{")[0]
-    return (MODEL_PATH, path[len(start) :]) if path.startswith(start) else (path, "")
+    for named in (MODEL_PATH, CALL_PATH):
+        start = named.partition("{")[0]
+        if path.startswith(start):
+            return named, path[len(start) :]
+    return path, ""
 
 
 class _RerankKeys(Struct):
@@ -380,6 +385,7 @@ async def _own_task(body: bytes, context: Context) -> Reply:
         "tokens": tei.embed_all,
         "rank": tei.rerank,
         "classify": tei.predict,
+        "predict": inference.call,
     }
     task = context.service.find(None).tasks[0]
     keys = decode(body, _OwnKeys)

@@ -19,6 +19,7 @@ __all__ = [
     "EmbedSparse",
     "EmbedTexts",
     "Embeddings",
+    "PipelineCall",
     "Predict",
     "Rerank",
     "Similarity",
@@ -87,8 +88,43 @@ class EmbedSparse(Struct, forbid_unknown_fields=True):
     prompt_name: str | None = None
 
 
+class CallParameters(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The keywords of the pipelines of all tasks; each refuses those of the others."""
+
+    top_k: Count | None = None
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    truncation: bool | None = None
+    max_length: Count | None = None
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: list[str] | None = None
+    stride: Id | None = None
+    candidate_labels: list[str] | str | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
+    max_answer_len: Count | None = None
+    max_seq_len: Count | None = None
+    max_question_len: Count | None = None
+    doc_stride: Id | None = None
+    handle_impossible_answer: bool | None = None
+    align_to_words: bool | None = None
+    targets: list[str] | str | None = None
+
+
+class PipelineCall(Struct, forbid_unknown_fields=True):
+    """``/`` and ``/models/{model}`` of Hugging Face's inference: the call of a pipeline.
+
+    inputs: a text, a dict of texts (``question`` and ``context``), or a list of these.
+    parameters: the pipeline's keywords.
+    options: of the hub's own servers, such as ``wait_for_model``; ignored.
+    """
+
+    inputs: str | dict[str, Any] | list[str | dict[str, Any]]
+    parameters: CallParameters | None = None
+    options: dict[str, Any] | None = None
+
+
 class Parameters(Struct, forbid_unknown_fields=True):
-    """The parameters of Hugging Face's clients; only null is accepted."""
+    """The parameters of Hugging Face's clients for classifiers."""
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: Count | None = None

@@ -32,6 +32,7 @@ _BODIES: dict[str, tuple[type, ...]] = {
     "/embed_sparse": (messages.EmbedSparse,),
     "/predict": (messages.Predict,),
     "/similarity": (messages.Similarity,),
+    "/models/{model}": (messages.PipelineCall,),
     "/tokenize": (messages.Tokenize,),
     "/decode": (messages.Decode,),
 }
@@ -42,6 +43,7 @@ _OWN = (
     messages.EmbedSparse,
     messages.Rerank,
     messages.Predict,
+    messages.PipelineCall,
     messages.Similarity,
 )
 # Answers that are not JSON.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.packing.module_stack import SCORE_FUNCTIONS
 from encoder_engine.serving.http.context import check_count, decode, texts_of
 from encoder_engine.serving.http.faults import RequestError
 from encoder_engine.serving.http.messages import (
@@ -97,14 +98,8 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
 async def predict(body: bytes, context: Context) -> Reply:
     """Classify a text or a pair, best label first; a list of these for a batch."""
     request = decode(body, Predict)
-    for name in ("function_to_apply", "top_k"):
-        if getattr(request.parameters, name, None) is not None:
-            raise RequestError(
-                "invalid",
-                f"{name} is not supported; all labels are returned, and raw_scores leaves the "
-                "activation out",
-                param=f"parameters.{name}",
-            )
+    function = getattr(request.parameters, "function_to_apply", None)
+    top_k = getattr(request.parameters, "top_k", None)
     texts, batched = _texts_or_pairs(request.inputs)
     check_count(len(texts), context, "inputs")
     answer = await context.service.classify(
@@ -112,14 +107,17 @@ async def predict(body: bytes, context: Context) -> Reply:
         options=context.options(
             truncate=request.truncate,
             direction=request.truncation_direction,
-            raw_scores=bool(request.raw_scores),
+            raw_scores=bool(request.raw_scores) or function is not None,
         ),
         **context.call(),
     )
     labels = context.service.find(None, "classify").labels
+    scores = answer.results
+    if function in ("sigmoid", "softmax"):
+        scores = SCORE_FUNCTIONS[function](scores)
     rows = [
-        [{"score": row[number], "label": labels[number]} for number in np.argsort(-row)]
-        for row in answer.results
+        [{"score": row[number], "label": labels[number]} for number in np.argsort(-row)[:top_k]]
+        for row in scores
     ]
     return reply_of(dump(rows if batched else rows[0]), answer)
 

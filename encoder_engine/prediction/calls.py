@@ -1,0 +1,100 @@
+"""The calls of a pipeline as a kind of results, which a server computes with those of others."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import InputError, TruncationWarning
+from encoder_engine.kinds.kind import Kind
+from encoder_engine.kinds.options import Options
+from encoder_engine.packing.token_rows import InputRows
+
+if TYPE_CHECKING:
+    from encoder_engine.kinds.kind import Batches
+    from encoder_engine.kinds.windows import TokenizedWindow
+
+__all__ = ["Calls"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CallOptions(Options):
+    """``parameters``: the keywords of a call, as JSON."""
+
+    parameters: str
+
+
+class Calls(Kind):
+    """Results of a pipeline, of the inputs that it takes: texts, or dicts of texts."""
+
+    name = "calls"
+    row_name = "input"
+    requested = ("parameters",)
+    noun = "predictions"
+
+    def resolve(self, *, parameters: str | None = None, **common: Any) -> _CallOptions:
+        """Check the keywords of a call. Raises :class:`InputError` for one that there is not."""
+        given = {} if parameters is None else json.loads(parameters)
+        try:
+            self.model.checked(given)
+        except TypeError as error:
+            raise InputError(str(error)) from None
+        kept = json.dumps(given, sort_keys=True)
+        return _CallOptions(**self.common_options(**common), dimension=1, parameters=kept)
+
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return the keywords that a request sends as its parameters."""
+        return {"parameters": request.parameters}
+
+    def needs_tokens(self, options: Any) -> bool:
+        """Return False: an empty text has a result, or its own error."""
+        del options
+        return False
+
+    def characters(self, row: Any) -> int:
+        """Count the characters of an input's texts."""
+        return sum(map(len, _texts(row)))
+
+    def tokenize(self, rows: list[Any], options: Any) -> InputRows:
+        """Count the tokens of inputs, by which they are batched; the pipeline tokenizes itself."""
+        groups = [_texts(row) for row in rows]
+        texts = [text for group in groups for text in group]
+        encoded = self.tokenizer.encode_batch(texts, num_threads=self.model.engine.num_threads)
+        ends = np.cumsum([0, *map(len, groups)])
+        copies = self.model.rows_of_an_input(json.loads(options.parameters))
+        offsets = (encoded.cu_seqlens[ends] * copies).astype(np.int32)
+        none = np.zeros(len(rows), np.bool_)
+        ids = np.zeros(offsets[-1], np.int32)
+        return InputRows(ids=ids, cu_seqlens=offsets, truncated=none, inputs=rows)
+
+    def wanted(self, options: Any) -> tuple[()]:
+        """Return nothing: the pipeline's model asks its engine itself."""
+        del options
+        return ()
+
+    def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> list[Any]:
+        """Return the result of each input."""
+        del batches
+        rows: Any = window.encoding
+        merged = self.model.options | self.model.checked(json.loads(options.parameters))
+        with warnings.catch_warnings():
+            # The caller is elsewhere.
+            warnings.simplefilter("ignore", TruncationWarning)
+            results: list[Any] = self.model.run(rows.inputs, merged)
+        return results
+
+    def join(self, parts: list[list[Any]], options: Any) -> list[Any]:
+        """Return the results of all windows."""
+        del options
+        return [result for part in parts for result in part]
+
+
+def _texts(row: Any) -> list[str]:
+    """Return the texts of an input; what is none is refused where the pipeline reads it."""
+    values = row.values() if isinstance(row, Mapping) else [row]
+    return [one for one in values if isinstance(one, str)]
