@@ -65,7 +65,7 @@ class Predictions(Kind):
         del options
         model = self.model
         examples = [model.example(number, row) for number, row in enumerate(rows)]
-        items = model.task.encode(examples, self.tokenizer, model.windows)
+        items = model.text_task.encode(examples, self.tokenizer, model.windows)
         found: WindowRows = TaskRows(examples, items)  # type: ignore[assignment]
         return found
 
@@ -85,7 +85,7 @@ class Predictions(Kind):
         encoding: Any = window.encoding
         parts = predict_batches(
             self.model.engine,
-            self.model.task,
+            self.model.text_task,
             encoding.items,
             encoding.examples,
             batch_tokens=options.batch_tokens,
@@ -110,5 +110,5 @@ class Predictions(Kind):
 
     def describe(self, options: Options) -> dict[str, Any]:
         """Return the task with its settings, and the windows of its texts."""
-        task, windows = task_values(self.model.task), asdict(self.model.windows)
+        task, windows = task_values(self.model.text_task), asdict(self.model.windows)
         return {**super().describe(options), "task": task, "windows": windows}

@@ -133,8 +133,13 @@ class Predictor(Model):
         """Return predictions; see :meth:`Model.kinds`."""
         return {"predictions": Predictions(self)}
 
+    @property
+    def text_task(self) -> Task[Any, Any]:
+        """The task as files of texts are predicted."""
+        return self.task
+
     def example(self, row: int, content: Any) -> Any:
-        """Return the task's example of a text, or of a pair of texts.
+        """Return that task's example of a text, or of a pair of texts.
 
         Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` where a row is
         more than that.

@@ -12,6 +12,7 @@ from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.tasks.words.word_task import WordTask
+from encoder_engine.vectors.columns import PredictedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,6 +89,26 @@ class Tagger(_WordPredictor):
         )
         entities = [[one.entity for one in row] for row in found]
         return entities[0] if opened.single else entities
+
+    @property
+    def text_task(self) -> EntityTask:
+        """Entities, of neighbouring tokens of a type."""
+        assert isinstance(self.task, TokenClassificationTask)
+        return EntityTask.of(self.task)
+
+    def example(self, row: int, content: Any) -> str:
+        """Return a text. Raises :class:`InputError` for a pair."""
+        if not isinstance(content, str):
+            raise InputError(f"row {row} is {content!r:.60}; a tagger reads one text", row=row)
+        return content
+
+    def columns(self, predictions: list[Any]) -> PredictedRows:
+        """Return ``entities``: of each text a list of labels, characters, texts and scores."""
+        rows = [[one.entity._asdict() for one in row] for row in predictions]
+        entity = {"label": "string", "start": "int64", "stop": "int64", "text": "string"}
+        return PredictedRows(
+            columns={"entities": rows}, types={"entities": {**entity, "score": "double"}}
+        )
 
 
 class SpanTagger(_WordPredictor):

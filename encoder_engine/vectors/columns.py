@@ -59,6 +59,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
         "answer",
         "start",
         "stop",
+        "entities",
     ),
 }
 
@@ -68,11 +69,12 @@ class PredictedRows:
     """The predictions of n rows as columns.
 
     columns: values by name, a list of n.
-    types: the type of each column, by its name in pyarrow; ``list<...>`` for lists.
+    types: the type of each column, by its name in pyarrow; ``list<...>`` for lists, and the types
+        of fields for lists of structs.
     """
 
     columns: dict[str, list[Any]]
-    types: dict[str, str]
+    types: Mapping[str, str | Mapping[str, str]]
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -132,7 +134,10 @@ def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:
     return None if stated is None else int(stated)
 
 
-def _type(pyarrow: Any, name: str) -> Any:
+def _type(pyarrow: Any, name: str | Mapping[str, str]) -> Any:
+    if not isinstance(name, str):
+        fields = {field: _type(pyarrow, inner) for field, inner in name.items()}
+        return pyarrow.list_(pyarrow.struct(list(fields.items())))
     if name.startswith("list<"):
         return pyarrow.list_(_type(pyarrow, name.removeprefix("list<").removesuffix(">")))
     return pyarrow.type_for_alias(name)

@@ -382,6 +382,21 @@ def test_a_job_that_was_stopped_goes_on(
         assert (folder / "out" / shard.name).read_bytes() == shard.read_bytes()
 
 
+def test_entities_are_a_column_of_a_table(tmp_path: Path, rows: Path) -> None:
+    import pyarrow.parquet
+
+    labels = ["O", "B-PER", "I-PER"]
+    publish(tmp_path, "bert", "BertForTokenClassification", labels)
+    tagger = ee.Tagger.from_pretrained(tmp_path, "cpu")
+    output = tmp_path / "out.parquet"
+    tagger.predict_dataset(rows, output)
+    texts = [json.loads(line)["text"] for line in rows.read_text().splitlines()]
+    expected = [[one._asdict() for one in row] for row in tagger.entities(texts)]
+    found = pyarrow.parquet.read_table(output)["entities"].to_pylist()
+    assert found == expected
+    assert any(found)
+
+
 def test_answers_are_columns_of_a_table(tmp_path: Path, rows: Path) -> None:
     import pyarrow.parquet
 
