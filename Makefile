@@ -53,13 +53,15 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 gpu:                             ## GPU tests and cases that have not passed yet, into $$OUT; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks gpu
 
-docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/benchmark-report.md; renew docs/families.md and docs/models.md
+docs: $(VENV)/.installed-docs    ## build the site in build/site; renew docs/families.md and docs/models.md
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python -m tests.census.verdicts
 	$(BIN)/python docs/make_models.py
 	$(BIN)/python -m benchmarks report --readme
 	$(BIN)/python -m benchmarks report > docs/benchmark-report.md
+	$(BIN)/python docs/make_site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache
@@ -75,3 +77,7 @@ $(VENV)/.installed-run: $(BIN)/python $(BUILD_INPUTS)
 $(VENV)/.installed-dev: $(BIN)/python $(BUILD_INPUTS)
 	$(INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[docs]'
+	touch $@
