@@ -44,7 +44,8 @@ def readme_table(runs: Sequence[Run]) -> str:
             f"on {machine_name(pair.ours)})"
             for pair in losses
         ]
-        below = ["", f"Slower in {len(losses)} more: {'; '.join(named)}."]
+        summary = f"<summary>Slower in {len(losses)} more</summary>"
+        below = ["", f"<details>{summary}{'; '.join(named)}.</details>"]
     return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
 
 

@@ -16,6 +16,8 @@ import pytest
 from tests.architecture.sources import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EMBEDDING = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -35,7 +37,12 @@ def environment(minilm: Path) -> dict[str, str]:
 
 
 def test_python_blocks_run_one_after_the_other(environment: dict[str, str], tmp_path: Path) -> None:
-    script = "\n".join(blocks("python"))
+    (module,) = [
+        text
+        for text in re.findall(r"```python\n(.*?)```", EMBEDDING, re.DOTALL)
+        if "my-encoder" in text
+    ]
+    script = "\n".join([*blocks("python"), module])
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
         cwd=tmp_path,
@@ -60,8 +67,8 @@ def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) ->
         check=False,
     )
     assert ran.returncode == 0, ran.stderr + ran.stdout
-    assert (tmp_path / "vectors.npy").is_file()
-    assert "mat" in ran.stdout
+    assert (tmp_path / "vectors" / "_manifest.json").is_file()
+    assert "text: A cat sat on the mat." in ran.stdout
 
 
 def test_three_lines_lead_to_a_served_model(environment: dict[str, str], tmp_path: Path) -> None:
@@ -105,8 +112,14 @@ def test_pretraining_commands_run(environment: dict[str, str], tmp_path: Path) -
     assert (tmp_path / "run/curves.svg").is_file()
 
 
+def test_the_front_page_is_short() -> None:
+    assert README.count("\n") <= 120
+
+
 def test_every_make_target_exists() -> None:
-    told = set(re.findall(r"\bmake ([\w-]+)", README + (ROOT / ".ci" / "run").read_text()))
+    told = set(
+        re.findall(r"\bmake ([\w-]+)", README + INSTALL + (ROOT / ".ci" / "run").read_text())
+    )
     targets = set(re.findall(r"^([\w-]+):", MAKEFILE, re.MULTILINE))
     assert {"run", "check", "test", "test-all", "lint", "bench", "gpu", "docs"} <= told <= targets
 

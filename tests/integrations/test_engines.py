@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BLOCKS = [
-    block
-    for page in ("README.md", "docs/embedding.md")
-    for block in re.findall(
-        r"```py(?:thon)?\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL
-    )
-]
+PAGE = (ROOT / "docs" / "embedding.md").read_text("utf-8")
+BLOCKS = re.findall(r"```py(?:thon)?\n(.*?)```", PAGE, re.DOTALL)
 # What the engines warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
