@@ -16,6 +16,7 @@ from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.families.facts.pruned import PRUNED, read_pruned, without_pruned
 from encoder_engine.families.facts.spec import Activation, EmbeddingSpec, EncoderSpec
 from encoder_engine.families.facts.values import ACTIVATIONS, activation, config_values
+from encoder_engine.families.gliner import encoder_config, is_gliner
 from encoder_engine.families.registry import find_family, names_code_of, recognise_family
 from encoder_engine.json_values import read_value
 
@@ -98,8 +99,13 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json; raises :class:`ConfigError` that names the fault."""
+    """Read config.json, or what stands for it in a directory of the library gliner.
+
+    Raises :class:`ConfigError` that names the fault.
+    """
     path = directory / "config.json"
+    if is_gliner(directory):
+        return encoder_config(directory)
     if not path.is_file():
         raise CheckpointFileError(
             f"{directory} has no config.json; it should hold config.json and model.safetensors"

@@ -23,7 +23,7 @@ from encoder_engine.opening.modules import (
     read_module_folders,
     read_module_kinds,
 )
-from encoder_engine.opening.opening import refuse_run_adapter
+from encoder_engine.opening.opening import refuse_other_models
 from encoder_engine.opening.recipe import encoder_directory
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def compile_directory(
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)
-    refuse_run_adapter(source)
+    refuse_other_models(source)
     if is_stanford(source):
         raise UnsupportedFeatureError(
             f"{source} holds the projection of token vectors among its weights, where a compiled "

@@ -10,6 +10,7 @@ from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config
+from encoder_engine.families.gliner import is_gliner
 from encoder_engine.opening.checksums import verify_modules, verify_settings
 from encoder_engine.opening.modules import (
     EMBEDDER_ORDER,
@@ -47,7 +48,7 @@ __all__ = [
     "open_directory",
     "open_embedder",
     "read_recipe",
-    "refuse_run_adapter",
+    "refuse_other_models",
 ]
 
 # Beside a fine-tuned model: its task.
@@ -153,7 +154,7 @@ def open_directory(
     adapter of a fine-tuning run.
     """
     directory = resolve_directory(path_or_hub_id)
-    refuse_run_adapter(directory)
+    refuse_other_models(directory)
     verify_settings(directory)
     bare = plain and not (directory / MODULES).is_file()
     if bare and not settings_of_plain:
@@ -192,11 +193,16 @@ def open_directory(
     )
 
 
-def refuse_run_adapter(directory: Path) -> None:
-    """Raise :class:`UnsupportedFeatureError` for ``adapter`` of a fine-tuning run.
+def refuse_other_models(directory: Path) -> None:
+    """Raise :class:`UnsupportedFeatureError` for ``adapter`` of a fine-tuning run, and for GLiNER.
 
-    It has neither the pooling and prompts of an embedder nor the modules of a ranker.
+    They have neither the pooling and prompts of an embedder nor the modules of a ranker.
     """
+    if is_gliner(directory):
+        raise UnsupportedFeatureError(
+            f"{directory} is a GLiNER model, which finds entities; load it by "
+            "SpanTagger.from_pretrained"
+        )
     if (directory / ADAPTER).is_file() and (directory / _TASK).is_file():
         raise UnsupportedFeatureError(
             f"{directory} holds the adapter of a fine-tuning run, without the settings of an "

@@ -26,6 +26,7 @@ from encoder_engine.prediction.entity_labels import EntityLabel, read_labels
 from encoder_engine.tasks.items import Items, Ragged
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.tasks.words.tags import OUTSIDE
+from encoder_engine.tasks.words.windows import template_ids
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.tokenizer import WordPieceSpec
 
@@ -112,7 +113,7 @@ class EntityTask(TokenClassificationTask):
         Raises :class:`TextError` with the row of a text with lone surrogates.
         """
         encoding = tokenizer.encode_batch(examples, return_offsets=True)
-        before, after = _template(tokenizer)
+        before, after = map(len, template_ids(tokenizer))
         room = windows.max_length - before - after
         shared = windows.overlap if self.stride is None else self.stride
         if room < 1 or (self.stride is not None and self.stride >= room):
@@ -305,16 +306,6 @@ class EntityTask(TokenClassificationTask):
             ):
                 yield first, row
                 first = row
-
-
-def _template(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Count the special tokens before and after a text."""
-    sizes = [0, 0]
-    after = 0
-    for piece in tokenizer.spec.single:
-        after |= piece.kind != "special"
-        sizes[after] += len(piece.ids)
-    return sizes[0], sizes[1]
 
 
 def _marks_pieces(tokenizer: Tokenizer) -> bool:

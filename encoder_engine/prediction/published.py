@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.families.gliner import GlinerSettings, is_gliner
 from encoder_engine.families.heads import label_function, label_names
 from encoder_engine.opening.recipe import tokenizer_limit
 from encoder_engine.tasks.multiple_choice import MultipleChoiceTask
+from encoder_engine.tasks.prompted_spans import PromptedSpanTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
@@ -48,7 +50,6 @@ PREDICTORS = {
 }
 # Files of other libraries' models, and what loads them.
 _OTHERS = {
-    "gliner_config.json": "the library gliner",
     "model_head.pkl": "SetFit, whose head is a pickle of scikit-learn",
     "span_marker_config.json": "the library span_marker",
     "adapter_config.json": "peft, as an adapter without the settings of a task",
@@ -67,6 +68,8 @@ def read_published(directory: Path, wanted: Sequence[str]) -> SavedTask:
     Raises :class:`UnsupportedFeatureError` for a model of another library or of another head, and
     :class:`ConfigError` where config.json does not say what the head is for.
     """
+    if is_gliner(directory):
+        return _read_gliner(directory, wanted)
     for name, loader in _OTHERS.items():
         if (directory / name).is_file() and not (directory / "config.json").is_file():
             raise UnsupportedFeatureError(
@@ -88,6 +91,17 @@ def read_published(directory: Path, wanted: Sequence[str]) -> SavedTask:
             f"{directory} is a model for {named}; load it by {PREDICTORS[named]}.from_pretrained"
         )
     return SavedTask(_make_task(named, config), _windows(named, directory, config))
+
+
+def _read_gliner(directory: Path, wanted: Sequence[str]) -> SavedTask:
+    named = PromptedSpanTask.name
+    if wanted and named not in wanted:
+        raise UnsupportedFeatureError(
+            f"{directory} is a GLiNER model; load it by {PREDICTORS[named]}.from_pretrained"
+        )
+    settings = GlinerSettings.read(directory)
+    task = PromptedSpanTask(settings=settings, max_width=settings.max_width)
+    return SavedTask(task, _windows(named, directory, read_config(directory)))
 
 
 def _task_of(config: Mapping[str, Any]) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.inputs.records import Record
 from encoder_engine.kinds.texts import open_texts
-from encoder_engine.prediction.entities import EntityTask
+from encoder_engine.prediction.entities import Entity, EntityTask
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.strings import from_arrow
+from encoder_engine.tasks.labels import check_labels
+from encoder_engine.tasks.prompted_spans import PromptedSpanTask
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.tasks.words.word_task import WordTask
 from encoder_engine.vectors.columns import PredictedRows
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from encoder_engine.prediction.entities import Aggregation
+    from encoder_engine.tasks.span_classification import SpanClassificationTask
 
     Rows = Sequence[str] | Iterable[Sequence[str]]
 
@@ -114,7 +118,56 @@ class Tagger(_WordPredictor):
 class SpanTagger(_WordPredictor):
     """Predicts spans of words with their types, flat or nested.
 
-    A :class:`~encoder_engine.tasks.span_classification.SpanPrediction` has the spans.
+    A :class:`~encoder_engine.tasks.span_classification.SpanPrediction` has the spans. A directory
+    of the library gliner is loaded too: :meth:`entities` finds what it is asked for.
     """
 
     tasks = ("span-classification",)
+
+    def entities(
+        self,
+        texts: str | Iterable[str],
+        labels: Sequence[str],
+        *,
+        threshold: float = 0.5,
+        nested: bool = False,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Any:
+        """Find entities of any labels, by a GLiNER model: a list of lists, or that of a ``str``.
+
+        labels: such as ``["person", "city"]``.
+        threshold: the probability that an entity exceeds.
+        nested: entities may contain one another; False: they do not overlap.
+
+        An :class:`~encoder_engine.prediction.entities.Entity` has the label, the characters, their
+        text and the probability. Entities are those of gliner's ``predict_entities``, but a text
+        beyond the model's limit is read in windows, to its end. A blank text has none.
+
+        Raises :class:`UnsupportedFeatureError` for a model with labels of its own,
+        :class:`TextError` with the row of what is no text, and :class:`InputError` for labels that
+        are none, blank, repeated or too many for the model.
+        """
+        task = self.task
+        if not isinstance(task, PromptedSpanTask):
+            own = ", ".join(cast("SpanClassificationTask", task).labels[:4])
+            raise UnsupportedFeatureError(
+                f"this model has labels of its own ({own}); call predict([text.split()])"
+            )
+        names = check_labels(labels)
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"the label {twice!r} is given twice; give each once")
+        if not 0.0 <= threshold < 1.0:
+            raise InputError(f"threshold must be from 0 to below 1, got {threshold!r}")
+        opened = open_texts(texts)
+        rows = list(opened.rows)
+        task = replace(task, labels=tuple(names), threshold=threshold, nested=nested)
+        found = self.predict_examples(rows, batch_tokens=batch_tokens, task=task)
+        entities = [
+            [
+                Entity(one.type, one.start, one.stop, text[one.start : one.stop], one.score)
+                for one in r
+            ]
+            for text, r in zip(rows, found, strict=True)
+        ]
+        return entities[0] if opened.single else entities

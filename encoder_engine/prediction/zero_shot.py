@@ -14,7 +14,7 @@ from encoder_engine.errors import InputError, TruncationWarning, UnsupportedFeat
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
 from encoder_engine.tasks.batching import encode_windows, window_items
-from encoder_engine.tasks.labels import softmax
+from encoder_engine.tasks.labels import check_labels, softmax
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 from encoder_engine.warn import warn_caller
@@ -80,7 +80,9 @@ class ZeroShotClassifier(Predictor):
         :class:`InputError` for no label or an empty one, for a template without ``{}``, and for
         scores of single labels where no label of the model is a contradiction.
         """
-        names = _check_labels(labels, template)
+        names = check_labels(labels)
+        if not isinstance(template, str) or "{}" not in template:
+            raise InputError(f"template must hold {{}} at the place of a label, got {template!r}")
         alone = multi_label or len(names) == 1
         if alone and self._contradiction is None:
             raise InputError(
@@ -136,14 +138,3 @@ class ZeroShotClassifier(Predictor):
 def _find(labels: Sequence[str], start: str) -> int | None:
     names = [name.lower() for name in labels]
     return next((n for n, name in enumerate(names) if name.startswith(start)), None)
-
-
-def _check_labels(labels: Sequence[str], template: str) -> list[str]:
-    if isinstance(labels, str):
-        raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
-    names = list(labels)
-    if not names or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InputError(f"labels must be one or more names that are not blank, got {names!r:.80}")
-    if not isinstance(template, str) or "{}" not in template:
-        raise InputError(f"template must hold {{}} at the place of a label, got {template!r}")
-    return names

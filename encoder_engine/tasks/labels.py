@@ -31,6 +31,7 @@ __all__ = [
     "balanced_weights",
     "calibration_details",
     "check_label",
+    "check_labels",
     "collect_labels",
     "confusion_details",
     "scores_of_classes",
@@ -42,6 +43,16 @@ __all__ = [
 
 # No more digits than int() reads, and none of the characters, such as "²", that it does not.
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def check_labels(labels: Sequence[str]) -> list[str]:
+    """Return labels that are given when predicting; raises :class:`InputError` for others."""
+    if isinstance(labels, str):
+        raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
+    names = list(labels)
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError(f"labels must be one or more names that are not blank, got {names!r:.80}")
+    return names
 
 
 def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:

@@ -269,7 +269,7 @@ def test_a_head_of_another_task_is_refused_by_a_sentence(
 
 @pytest.mark.parametrize(
     ("file", "library"),
-    [("gliner_config.json", "gliner"), ("model_head.pkl", "SetFit"), ("meta.json", "spaCy")],
+    [("model_head.pkl", "SetFit"), ("meta.json", "spaCy")],
 )
 def test_a_model_of_another_library_is_refused_by_its_name(
     file: str, library: str, tmp_path: Path

@@ -41,6 +41,7 @@ from encoder_engine.families.checkpoints.parameters import (
 )
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.families.facts.names import modern_name, origins
+from encoder_engine.families.gliner import is_gliner, split_encoder
 from encoder_engine.families.registry import find_family
 from encoder_engine.files import verify_checksums
 
@@ -188,6 +189,8 @@ def open_checkpoint(
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
     own = files.enter_context(open_tensors(directory))
+    if is_gliner(directory):
+        own = split_encoder(own)[0]
     stored = merge_adapters(named, own, config, files, prefix=family.prefix, chosen=adapter)
     others: tuple[str, ...] = (
         (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from encoder_engine.engine.choosing import is_compiled_engine
 from encoder_engine.tasks import engines
 
 if TYPE_CHECKING:
-    from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.engine import TaskEngine
     from encoder_engine.tasks.models.task_model import TaskModel
 
 __all__ = ["task_engine"]
 
 
-def task_engine(model: CompiledModel | TaskModel) -> TaskEngine:
-    """Return the engine that computes a model's outputs."""
-    if is_compiled_engine(model):
-        return cast("CompiledModel", model)
+def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
+    """Return the engine that computes a model's outputs: a model may be one."""
+    if hasattr(model, "run"):
+        return cast("TaskEngine", model)
     return engines.TaskModule(cast("TaskModel", model))

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
     Booleans = npt.NDArray[np.bool_]
 
-__all__ = ["Subwords", "WordWindow", "encode_words", "marks_spaces", "window_contexts"]
+__all__ = [
+    "Subwords",
+    "WordWindow",
+    "encode_words",
+    "marks_spaces",
+    "template_ids",
+    "window_contexts",
+]
 
 Subwords = Literal["first", "all"]
 
@@ -122,6 +129,16 @@ def marks_spaces(tokenizer: Tokenizer) -> bool:
         for word in ("a", " a")
     )
     return bool(text == spaced != alone)
+
+
+def template_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the special tokens before and after a text."""
+    parts: tuple[list[int], list[int]] = ([], [])
+    after = 0
+    for piece in tokenizer.spec.single:
+        after |= piece.kind != "special"
+        parts[after].extend(piece.ids)
+    return parts
 
 
 def _with_spaces(words: Sequence[str]) -> list[str]:

@@ -1,0 +1,96 @@
+"""The engines of a GLiNER model: an encoder of either kind, and layers on a CPU after it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.engine.choosing import engine_of, torch_engine
+from encoder_engine.engine.outputs import TokenStates
+from encoder_engine.errors import NonFiniteWeightsError, TensorNamesError, TensorShapeError
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.files import open_tensors
+from encoder_engine.families.gliner import split_encoder
+from encoder_engine.inference.prompted_spans import (
+    PromptedSpanHead,
+    WordRows,
+    prompted_span_shapes,
+)
+from encoder_engine.tasks.engines.compiled import CompiledModel
+
+if TYPE_CHECKING:
+    import os
+
+    import numpy.typing as npt
+    import torch
+
+    from encoder_engine.engine.protocol import Engine
+    from encoder_engine.families.gliner import GlinerSettings
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import TaskBatch
+
+__all__ = ["load_prompted", "load_prompted_module"]
+
+
+def load_prompted(source: CompiledSource, settings: GlinerSettings) -> CompiledModel:
+    """Load a model for the compiled engine. Exceptions: see :func:`_load_head`."""
+    engine = source.load_encoder()
+    head = _load_head(source.directory, settings, engine.spec.width)
+    return CompiledModel(engine, partial(_compute, head))
+
+
+def load_prompted_module(
+    directory: str | os.PathLike[str],
+    settings: GlinerSettings,
+    *,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+) -> Any:
+    """Load a model whose encoder is PyTorch's module. Exceptions: see :func:`_load_head`."""
+    module = torch_engine("a GLiNER model by engine='torch'")
+    engine = engine_of(module.Encoder.from_pretrained(directory, device, dtype))
+    head = _load_head(Path(directory), settings, engine.spec.width)
+    engine.outputs = partial(_compute, head, engine)
+    return engine
+
+
+def _compute(
+    head: PromptedSpanHead, engine: Engine, batch: TaskBatch
+) -> dict[str, npt.NDArray[Any]]:
+    states_TD = engine.run(batch.rows, TokenStates())[0]
+    scores = head(states_TD, WordRows(**batch.targets), num_threads=engine.num_threads)
+    return {"probabilities": np.concatenate([one.reshape(-1, one.shape[2]) for one in scores])}
+
+
+def _load_head(directory: Path, settings: GlinerSettings, width: int) -> PromptedSpanHead:
+    """Read the layers after an encoder of so many features.
+
+    Raises :class:`TensorNamesError`, :class:`TensorShapeError` and
+    :class:`NonFiniteWeightsError` for weights of other settings, and damaged ones.
+    """
+    shapes = prompted_span_shapes(settings, width)
+    with open_tensors(directory) as tensors:
+        others = split_encoder(tensors)[1]
+        missing, unexpected = sorted(shapes.keys() - others), sorted(others.keys() - shapes)
+        if missing or unexpected:
+            raise TensorNamesError(
+                f"{directory} does not hold the layers that its gliner_config.json states: missing "
+                f"{missing or 'none'}, unexpected {unexpected or 'none'}",
+                missing=missing,
+                unexpected=unexpected,
+            )
+        for name, shape in shapes.items():
+            if others[name].shape != shape:
+                raise TensorShapeError(
+                    f"{directory}: {name} is {list(others[name].shape)}, gliner_config.json states "
+                    f"{list(shape)}",
+                    mismatched=[(name, others[name].shape, shape)],
+                )
+        weights = {name: widen(others[name].read()) for name in shapes}
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise NonFiniteWeightsError(f"{directory}: {name} holds NaN or infinity; copy it again")
+    return PromptedSpanHead(weights, settings)

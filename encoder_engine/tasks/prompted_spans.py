@@ -1,0 +1,221 @@
+"""Entities of labels that are given when predicting, by a GLiNER model.
+
+How it works: a row is the labels, each after a marker, then the words of a text (Zaratiana et al.
+2024). Every span of up to ``max_width`` words is scored by every label, and spans are selected as
+in :mod:`span_classification`. A text that the model does not read at once is cut into windows that
+share ``max_width - 1`` words, so that each span lies whole in the window that its first word
+belongs to. Its probability is of the labels' context there.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from encoder_engine.dataclass import dataclass
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.families.gliner import GlinerSettings  # noqa: TC001 - read from fields
+from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks import engines
+from encoder_engine.tasks.items import Items, Ragged, TaskBatch
+from encoder_engine.tasks.span_classification import SpanClassificationTask
+from encoder_engine.tasks.words.span_selection import PredictedSpan, select_spans
+from encoder_engine.tasks.words.windows import template_ids
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+    import torch
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.engines.compiled import CompiledModel
+    from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.task import Outputs, Windows
+    from encoder_engine.text import Tokenizer
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["WORD", "PromptedSpanTask"]
+
+# As gliner splits texts: words with hyphens and underscores inside, and single other characters.
+WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
+
+
+class _Window(NamedTuple):
+    """Words ``first`` to ``last - 1`` of a text; spans begin before the word ``owned``."""
+
+    first: int
+    last: int
+    owned: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptedSpanTask(SpanClassificationTask):
+    """Finds spans of texts; its examples are texts.
+
+    ``settings``: of the model's layers. ``labels``: of the spans, given when predicting.
+    """
+
+    settings: GlinerSettings
+
+    def read(self, record: Record) -> NoReturn:
+        """Refuse rows of a file: a GLiNER model has no labels of its own."""
+        del record
+        raise UnsupportedFeatureError(
+            "a GLiNER model finds the labels that it is given: call "
+            "SpanTagger.entities(texts, labels=[...])"
+        )
+
+    def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
+        """Tokenize labels and texts.
+
+        Raises :class:`InputError` where the labels leave no room for a text.
+        """
+        prompt, places = self._prompt(tokenizer)
+        ids_before, ids_after = template_ids(tokenizer)
+        before = np.r_[ids_before, prompt]
+        room = windows.max_length - len(before) - len(ids_after)
+        if room < 1:
+            raise InputError(
+                f"{len(self.labels)} labels take {len(before)} of the {windows.max_length} tokens "
+                "that the model reads; give fewer labels at a time"
+            )
+        chars = [[match.span() for match in WORD.finditer(text)] for text in examples]
+        texts = tokenizer.encode_batch(
+            [
+                [text[start:stop] for start, stop in spans]
+                for text, spans in zip(examples, chars, strict=True)
+            ],
+            add_special_tokens=False,
+            is_split_into_words=True,
+            return_offsets=True,
+        )
+        word_of = texts.word_ids.astype(np.int64)
+        rows, owners, tokens, words, owned, spans = [], [], [], [], [], []
+        for example, (begin, end) in enumerate(pairwise(texts.cu_seqlens.tolist())):
+            # Where each word's tokens begin, also of words without one.
+            starts = begin + np.searchsorted(
+                word_of[begin:end], np.arange(len(chars[example]) + 1), side="left"
+            )
+            for window in self._windows(starts, room):
+                first = int(starts[window.first])
+                last = min(int(starts[window.last]), first + room)
+                rows.append(np.r_[before, texts.ids[first:last], ids_after])
+                tokens.append(np.arange(last - first) + len(before))
+                words.append(word_of[first:last] - window.first)
+                owners.append(example)
+                owned.append(window.owned - window.first)
+                inside = chars[example][window.first : window.last]
+                spans.append(np.array(inside, np.int64).reshape(-1, 2))
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return Items(
+            rows=TokenRows(
+                ids=np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32),
+                cu_seqlens=np.r_[0, np.cumsum(lengths)].astype(np.int32),
+            ),
+            offsets=np.arange(len(rows) + 1),
+            examples=np.array(owners, np.int64),
+            columns={
+                "labels": np.tile(places + len(ids_before), (len(rows), 1)),
+                "owned": np.array(owned, np.int64),
+                "tokens": _ragged(tokens),
+                "words": _ragged(words),
+                "chars": _ragged(spans, (0, 2)),
+            },
+        )
+
+    def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:
+        """Return the tokens of the labels with their markers, and the places of the labels."""
+        settings = self.settings
+        parts = [part for label in self.labels for part in (settings.label_token, label)]
+        found = tokenizer.encode_batch(
+            [[*parts, settings.end_token]],
+            add_special_tokens=False,
+            is_split_into_words=True,
+            return_offsets=True,
+        )
+        marker = tokenizer.token_to_id(settings.label_token)
+        places = np.flatnonzero(found.ids == marker)
+        wanted = np.searchsorted(found.word_ids, np.arange(0, len(parts), 2))
+        if marker is None or not np.array_equal(places, wanted):
+            raise InputError(
+                f"the tokenizer does not read the token {settings.label_token} as one before each "
+                "label: a label holds it, or the tokenizer is of another model"
+            )
+        return found.ids.astype(np.int64), places + (not settings.reads_marker)
+
+    def _windows(self, starts: Integers, room: int) -> Iterator[_Window]:
+        """Yield the windows of a text; ``starts``: of each word's tokens, then their end."""
+        count, first = len(starts) - 1, 0
+        if not count:
+            yield _Window(0, 0, 0)
+        while first < count:
+            last = int(np.searchsorted(starts, starts[first] + room, side="right")) - 1
+            # A word of more tokens than there is room for is cut.
+            last = min(max(last, first + 1), first + self.settings.max_words, count)
+            if last == count:
+                yield _Window(first, last, last)
+                return
+            following = max(last - self.settings.max_width + 1, first + 1)
+            yield _Window(first, last, following)
+            first = following
+
+    def batch(self, items: Items) -> TaskBatch:
+        """Make the input of a batch: where the words and the labels of the rows are."""
+        firsts = items.token_offsets[:-1]
+        tokens, words, chars = (items.ragged(name) for name in ("tokens", "words", "chars"))
+        of_item = np.repeat(np.arange(len(items)), np.diff(tokens.offsets))
+        targets = {
+            "tokens": tokens.values + firsts[of_item],
+            "words": words.values + chars.offsets[of_item],
+            "offsets": chars.offsets,
+            "labels": items.column("labels") + firsts[:, None],
+        }
+        return TaskBatch(items.rows, targets)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> Any:
+        """Load the encoder as PyTorch's module, and the layers after it for a CPU."""
+        return engines.load_prompted_module(directory, self.settings, device=device, dtype=dtype)
+
+    def load_compiled(self, source: CompiledSource) -> CompiledModel:
+        """Load the model for the compiled engine."""
+        return engines.load_prompted(source, self.settings)
+
+    def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
+        """Return the spans of each text, of characters, with their labels, in their order."""
+        chars = items.ragged("chars")
+        found: list[list[PredictedSpan]] = [[] for _ in examples]
+        place = 0
+        for item, example in enumerate(items.examples.tolist()):
+            there, owned = chars.of(item), int(items.column("owned")[item])
+            size = len(there) * self.settings.max_width
+            scores = outputs["probabilities"][place : place + size]
+            place += size
+            best = scores.argmax(1)
+            highest = scores[np.arange(size), best]
+            for span in np.flatnonzero(highest > self.threshold).tolist():
+                word, longer = divmod(span, self.settings.max_width)
+                if word < owned:
+                    start, stop = int(there[word, 0]), int(there[word + longer, 1])
+                    label, score = self.labels[best[span]], float(highest[span])
+                    found[example].append(PredictedSpan(start, stop, label, score))
+        return [
+            sorted(select_spans(one, nested=self.nested), key=lambda span: (span.start, -span.stop))
+            for one in found
+        ]
+
+
+def _ragged(parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...] = (0,)) -> Ragged:
+    sizes = np.r_[0, np.cumsum([len(one) for one in parts])].astype(np.int64)
+    return Ragged(np.concatenate([np.zeros(shape, np.int64), *parts]), sizes)
