@@ -153,7 +153,7 @@ void bind_optimizer(py::module_& module) {
     // Addresses of parameter, gradient and moments, elements; learning rate, decay and correction.
     using tensor_argument =
         std::tuple<uintptr_t, uintptr_t, uintptr_t, uintptr_t, int64_t, float, float, float>;
-    module.def("take_adamw_step", [](const std::vector<tensor_argument>& given, float beta1, float beta2,
+    module.def("take_adamw_step", [](const std::vector<tensor_argument>& given, double beta1, double beta2,
                                      float epsilon, float gradient_factor, int num_threads) {
         std::vector<adamw_tensor> tensors;
         for (const auto& [parameter, gradient, first, second, size, rate, decay, correction] : given) {
@@ -161,7 +161,9 @@ void bind_optimizer(py::module_& module) {
                                at<float>(second), size, rate, decay, correction});
         }
         const py::gil_scoped_release unlocked;
-        take_adamw_step({beta1, beta2, epsilon, gradient_factor, num_threads}, tensors);
+        const adamw_call call{static_cast<float>(1.0 - beta1), static_cast<float>(beta2),
+                              static_cast<float>(1.0 - beta2), epsilon, gradient_factor, num_threads};
+        take_adamw_step(call, tensors);
     });
 }
 

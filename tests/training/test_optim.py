@@ -25,7 +25,7 @@ from encoder_engine.training.optim import (
 )
 from encoder_engine.training.recipe import OptimizerRecipe
 
-RATE, BETAS, EPSILON, DECAY = 0.02, (0.9, 0.99), 1e-6, 0.1
+RATE, BETAS, EPSILON, DECAY = 0.02, (0.9, 0.999), 1e-6, 0.1
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 

@@ -197,7 +197,9 @@ def test_one_batch_is_learned_by_heart_and_noise_is_not(tmp_path: Path) -> None:
         "objectives.random_share=0.0",
         "batch.tokens=512",
         "batch.micro_tokens=512",
-        "run.steps=150",
+        # The loss is 0.004 then. At this constant rate Adam divides by ever smaller gradients, and
+        # by step 145 rounding decides whether the loss jumps to 0.1.
+        "run.steps=100",
     ]
     trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
     batches = next(trainer._batch_stream.steps(0, 1, Position(), lambda _step: 1))

@@ -31,7 +31,9 @@ struct adamw_tensor {
 };
 
 struct adamw_call {
-    float beta1, beta2, epsilon;
+    // 1 - beta1, beta2 and 1 - beta2, each rounded once: of a float 0.999, 1 - beta2 is 1.3e-5 too small.
+    float new_first, beta2, new_second;
+    float epsilon;
     float gradient_factor;  // of the gradient, before anything else
     int num_threads;
 };

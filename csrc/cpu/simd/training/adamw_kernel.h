@@ -39,8 +39,8 @@ inline void take_adamw_step(const adamw_call& call, const adamw_tensor& now) {
     for (int64_t at = 0; at < now.size; at += kLanes) {
         const vfloat g = load_part(now.gradient, at, now.size) * call.gradient_factor;
         vfloat first = load_part(now.first, at, now.size), second = load_part(now.second, at, now.size);
-        first = first + (g - first) * (1.0f - call.beta1);
-        second = second * call.beta2 + g * g * (1.0f - call.beta2);
+        first = first + (g - first) * call.new_first;
+        second = second * call.beta2 + g * g * call.new_second;
         const vfloat size = square_root(second) * now.correction + call.epsilon;
         const vfloat x = load_part(now.parameter, at, now.size) * now.decay;
         store_part(now.parameter, at, now.size, x - first / size * now.learning_rate);
