@@ -15,6 +15,7 @@
     |-- ConfigError (ValueError)            a config.json or sentence-transformers file
     |   |-- UnknownModelTypeError           no family of that name
     |   `-- UnsupportedFeatureError         it needs something the engine does not compute
+    |       `-- MissingLogitsError          logits that training on an accelerated model skips
     |-- CheckpointError (ValueError)        weights that do not match their config
     |   |-- CheckpointFileError             missing, truncated, or not the format it claims
     |   |-- ChecksumError                   the bytes differ from the recorded SHA-256
@@ -84,6 +85,7 @@ __all__ = [
     "MendedRowsWarning",
     "MissingDependencyError",
     "MissingExtensionError",
+    "MissingLogitsError",
     "MissingPoolerWarning",
     "MissingRowsWarning",
     "NonFiniteLossError",
@@ -184,6 +186,10 @@ class UnknownModelTypeError(ConfigError):
 
 class UnsupportedFeatureError(ConfigError):
     """The configuration needs something the engine does not compute."""
+
+
+class MissingLogitsError(UnsupportedFeatureError, AttributeError):
+    """Logits were read that an accelerated model does not compute in training."""
 
 
 class CheckpointError(EncoderEngineError, ValueError):

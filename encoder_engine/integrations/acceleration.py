@@ -25,12 +25,15 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.registry import find_family
 from encoder_engine.integrations.compiled_copy import CompiledCopy, refuse_compiled
+from encoder_engine.integrations.heads.head_hooks import HeadHooks
+from encoder_engine.integrations.heads.read_rows import ReadRows, find_read
 from encoder_engine.integrations.padded_batch import (
     PASSED_ON,
     begins_with_padding,
     global_rows,
     kept,
     warn_of_left_padding,
+    warn_of_original,
     without_padding,
 )
 from encoder_engine.integrations.shared import (
@@ -75,7 +78,7 @@ IDLE = frozenset(["num_items_in_batch", "use_cache"])
 _OUTPUTS: dict[tuple[type, bool], OutputForm] = {}
 
 
-def accelerate(model: Model, *, pack: bool = False) -> Model:
+def accelerate(model: Model, *, pack: bool = False, full_logits: bool = False) -> Model:
     """Compute the encoder of a transformers model by this engine, in place; return the model.
 
     ``model``: an encoder or a model with one below its head, of the families of
@@ -85,6 +88,9 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     of the copied weights, and compiles anew where a byte has changed. Hidden states, attention
     weights, global rows and positions of the caller's are computed as without it. An architecture
     that cannot be compiled gives a warning, and computes as without it.
+    ``full_logits``: compute the logits of all tokens in training. By default a masked-language
+    model that is called with labels in training mode computes its loss of the labelled tokens
+    alone; what it returns as ``logits`` then raises an error when it is read.
 
     Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
     they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and
@@ -109,6 +115,7 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     replaced = ReplacedForward(base, pack=pack)
     replaced.prepare()
     put_forward(base, replaced)
+    HeadHooks(ReplacedForward, full_logits=full_logits).put(model)
     return model
 
 
@@ -121,6 +128,7 @@ def restore(model: Model) -> Model:
     replaced = take_forward(_base_of(model), ReplacedForward)
     if replaced is not None:
         replaced.release()
+    HeadHooks.take(model)
     return model
 
 
@@ -228,15 +236,19 @@ class ReplacedForward:
         shared = self._follow()
         encoder = shared.encoder
         keep_BL = kept(named["input_ids"], named.get("attention_mask"))
-        if begins_with_padding(keep_BL):
-            return self._call_original(named)
+        read = find_read(named["input_ids"])
+        if begins_with_padding(keep_BL) or (read is not None and read.has_any(~keep_BL)):
+            return self._call_original(named, read, keep_BL)
         batch = without_padding(encoder.spec, named, keep_BL)
         with_hidden = self._requested(named, "output_hidden_states")
         with_attentions = self._requested(named, "output_attentions")
         if with_attentions:
             _refuse_attentions(encoder.spec, encoder.training)
-        rows = global_rows(named, keep_BL, batch)
-        is_plain = batch.position_ids is None and rows is None
+        in_all = global_rows(named, keep_BL, batch)
+        rows = None
+        if read is not None and read.selected:
+            rows = read.rows_within(batch.sequences, keep_BL)
+        is_plain = batch.position_ids is None and in_all is None and rows is None
         if is_plain and not (with_hidden or with_attentions) and self._may_compile(encoder):
             output = self._compute_compiled(encoder, batch)
         else:
@@ -244,25 +256,37 @@ class ReplacedForward:
                 batch,
                 output_hidden_states=with_hidden,
                 output_attentions=with_attentions,
-                global_rows=rows,
+                output_pooled=read is None or read.output_weight is None,
+                global_rows=in_all,
+                rows=rows,
             )
         form = _form_of_output(self.base)
-        result = form.kind(**_padded(output, keep_BL))
+        result = form.kind(**_padded(output, keep_BL, read if rows is not None else None))
         if named.get("return_dict", self.base.config.return_dict) is not False:
             return result
         values = result.to_tuple()
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
-    def _call_original(self, named: dict[str, Any]) -> Any:
-        """Compute a batch in which texts begin with padding by transformers.
+    def _call_original(self, named: dict[str, Any], read: ReadRows | None, keep_BL: Tensor) -> Any:
+        """Compute by transformers a batch in which texts begin with padding, or it has labels.
 
         Heads and poolers read the first column, padding or not, and transformers computes it.
         """
         if not self._has_warned:
             self._has_warned = True
-            warn_of_left_padding("attention_mask")
-        read = {name: value for name, value in named.items() if name in READ}
-        return type(self.base).forward(self.base, **read)
+            if begins_with_padding(keep_BL):
+                warn_of_left_padding("attention_mask")
+            else:
+                warn_of_original("labels are not -100 at padding", "set those to -100")
+        given = {name: value for name, value in named.items() if name in READ}
+        output = type(self.base).forward(self.base, **given)
+        if read is None or not read.selected:
+            return output
+        rows = read.shaped(output[0][read.places_BL])
+        if isinstance(output, tuple):
+            return rows, *output[1:]
+        output.last_hidden_state = rows
+        return output
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         named = kwargs
@@ -362,14 +386,17 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
         )
 
 
-def _padded(output: EncoderOutput, keep_BL: Tensor) -> dict[str, Any]:
-    """Return the fields of a ModelOutput, padded."""
-    named: dict[str, Any] = {"last_hidden_state": spread(output.last_hidden_state, keep_BL)}
+def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
+    """Return the fields of a ModelOutput, padded; ``read``: the last rows are these alone."""
+    last_TD = output.last_hidden_state
+    last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
+    named: dict[str, Any] = {"last_hidden_state": last}
     if output.pooler_output is not None:
         named["pooler_output"] = output.pooler_output
     if output.hidden_states is not None:
-        earlier = (spread(rows, keep_BL) for rows in output.hidden_states[:-1])
-        named["hidden_states"] = (*earlier, named["last_hidden_state"])
+        *earlier, last_TD = output.hidden_states
+        padded = [spread(rows, keep_BL) for rows in earlier]
+        named["hidden_states"] = (*padded, last if read is None else spread(last_TD, keep_BL))
     if output.attentions is not None:
         named["attentions"] = tuple(_spread_both(p, keep_BL) for p in output.attentions)
     return named

@@ -12,7 +12,7 @@ from encoder_engine.errors import UnsupportedFeatureError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_global_hooks", "check_hooks"]
+__all__ = ["check_global_hooks", "check_hooks", "has_hooks"]
 
 KINDS = {
     "_forward_hooks": "forward hook",
@@ -50,6 +50,14 @@ def check_global_hooks() -> None:
             f"a hook on all modules is set ({_name(hook)}, by torch.nn.modules.module); it is not "
             "called for modules within an accelerated one: remove it, or call restore(model)"
         )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks of other code would see what a module computes."""
+    ours = __name__.partition(".")[0]
+    hooks = (hook for kind in KINDS for hook in vars(module)[kind].values())
+    found = (identity for identity in map(_identity, hooks) if identity not in HARMLESS)
+    return any(module.partition(".")[0] != ours for module, _ in found)
 
 
 def check_hooks(name: str, module: nn.Module) -> None:

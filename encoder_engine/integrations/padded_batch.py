@@ -24,6 +24,7 @@ __all__ = [
     "kept",
     "refuse_holes",
     "warn_of_left_padding",
+    "warn_of_original",
     "without_padding",
 ]
 
@@ -74,12 +75,19 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn, at the line of the model's call, that transformers computes the batch."""
+    """Warn, at the line of the model's call, that the original forward computes the batch."""
+    warn_of_original(
+        f"{mask} has texts that begin with padding",
+        "pad on the right (tokenizer.padding_side = 'right')",
+    )
+
+
+def warn_of_original(found: str, mend: str) -> None:
+    """Warn, at the line of the model's call, that the original forward computes the batch."""
     warn_caller(
         EncoderEngineWarning(
-            f"{mask} has texts that begin with padding: the original forward computes such "
-            "batches, correctly but at its own speed; pad on the right "
-            "(tokenizer.padding_side = 'right')"
+            f"{found}: the original forward computes such batches, correctly but at its own speed; "
+            f"{mend}"
         ),
         passed_on=PASSED_ON,
     )

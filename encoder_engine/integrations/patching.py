@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import MissingDependencyError, UnknownModelTypeError
 from encoder_engine.integrations.acceleration import ReplacedForward
+from encoder_engine.integrations.heads.head_hooks import HeadHooks, find_heads
 from encoder_engine.models import all_families
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
     """
     for base_class in _chosen(model_types):
         _revert(base_class)
-        _plain[base_class] = base_class.__init__
-        base_class.__init__ = _accelerating(base_class, pack)
+        for patched in _with_heads(base_class):
+            _plain[patched] = patched.__init__
+            patched.__init__ = _accelerating(patched, pack, is_base=patched is base_class)
 
 
 def revert_encoder_engine(*model_types: str) -> None:
@@ -75,21 +77,35 @@ def _chosen(model_types: tuple[str, ...]) -> list[Any]:
     return [known[name] for name in model_types or known]
 
 
-def _accelerating(base_class: Any, pack: bool) -> Callable[..., None]:
-    plain = _plain[base_class]
+def _with_heads(base_class: Any) -> list[Any]:
+    """Return an encoder's class, and those of transformers' heads that get hooks."""
+    import transformers
+
+    names = find_heads(base_class.config_class.model_type)
+    heads = [getattr(transformers, name) for name in names if hasattr(transformers, name)]
+    return [base_class, *heads]
+
+
+def _accelerating(patched: Any, pack: bool, *, is_base: bool) -> Callable[..., None]:
+    plain = _plain[patched]
 
     @wraps(plain)
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
         plain(self, *args, **kwargs)
-        if type(self) is base_class:
+        if type(self) is not patched:
+            return
+        if is_base:
             self.forward = ReplacedForward(self, pack=pack)
+        else:
+            HeadHooks(ReplacedForward).put(self)
 
     return initialise
 
 
 def _revert(base_class: Any) -> None:
-    if base_class in _plain:
-        base_class.__init__ = _plain.pop(base_class)
+    for patched in _with_heads(base_class):
+        if patched in _plain:
+            patched.__init__ = _plain.pop(patched)
 
 
 def __getattr__(name: str) -> Callable[..., None]:

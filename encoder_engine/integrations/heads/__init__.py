@@ -1,0 +1,1 @@
+"""Heads of transformers over an accelerated encoder, computed of the rows that they read."""

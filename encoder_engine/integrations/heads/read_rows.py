@@ -1,0 +1,190 @@
+"""Rows of an accelerated encoder that a head reads, and logits that are never computed.
+
+How it works: transformers' own code computes a head of :class:`LabelledRows` instead of a padded
+batch. These are a tensor like any other, but their product with the output layer's weight gives
+:class:`PendingLogits`: hidden rows, weight and bias. The cross-entropy of those is one operation,
+``ops.masked_cross_entropy``. Everything else that reads them raises an error.
+
+Dimensions: B texts, L longest, M labelled rows, E width of the output layer's input, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from encoder_engine import ops
+from encoder_engine.errors import MissingLogitsError, ShapeError
+from encoder_engine.integrations.shared import eagerly
+from encoder_engine.packing import SelectedRows
+
+if TYPE_CHECKING:
+    from encoder_engine.packing import Sequences
+
+__all__ = ["RUNNING", "LabelledRows", "PendingLogits", "ReadRows", "SkippedLogits", "find_read"]
+
+
+class ReadRows(NamedTuple):
+    """The rows of the encoder that a call of a head's model reads.
+
+    ``input_ids``: the call's own tensor, by which the encoder recognises the call.
+    ``places_BL``: bool.
+    ``selected``: the head gets no other rows.
+    ``output_weight``: of a head whose logits are skipped, [V, E].
+    """
+
+    input_ids: Tensor
+    places_BL: Tensor
+    selected: bool = True
+    output_weight: Tensor | None = None
+
+    def has_any(self, others_BL: Tensor) -> bool:
+        """Return whether any of these places is among others."""
+        return bool((self.places_BL & others_BL).any())
+
+    def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
+        """Return the rows of the packed batch."""
+        return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
+
+    def shaped(self, hidden_MD: Tensor) -> Tensor:
+        """Return rows as the head takes them: [1, M, D], or without labels [B, 1, D]."""
+        if self.output_weight is None:
+            return hidden_MD[:, None]
+        rows: LabelledRows = hidden_MD[None].as_subclass(LabelledRows)
+        return rows
+
+
+# The call that runs, in this thread.
+RUNNING: ContextVar[ReadRows | None] = ContextVar("RUNNING", default=None)
+
+
+def find_read(input_ids: Tensor) -> ReadRows | None:
+    """Return the rows that the running call of these ids reads; None: all of them."""
+    read = RUNNING.get()
+    return read if read is not None and read.input_ids is input_ids else None
+
+
+class LabelledRows(Tensor):
+    """Hidden rows whose logits are skipped; of all other operations the results are the same."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function; the output layer's product is left to the loss."""
+        call = (func, types, args, kwargs or {})
+        return eagerly(cls._call, *call) if torch.compiler.is_compiling() else cls._call(*call)
+
+    @classmethod
+    def _call(cls, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        read = RUNNING.get()
+        if func is F.linear and read is not None and args[1] is read.output_weight:
+            return PendingLogits(*args)
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise MissingLogitsError(
+        "logits were not computed: an accelerated model that is called with labels in training "
+        "mode computes the loss of the labelled tokens alone; call accelerate(model, "
+        "full_logits=True) for all logits, or leave the labels out, or call model.eval()"
+    )
+
+
+class SkippedLogits:
+    """In the place of logits that were not computed.
+
+    Reading them raises :class:`MissingLogitsError`, which says how to get them.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Tensor:
+        """Refuse to be an argument of PyTorch's functions."""
+        _refuse()
+
+    # Python looks for operators in the class alone.
+    __array__ = __bool__ = __float__ = __getitem__ = __iter__ = __len__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __gt__ = __lt__ = _refuse
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse to be read."""
+        if name.startswith("__"):
+            # Python and its libraries look for protocols, such as copying, by these names.
+            raise AttributeError(name)
+        _refuse()
+
+
+class PendingLogits(SkippedLogits):
+    """Logits [.., V] while a head computes: their cross-entropy is computed without them.
+
+    ``wide``: the loss is float32 at least.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight_VE: Tensor, bias_V: Tensor | None, *, wide: bool = False
+    ) -> None:
+        self.hidden, self.wide = hidden.as_subclass(Tensor), wide
+        self.weight_VE, self.bias_V = weight_VE, bias_V
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the loss."""
+        return self.hidden.device
+
+    def size(self, dim: int) -> int:
+        """Return a size of the shape [.., V]."""
+        found: int = (*self.hidden.shape[:-1], len(self.weight_VE))[dim]
+        return found
+
+    def view(self, *shape: int) -> PendingLogits:
+        """Return the same as [M, V]; raises :class:`ShapeError` for another V."""
+        if shape != (-1, len(self.weight_VE)):
+            raise ShapeError(
+                f"the logits of {len(self.weight_VE)} tokens are viewed as {list(shape)}: the "
+                "config's vocab_size is not the output layer's; call model.resize_token_embeddings"
+            )
+        hidden_ME = self.hidden.flatten(0, -2)
+        return PendingLogits(hidden_ME, self.weight_VE, self.bias_V, wide=self.wide)
+
+    def float(self) -> PendingLogits:
+        """Return the same, of which the loss is float32 at least."""
+        return PendingLogits(self.hidden, self.weight_VE, self.bias_V, wide=True)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Tensor:
+        """Compute the cross-entropy; raises :class:`MissingLogitsError` for all else."""
+        if func is not F.cross_entropy or not isinstance(args[0], PendingLogits):
+            _refuse()
+        return _cross_entropy(args[0], args[1], **(kwargs or {}))
+
+
+def _cross_entropy(
+    logits: PendingLogits,
+    labels_M: Tensor,
+    *,
+    reduction: ops.Reduction,
+    ignore_index: int,
+    label_smoothing: float,
+    **others: object,
+) -> Tensor:
+    if reduction == "none" or any(value is not None for value in others.values()):
+        # Such a loss may read how many places there are in all.
+        _refuse()
+    loss = ops.masked_cross_entropy(
+        *(logits.hidden, torch.arange(len(labels_M), device=labels_M.device), labels_M),
+        *(logits.weight_VE, logits.bias_V),
+        label_smoothing=label_smoothing,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+    # Under autocast PyTorch's cross-entropy is float32 too.
+    wide = logits.wide or torch.is_autocast_enabled(loss.device.type)
+    return loss if wide else loss.to(logits.hidden.dtype)

@@ -1,0 +1,1 @@
+"""Tests of heads over accelerated encoders."""
