@@ -12,7 +12,7 @@
 #include "bindings/encoder_parts.h"
 #include "bindings/normalizer.h"
 #include "text/bpe/encoder.h"
-#include "text/bpe/model.h"
+#include "text/bpe/model/merge_list.h"
 #include "text/vocabulary.h"
 
 namespace py = pybind11;
@@ -25,15 +25,20 @@ using rules_tuple = std::tuple<int, std::string, bool, bool, int32_t, bool>;
 // Pattern, prefix, metaspace and scheme, in the orders of matcher.h and words.h.
 using splitting_tuple = std::tuple<int, bool, bool, int>;
 
-std::shared_ptr<bpe_model> build_model(const vocabulary& tokens, const token_list& merges,
-                                       const rules_tuple& rules) {
+std::shared_ptr<bpe_model> build_model(merge_list& merges, const rules_tuple& rules) {
     bpe_rules read;
     int symbols = 0;
     std::tie(symbols, read.suffix, read.ignore_merges, read.byte_fallback, read.unknown,
              read.fuse_unknown) = rules;
     read.symbols = static_cast<bpe_symbols>(symbols);
-    const py::gil_scoped_release unlocked;
-    return std::make_shared<bpe_model>(tokens, merges, std::move(read));
+    std::shared_ptr<bpe_model> model;
+    const merge_list::merges_pointer list = merges.merges();
+    {
+        const py::gil_scoped_release unlocked;
+        model = std::make_shared<bpe_model>(merges.tokens(), *list, std::move(read));
+    }
+    if (model->refusal().why == bpe_refusal::none) merges.leave_to(model);
+    return model;
 }
 
 // The rule that refuses a model and the place it is about, or None.
@@ -71,8 +76,7 @@ std::unique_ptr<batch_encoder> make_encoder(const std::shared_ptr<bpe_model>& mo
 
 void bind_bpe(py::module_& module) {
     py::class_<bpe_model, std::shared_ptr<bpe_model>>(module, "BpeModel")
-        .def(py::init(&build_model), py::kw_only(), py::arg("tokens"), py::arg("merges"),
-             py::arg("rules"))
+        .def(py::init(&build_model), py::kw_only(), py::arg("merges"), py::arg("rules"))
         .def("count_blanks", &bpe_model::count_blanks, py::arg("tokens"))
         .def("refusal", &refusal_of);
     module.def("bpe_encoder", &make_encoder, py::kw_only(), py::arg("model"), py::arg("steps"),

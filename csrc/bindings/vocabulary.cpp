@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/bpe/model/merge_list.h"
 #include "text/json/json_number.h"
 #include "text/json/vocabulary_reader.h"
 #include "text/vocabulary.h"
@@ -90,24 +91,55 @@ py::list all_texts(const vocabulary& self) {
 }
 
 py::array_t<int32_t> all_ids(const vocabulary& self) {
-    const std::vector<int32_t>& ids = self.tokens().ids();
-    return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
+    const token_list& tokens = self.tokens();
+    py::array_t<int32_t> ids(static_cast<py::ssize_t>(tokens.size()));
+    for (size_t place = 0; place < tokens.size(); ++place) ids.mutable_data()[place] = tokens.id(place);
+    return ids;
 }
 
 py::bool_ has_lines(const vocabulary& self, const py::bytes& file) {
     return self.has_lines(static_cast<std::string_view>(file));
 }
 
-std::shared_ptr<token_list> make_merges(const py::iterable& parts) {
-    auto merges = std::make_shared<token_list>();
-    for (const py::handle part : parts) merges->add(utf8_of(part), 0);
-    if (merges->size() % 2 != 0) throw py::value_error("a merge has two parts");
-    return merges;
+std::unique_ptr<merge_list> make_merges(std::shared_ptr<vocabulary> tokens, const py::iterable& parts) {
+    auto merges = std::make_shared<std::vector<bpe_merge>>();
+    std::string whole;
+    const auto id_of = [&](std::string_view text) {
+        const int64_t place = tokens->find(text);
+        return place < 0 ? -1 : tokens->tokens().id(static_cast<size_t>(place));
+    };
+    int32_t left = -1;
+    bool has_left = false;
+    for (const py::handle part : parts) {
+        const std::string_view text = utf8_of(part);
+        has_left = !has_left;
+        if (has_left) {
+            left = id_of(text);
+            whole = text;
+        } else {
+            merges->push_back({left, id_of(text), id_of(whole.append(text))});
+        }
+    }
+    if (has_left) throw py::value_error("a merge has two parts");
+    return std::make_unique<merge_list>(std::move(tokens), std::move(merges));
 }
 
-py::tuple merge_at(const token_list& self, size_t place) {
-    if (2 * place >= self.size()) throw py::index_error("there is no such merge");
-    return py::make_tuple(text_of(self.text(2 * place)), text_of(self.text(2 * place + 1)));
+// The parts of a merge; the vocabulary's ids ascend.
+py::tuple texts_of(const merge_list& self, const bpe_merge& merge) {
+    const token_list& tokens = self.tokens().tokens();
+    const auto text = [&](int32_t id) {
+        const int64_t place = self.tokens().find_id(id);
+        if (place < 0) throw py::index_error("the vocabulary lacks a part of a merge");
+        return text_of(tokens.text(static_cast<size_t>(place)));
+    };
+    return py::make_tuple(text(merge.left), text(merge.right));
+}
+
+py::list all_merges(const merge_list& self) {
+    const auto merges = self.merges();
+    py::list out(merges->size());
+    for (size_t rank = 0; rank < merges->size(); ++rank) out[rank] = texts_of(self, (*merges)[rank]);
+    return out;
 }
 
 // The places in the file of the vocabulary and of the merges (equal ones if there are none), the
@@ -126,8 +158,10 @@ py::object read_vocabulary(const py::bytes& file) {
         const py::capsule owner(values, [](void* p) { delete static_cast<std::vector<double>*>(p); });
         scores = py::array_t<double>(static_cast<py::ssize_t>(values->size()), values->data(), owner);
     }
+    std::unique_ptr<merge_list> merges;
+    if (found.merges != nullptr) merges = std::make_unique<merge_list>(found.tokens, found.merges);
     return py::make_tuple(std::vector<size_t>{found.begin, found.end, found.merges_begin, found.merges_end},
-                          found.tokens, scores, found.merges);
+                          found.tokens, scores, std::move(merges));
 }
 
 double read_number(const py::str& text) {
@@ -148,11 +182,11 @@ void bind_vocabulary(py::module_& module) {
         .def("has_lines", &has_lines, py::arg("file"))
         .def_property_readonly("num_tokens", [](const vocabulary& self) { return self.tokens().size(); })
         .def_property_readonly("num_distinct",
-                               [](const vocabulary& self) { return self.sorted().size(); });
-    py::class_<token_list, std::shared_ptr<token_list>>(module, "Merges")
-        .def(py::init(&make_merges), py::kw_only(), py::arg("parts"))
-        .def("merge", &merge_at, py::arg("place"))
-        .def_property_readonly("num_merges", [](const token_list& self) { return self.size() / 2; });
+                               [](const vocabulary& self) { return self.num_distinct(); });
+    py::class_<merge_list>(module, "Merges")
+        .def(py::init(&make_merges), py::kw_only(), py::arg("tokens"), py::arg("parts"))
+        .def("texts", &all_merges)
+        .def_property_readonly("num_merges", &merge_list::size);
     module.def("read_vocabulary", &read_vocabulary, py::arg("file"));
     module.def("read_json_number", &read_number, py::arg("text"));
 }

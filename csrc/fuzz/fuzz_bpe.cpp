@@ -136,13 +136,14 @@ struct subject {
 std::unique_ptr<subject> make_subject(size_t choice) {
     auto made = std::make_unique<subject>();
     const bpe_file file = choice % 3 == 2 ? make_characters(choice) : make_bytes(choice);
-    token_list tokens, merges;
+    token_list tokens;
     for (size_t id = 0; id < file.tokens.size(); ++id) tokens.add(file.tokens[id], static_cast<int32_t>(id));
-    for (const auto& [left, right] : file.merges) {
-        merges.add(left, 0);
-        merges.add(right, 0);
-    }
-    const auto model = std::make_shared<bpe_model>(vocabulary(std::move(tokens)), merges, file.rules);
+    const vocabulary known(std::move(tokens));
+    const auto id_of = [&](const std::string& text) { return static_cast<int32_t>(known.find(text)); };
+    std::vector<bpe_merge> merges;
+    for (const auto& [left, right] : file.merges) merges.push_back({id_of(left), id_of(right), id_of(left + right)});
+    const auto model = std::make_shared<bpe_model>(known, merges, file.rules);
+    FUZZ_CHECK(model->merges().list().size() == merges.size());
     FUZZ_CHECK(model->refusal().why == bpe_refusal::none);
     const auto make = [&] {
         return std::make_unique<bpe_encoder>(model, file.steps, file.splitting, make_added(choice));

@@ -1,83 +1,16 @@
-// Sorts by the first eight bytes in linear time, and by comparison where those are equal.
+// Builds and searches the hash table.
 #include "text/vocabulary.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <utility>
 
+#include "text/sorted_texts.h"
 
 namespace encoder_engine {
 namespace {
 
-struct sort_key {
-    uint64_t head;  // the first eight bytes, the first one highest, zeros behind the end
-    uint32_t place;
-};
-
-constexpr size_t kHeadSize = 8;
-
-// Eight bytes of a text from `at` on, zeros behind its end.
-uint64_t head_of(std::string_view text, size_t at) {
-    uint8_t bytes[kHeadSize] = {};
-    if (text.size() >= at + kHeadSize) {
-        std::memcpy(bytes, text.data() + at, kHeadSize);
-    } else {
-        for (size_t i = at; i < text.size(); ++i) bytes[i - at] = static_cast<uint8_t>(text[i]);
-    }
-    uint64_t head = 0;
-    for (const uint8_t byte : bytes) head = head << 8 | byte;
-    return head;
-}
-
-// Sorts by the heads, a byte at a time from the lowest; keys of equal heads stay in their order.
-// std::sort takes 2.3 times as long for 250,000 pieces.
-void sort_heads(std::vector<sort_key>& keys) {
-    std::array<std::array<uint32_t, 256>, kHeadSize> counts{};
-    for (const sort_key& key : keys) {
-        for (size_t i = 0; i < kHeadSize; ++i) ++counts[i][key.head >> (8 * i) & 0xFF];
-    }
-    std::vector<sort_key> other(keys.size());
-    for (size_t i = 0; i < kHeadSize; ++i) {
-        auto& places = counts[i];
-        if (std::find(places.begin(), places.end(), keys.size()) != places.end()) continue;
-        uint32_t sum = 0;
-        for (uint32_t& place : places) {
-            const uint32_t count = place;
-            place = sum;
-            sum += count;
-        }
-        for (const sort_key& key : keys) other[places[key.head >> (8 * i) & 0xFF]++] = key;
-        keys.swap(other);
-    }
-}
-
-// Sorts keys whose texts begin with the same eight bytes: by the next eight, and then by all of them.
-void sort_equal_heads(const token_list& tokens, sort_key* first, sort_key* last) {
-    const uint64_t head = first->head;
-    for (sort_key* key = first; key < last; ++key) key->head = head_of(tokens.text(key->place), kHeadSize);
-    std::sort(first, last, [&tokens](const sort_key& a, const sort_key& b) {
-        if (a.head != b.head) return a.head < b.head;
-        const int order = tokens.text(a.place).compare(tokens.text(b.place));
-        return order != 0 ? order < 0 : a.place < b.place;
-    });
-    for (sort_key* key = first; key < last; ++key) key->head = head;
-}
-
-// Places in ascending order of the texts, equal ones in the order in which they stand.
-std::vector<sort_key> sort_tokens(const token_list& tokens) {
-    std::vector<sort_key> keys(tokens.size());
-    for (size_t i = 0; i < keys.size(); ++i) {
-        keys[i] = {head_of(tokens.text(i), 0), static_cast<uint32_t>(i)};
-    }
-    sort_heads(keys);
-    for (size_t first = 0; first < keys.size();) {
-        size_t last = first + 1;
-        while (last < keys.size() && keys[last].head == keys[first].head) ++last;
-        if (last - first > 1) sort_equal_heads(tokens, keys.data() + first, keys.data() + last);
-        first = last;
-    }
-    return keys;
-}
+constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ull;
 
 bool is_line(std::string_view text) {
     return text.find('\n') == std::string_view::npos && (text.empty() || text.back() != '\r');
@@ -85,35 +18,85 @@ bool is_line(std::string_view text) {
 
 }  // namespace
 
-vocabulary::vocabulary(token_list tokens) : tokens_(std::move(tokens)) {
-    const std::vector<sort_key> keys = sort_tokens(tokens_);
-    sorted_.reserve(keys.size());
-    for (size_t i = 0; i < keys.size(); ++i) {
-        const bool last = i + 1 == keys.size() || keys[i + 1].head != keys[i].head ||
-                          tokens_.text(keys[i + 1].place) != tokens_.text(keys[i].place);
-        if (last) sorted_.push_back(keys[i].place);
+uint64_t vocabulary::hash(std::string_view text) {
+    const size_t size = text.size();
+    uint64_t hash = size * kMultiplier, part = 0;
+    for (size_t at = 0; at + 8 < size; at += 8) {
+        std::memcpy(&part, text.data() + at, 8);
+        hash = (hash ^ part) * kMultiplier;
+        hash ^= hash >> 29;
+    }
+    // The last eight bytes, some of them again: a copy of any number of bytes is a call.
+    if (size >= 8) {
+        std::memcpy(&part, text.data() + size - 8, 8);
+    } else if (size >= 4) {
+        uint32_t first = 0, last = 0;
+        std::memcpy(&first, text.data(), 4);
+        std::memcpy(&last, text.data() + size - 4, 4);
+        part = static_cast<uint64_t>(last) << 32 | first;
+    } else {
+        for (size_t at = 0; at < size; ++at) part = part << 8 | static_cast<uint8_t>(text[at]);
+    }
+    hash = (hash ^ part) * kMultiplier;
+    hash = (hash ^ hash >> 32) * kMultiplier;
+    return hash ^ hash >> 29;
+}
+
+vocabulary::vocabulary(token_list tokens)
+    : tokens_(std::move(tokens)), tags_(tokens_.size() * 3 / 2 + 1), places_(tags_.size()) {
+    constexpr size_t kAhead = 16;
+    uint64_t hashes[kAhead] = {};
+    for (size_t i = 0; i < tokens_.size() + kAhead; ++i) {
+        const uint64_t hash = std::exchange(hashes[i % kAhead], i < tokens_.size() ? vocabulary::hash(tokens_.text(i)) : 0);
+        if (i < tokens_.size()) prefetch(hashes[i % kAhead]);
+        if (i < kAhead) continue;
+        const size_t place = i - kAhead, slot = search(tokens_.text(place), hash);
+        num_distinct_ += tags_[slot] == kFree;
+        tags_[slot] = tag_of(hash);
+        places_[slot] = static_cast<uint32_t>(place);
     }
 }
 
-int64_t vocabulary::find(std::string_view text) const {
-    const auto found =
-        std::lower_bound(sorted_.begin(), sorted_.end(), text,
-                         [this](uint32_t place, std::string_view wanted) {
-                             return tokens_.text(place) < wanted;
-                         });
-    return found != sorted_.end() && tokens_.text(*found) == text ? int64_t{*found} : -1;
+size_t vocabulary::search(std::string_view text, uint64_t hash) const {
+    const uint8_t tag = tag_of(hash);
+    size_t slot = slot_of(hash);
+    while (tags_[slot] != kFree && (tags_[slot] != tag || tokens_.text(places_[slot]) != text)) slot = next(slot);
+    return slot;
+}
+
+int64_t vocabulary::find(std::string_view text, uint64_t hash) const {
+    const size_t slot = search(text, hash);
+    return tags_[slot] == kFree ? -1 : int64_t{places_[slot]};
+}
+
+std::vector<uint32_t> vocabulary::sorted() const {
+    std::vector<uint32_t> places;
+    places.reserve(num_distinct_);
+    const std::vector<sorted_text> texts = sort_texts(tokens_);
+    for (size_t i = 0; i < texts.size(); ++i) {
+        const bool last = i + 1 == texts.size() || texts[i + 1].head != texts[i].head ||
+                          tokens_.text(texts[i + 1].place) != tokens_.text(texts[i].place);
+        if (last) places.push_back(texts[i].place);
+    }
+    return places;
 }
 
 int64_t vocabulary::find_id(int64_t id) const {
-    const std::vector<int32_t>& ids = tokens_.ids();
-    const auto found = std::lower_bound(ids.begin(), ids.end(), id);
-    return found != ids.end() && *found == id ? found - ids.begin() : -1;
+    int64_t low = 0, high = static_cast<int64_t>(tokens_.size());
+    if (tokens_.counts()) return id >= 0 && id < high ? id : -1;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (tokens_.id(static_cast<size_t>(middle)) < id) low = middle + 1; else high = middle;
+    }
+    const bool found = low < static_cast<int64_t>(tokens_.size()) && tokens_.id(static_cast<size_t>(low)) == id;
+    return found ? low : -1;
 }
 
 bool vocabulary::ids_ascend() const {
-    const std::vector<int32_t>& ids = tokens_.ids();
-    const auto found = std::adjacent_find(ids.begin(), ids.end(), [](int32_t a, int32_t b) { return a >= b; });
-    return found == ids.end();
+    for (size_t i = 1; i < tokens_.size(); ++i) {
+        if (tokens_.id(i - 1) >= tokens_.id(i)) return false;
+    }
+    return true;
 }
 
 bool vocabulary::has_lines(std::string_view file) const {
@@ -132,7 +115,7 @@ bool vocabulary::has_lines(std::string_view file) const {
         ++at;
     }
     // The last line may end with the file.
-    return !tokens_.empty() && at >= file.size() && sorted_.size() == tokens_.size();
+    return !tokens_.empty() && at >= file.size() && num_distinct_ == tokens_.size();
 }
 
 }  // namespace encoder_engine

@@ -87,7 +87,7 @@ class _NativeSequence(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         places = range(len(self))[index]
-        return self._at(places) if isinstance(places, int) else tuple(map(self._at, places))
+        return self._at(places) if isinstance(places, int) else tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, tuple | _NativeSequence):
@@ -123,10 +123,10 @@ class NativePieces(_NativeSequence[str]):
 
 
 class NativeMerges(_NativeSequence[tuple[str, str]]):
-    """Merges, best first.
+    """Merges, best first; all of them are read at once.
 
     Attributes:
-        native: the merges in the extension, from which models are built.
+        native: the merges in the extension, from which models are built; a model keeps them.
 
     """
 
@@ -134,13 +134,13 @@ class NativeMerges(_NativeSequence[tuple[str, str]]):
         self.native = native
 
     def _at(self, place: int) -> tuple[str, str]:
-        return self.native.merge(place)
+        return self.native.texts()[place]
 
     def __len__(self) -> int:
         return self.native.num_merges
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return map(self.native.merge, range(len(self)))
+        return iter(self.native.texts())
 
 
 class NativeScores(_NativeSequence[float]):

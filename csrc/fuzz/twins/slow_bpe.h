@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fuzz/twins/slow_token.h"
-#include "text/bpe/model.h"
+#include "text/bpe/model/model.h"
 #include "text/bpe/text_buffer.h"
 #include "text/normalizer/normalizer.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "text/bpe/model.h"
+#include "text/bpe/model/model.h"
 #include "text/unicode/tables.h"
 
 namespace encoder_engine {

@@ -29,9 +29,8 @@ int32_t bpe_segmenter::whole(const uint8_t* at, const uint8_t* end) const {
 
 bool bpe_segmenter::merge_apart(int32_t left, int32_t right) {
     bpe_model::merging state;
-    std::vector<int32_t> more;
-    if (!model_.split(left, state.symbols) || !model_.split(right, more)) return true;
-    state.symbols.insert(state.symbols.end(), more.begin(), more.end());
+    model_.split(left, state.symbols);
+    model_.split(right, state.symbols);
     model_.merge(state);
     return state.symbols.size() == 2 && state.symbols[0] == left && state.symbols[1] == right;
 }
@@ -98,7 +97,7 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
         while (next >= 0) {
             const int64_t to = at + model_.token(next).stored();
             if (!is_dead(to) && (out.size() == run || stays_apart(out[out.size() - 1].id, next))) break;
-            next = model_.token(next).shorter;
+            next = model_.token(next).shorter();
         }
         first = next >= 0;
         if (first) {
@@ -113,7 +112,7 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
             const bpe_piece last = out[out.size() - 1];
             out.truncate(out.size() - 1);
             at -= last.size;
-            next = model_.token(last.id).shorter;
+            next = model_.token(last.id).shorter();
         }
     }
 }

@@ -7,7 +7,7 @@
 
 #include "common/pod_vector.h"
 #include "common/zeroed_memory.h"
-#include "text/bpe/model.h"
+#include "text/bpe/model/model.h"
 
 namespace encoder_engine {
 

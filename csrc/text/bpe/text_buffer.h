@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "text/bpe/chars.h"
-#include "text/bpe/model.h"
+#include "text/bpe/model/model.h"
 #include "text/bpe/word_starts.h"
 #include "text/unigram/words.h"
 #include "text/words/word_cutter.h"

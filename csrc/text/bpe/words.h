@@ -227,7 +227,7 @@ private:
         const int64_t first = out_.size() - count;
         for (int64_t place = first; place < out_.size(); ++place) {
             const int32_t id = out_.ids[place];
-            const uint32_t size = model_.token(id).size;
+            const uint32_t size = model_.token(id).size();
             add_span_of(id, from, size, place);
             from += size;
         }

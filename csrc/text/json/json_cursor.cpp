@@ -50,9 +50,9 @@ bool json_cursor::skip_value() {
     return depth == 0;
 }
 
-// One character of two to four bytes, in its shortest form and no surrogate.
-bool json_cursor::skip_character() {
-    const auto byte = [this](int i) { return i < end_ - at_ ? static_cast<uint8_t>(at_[i]) : uint8_t{0}; };
+// One character, of two bytes or more in its shortest form and no surrogate.
+bool json_cursor::skip_character(const char*& at, const char* end) {
+    const auto byte = [&](int i) { return i < end - at ? static_cast<uint8_t>(at[i]) : uint8_t{0}; };
     const uint8_t lead = byte(0), second = byte(1);
     int size = 0;
     uint8_t low = 0x80, high = 0xBF;
@@ -73,34 +73,80 @@ bool json_cursor::skip_character() {
     for (int i = 2; i < size; ++i) {
         if ((byte(i) & 0xC0) != 0x80) return false;
     }
-    at_ += size;
+    at += size;
     return true;
 }
 
-bool json_cursor::read_string(token_list& out) {
-    if (!take('"')) return false;
-    const char* first = at_;
-    while (at_ < end_) {
-        const auto c = static_cast<uint8_t>(*at_);
-        if (c >= 0x80) {
-            if (!skip_character()) return false;
-        } else if (c == '"' || c == '\\') {
-            out.append(first, static_cast<size_t>(at_ - first));
-            ++at_;
-            if (c == '"') return true;
-            if (!read_escape(out)) return false;
-            first = at_;
-        } else if (c < 0x20) {
+bool json_cursor::is_utf8(const char* at, const char* end) {
+    while (at < end) {
+        // Most characters of vocabularies have one byte or two.
+        if (static_cast<uint8_t>(*at) < 0x80) {
+            ++at;
+        } else if (end - at >= 2 && (at[0] & 0xE0) == 0xC0 && (at[0] & 0x1E) != 0 && (at[1] & 0xC0) == 0x80) {
+            at += 2;
+        } else if (!skip_character(at, end)) {
             return false;
-        } else {
-            ++at_;
         }
     }
+    return true;
+}
+
+// The first byte from the place on that is a quote, a backslash or a control character.
+const char* json_cursor::plain_end() const {
+    constexpr uint64_t kOnes = 0x0101010101010101, kHighs = 0x8080808080808080;
+    const char* at = at_;
+    for (; end_ - at >= 8; at += 8) {
+        uint64_t eight;
+        std::memcpy(&eight, at, 8);
+        const uint64_t quotes = eight ^ kOnes * '"', slashes = eight ^ kOnes * '\\';
+        // The lowest byte that is marked is right: what is above it may be a carry's.
+        const uint64_t found = ((eight - kOnes * 0x20) | (quotes - kOnes) | (slashes - kOnes)) & ~eight & kHighs;
+        if (found != 0) return at + (__builtin_ctzll(found) >> 3);
+    }
+    while (at < end_ && static_cast<uint8_t>(*at) >= 0x20 && *at != '"' && *at != '\\') ++at;
+    return at;
+}
+
+bool json_cursor::take_plain_string(std::string_view& raw) {
+    if (!take('"')) return false;
+    const char* const first = at_;
+    at_ = plain_end();
+    const bool whole = peek() == '"';
+    raw = {first, static_cast<size_t>(at_ - first)};
+    at_ = whole ? at_ + 1 : first - 1;
+    return whole;
+}
+
+bool json_cursor::take_sound_string(std::string_view& raw) {
+    const char* const before = at_;
+    if (!take_plain_string(raw)) return false;
+    if (is_utf8(raw.data(), raw.data() + raw.size())) return true;
+    at_ = before;
     return false;
 }
 
+bool json_cursor::take_word(std::string_view word) {
+    if (num_left() < word.size() || std::string_view(at_, word.size()) != word) return false;
+    at_ += word.size();
+    return true;
+}
+
+bool json_cursor::read_string(std::string& out) {
+    if (!take('"')) return false;
+    for (;;) {
+        const char* const first = at_;
+        at_ = plain_end();
+        if (at_ == end_ || !is_utf8(first, at_)) return false;
+        const char c = *at_++;
+        if (c != '"' && c != '\\') return false;
+        out.append(first, static_cast<size_t>(at_ - 1 - first));
+        if (c == '"') return true;
+        if (!read_escape(out)) return false;
+    }
+}
+
 // The part of an escape behind the backslash.
-bool json_cursor::read_escape(token_list& out) {
+bool json_cursor::read_escape(std::string& out) {
     static constexpr char kEscapes[] = "\"\\/bfnrt";
     static constexpr char kMeanings[] = "\"\\/\b\f\n\r\t";
     if (at_ == end_) return false;
@@ -155,16 +201,11 @@ bool json_cursor::skip_digits() {
     return at_ > first && (*first != '0' || at_ - first == 1);
 }
 
-bool json_cursor::read_score(double& out) {
-    // An integer of so many digits is a double.
-    constexpr int kExactDigits = 15;
-    skip_space();
-    const char* const first = at_;
-    const bool negative = peek() == '-';
-    at_ += negative;
+// A number by the grammar; `integer`: without point and exponent.
+bool json_cursor::skip_number(bool& integer) {
+    at_ += peek() == '-';
     if (!skip_digits()) return false;
-    const char* const whole = at_;
-    bool integer = true;
+    integer = true;
     if (peek() == '.') {
         integer = false;
         const char* const digits = ++at_;
@@ -179,7 +220,24 @@ bool json_cursor::read_score(double& out) {
         while (at_ < end_ && is_digit(*at_)) ++at_;
         if (at_ == digits) return false;
     }
-    if (integer && whole - first - negative > kExactDigits) return false;
+    return true;
+}
+
+bool json_cursor::skip_number() {
+    constexpr int kMostDigits = 1000;
+    const char* const first = at_;
+    bool integer = false;
+    return skip_number(integer) && at_ - first <= kMostDigits;
+}
+
+bool json_cursor::read_score(double& out) {
+    // An integer of so many digits is a double.
+    constexpr int kExactDigits = 15;
+    skip_space();
+    const char* const first = at_;
+    bool integer = false;
+    if (!skip_number(integer)) return false;
+    if (integer && at_ - first - (*first == '-') > kExactDigits) return false;
     out = read_json_number(first, static_cast<size_t>(at_ - first));
     // Python's integers have no negative zero.
     if (integer && out == 0.0) out = 0.0;

@@ -4,9 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
-
-#include "text/token_list.h"
 
 namespace encoder_engine {
 
@@ -17,6 +16,7 @@ public:
         : begin_(bytes.data()), at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
     size_t place() const { return static_cast<size_t>(at_ - begin_); }
+    size_t num_left() const { return static_cast<size_t>(end_ - at_); }
     // The byte at the place, 0 at the end: JSON has none outside of strings.
     char peek() const { return at_ < end_ ? *at_ : '\0'; }
 
@@ -41,7 +41,16 @@ public:
     bool skip_value();
 
     // Reads a string by the strict grammar and appends it as UTF-8; false for a lone surrogate too.
-    bool read_string(token_list& out);
+    bool read_string(std::string& out);
+    // Takes a string without escapes as it stands, unless there are some: `raw` may be no UTF-8. Goes
+    // back to the quote where it takes none.
+    bool take_plain_string(std::string_view& raw);
+    // The same, of a string that is UTF-8.
+    bool take_sound_string(std::string_view& raw);
+    // Skips a number by the strict grammar, of at most 1,000 digits: Python reads no integer of 5,000.
+    bool skip_number();
+    // Takes a word, without the space before it.
+    bool take_word(std::string_view word);
     // Reads an integer from 0 to `most`, which has at most 8 digits.
     bool read_id(int32_t most, int32_t& out);
     // Reads a finite number, as files.read_json and float() do.
@@ -53,9 +62,12 @@ private:
     static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
     static bool is_digit(char c) { return c >= '0' && c <= '9'; }
     bool skip_digits();
-    bool read_escape(token_list& out);
+    bool skip_number(bool& integer);
+    bool read_escape(std::string& out);
+    const char* plain_end() const;
     bool read_unit(uint32_t& unit);
-    bool skip_character();
+    static bool skip_character(const char*& at, const char* end);
+    static bool is_utf8(const char* at, const char* end);
 
     const char* begin_;
     const char* at_;

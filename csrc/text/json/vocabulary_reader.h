@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/bpe/model/merge_table.h"
 #include "text/vocabulary.h"
 
 namespace encoder_engine {
@@ -20,14 +21,15 @@ struct json_vocabulary {
     // one that only the exact reader can judge.
     std::shared_ptr<vocabulary> tokens;
     std::vector<double> scores;  // of a Unigram model, finite
-    // Of a BPE model, two parts for each merge, and the bytes of the value of model.merges.
-    std::shared_ptr<token_list> merges;
+    // Of a BPE model, its merges, and the bytes of the value of model.merges.
+    std::shared_ptr<const std::vector<bpe_merge>> merges;
     size_t merges_begin = 0, merges_end = 0;
 };
 
 // Finds model.vocab and reads it: {"piece": id, ...} of a WordPiece or BPE model, whose ids ascend and
 // whose pieces are distinct, or [["piece", score], ...] of a Unigram model, where a piece's place is
-// its id. The merges of a BPE model stand behind it: "left right" or ["left", "right"] each.
+// its id. The merges of a BPE model stand behind it: "left right" or ["left", "right"] each, the parts
+// and the whole of them in the vocabulary.
 // Nothing is guessed: of a value that is anything else, or not strict JSON, or of a model of another
 // kind, there is no vocabulary. Outside the value only brackets and strings are looked at: whoever wants
 // the rest of the file parses it with the value left out, which is valid exactly where the whole is.

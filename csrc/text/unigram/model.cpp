@@ -19,9 +19,9 @@ struct sorted_pieces {
     sorted_pieces(const vocabulary& from, const double* scores) {
         const token_list& tokens = from.tokens();
         codes.reserve(tokens.bytes().size());  // and so never moved
-        pieces.reserve(from.sorted().size());
+        pieces.reserve(from.num_distinct());
         // The order of UTF-8 is that of its characters.
-        const std::vector<uint32_t>& sorted = from.sorted();
+        const std::vector<uint32_t> sorted = from.sorted();
         for (size_t i = 0; i < sorted.size(); ++i) {
             const uint32_t place = sorted[i];
             // The order jumps about in memory.

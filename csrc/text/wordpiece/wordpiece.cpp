@@ -24,7 +24,7 @@ wordpiece_model::wordpiece_model(const vocabulary& tokens, const wordpiece_rules
     measure(tokens.tokens());
     keep_words(tokens.tokens());
     std::vector<std::pair<std::string_view, int32_t>> keys;
-    keys.reserve(tokens.sorted().size());
+    keys.reserve(tokens.num_distinct());
     for (const uint32_t place : tokens.sorted()) {
         const std::string_view text = tokens.tokens().text(place);
         // An empty token can match nothing.

@@ -93,9 +93,9 @@ class BpeSpec:
         if isinstance(self.merges, NativeMerges):
             merges = self.merges.native
         else:
-            merges = extension().Merges(parts=(part for merge in self.merges for part in merge))
+            parts = (part for merge in self.merges for part in merge)
+            merges = extension().Merges(tokens=self.tokens, parts=parts)
         built: _native.BpeModel = extension().BpeModel(
-            tokens=self.tokens,
             merges=merges,
             rules=(
                 0 if self.splitting.byte_level else 1,

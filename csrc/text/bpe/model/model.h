@@ -14,15 +14,13 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/bpe/byte_trie.h"
-#include "text/bpe/merge_table.h"
+#include "text/bpe/model/byte_trie.h"
+#include "text/bpe/model/merge_table.h"
 #include "text/text_view.h"
-#include "text/token_list.h"
 #include "text/vocabulary.h"
 
 namespace encoder_engine {
@@ -57,6 +55,36 @@ struct bpe_refusal {
     int64_t place = 0;
 };
 
+// What is known of a token, in 16 bytes.
+class bpe_token {
+public:
+    // Bytes, the suffix less; 0: the token is never made.
+    uint32_t size() const { return static_cast<uint32_t>(rest_); }
+    uint32_t stored() const { return size() + ends(); }
+    // The longest token that begins it, less itself, inside words; or -1.
+    int32_t shorter() const { return static_cast<int32_t>(rest_ >> 32 & (2 * kIds - 1)) - 1; }
+    bool made() const { return (rest_ & kMade) != 0; }  // by merging its bytes
+    bool ends() const { return rest_ >> 63 != 0; }      // with the suffix
+    // The highest rank of its own merging plus one; 0: a symbol.
+    uint32_t level() const { return static_cast<uint32_t>(parts_ >> 40); }
+    // Of its last merge; of no meaning in a symbol.
+    int32_t left() const { return static_cast<int32_t>(parts_ & (kIds - 1)); }
+    int32_t right() const { return static_cast<int32_t>(parts_ >> 20 & (kIds - 1)); }
+
+    void set_text(uint32_t size, bool ends) { rest_ = size | static_cast<uint64_t>(ends) << 63; }
+    void set_made() { rest_ |= kMade; }
+    void set_shorter(int32_t id) { rest_ |= static_cast<uint64_t>(id + 1) << 32; }
+    void set_merge(uint32_t level, int32_t left, int32_t right) {
+        set_made();
+        parts_ = static_cast<uint64_t>(level) << 40 | static_cast<uint64_t>(right) << 20 | static_cast<uint64_t>(left);
+    }
+
+private:
+    static constexpr uint64_t kIds = 1ull << merge_table::kIdBits, kMade = 1ull << 62;
+    uint64_t parts_ = 0;  // left | right << 20 | level << 40
+    uint64_t rest_ = 0;   // size | (shorter + 1) << 32 | made << 62 | ends << 63
+};
+
 class bpe_model {
 public:
     // U+2581 stands for a space in vocabularies of characters. It is kept as the byte of a space, and
@@ -64,26 +92,15 @@ public:
     static constexpr uint8_t kMarkByte = 0x20, kSpaceByte = 0xFE, kSuffixByte = 0xFF;
     static constexpr uint32_t kMark = 0x2581;
 
-    // `merges` has two parts for each merge, best first.
-    bpe_model(const vocabulary& tokens, const token_list& merges, bpe_rules rules);
+    // `merges`, best first, give ids of `tokens`, -1 for what the vocabulary lacks.
+    bpe_model(const vocabulary& tokens, const std::vector<bpe_merge>& merges, bpe_rules rules);
     // The model must not be used unless this is `none`.
     const bpe_refusal& refusal() const { return refusal_; }
 
     const bpe_rules& rules() const { return rules_; }
     const byte_trie& trie() const { return trie_; }
-
-    struct token_record {
-        int32_t shorter = -1;  // the longest token that begins it, less itself, inside words
-        uint32_t size = 0;     // bytes, the suffix less; 0: the token is never made
-        uint32_t level = 0;    // highest rank of its own merging plus one; 0: a symbol
-        int32_t left = -1, right = -1;  // of its last merge
-        bool made = false;     // by merging its bytes
-        bool ends = false;     // with the suffix
-        uint32_t stored() const { return size + ends; }
-    };
-    const token_record& token(int32_t id) const { return records_[static_cast<size_t>(id)]; }
-    int64_t num_ids() const { return static_cast<int64_t>(records_.size()); }
-    uint32_t rank(int32_t left, int32_t right) const { return pairs_.rank(left, right); }
+    const bpe_token& token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
+    const merge_table& merges() const { return merges_; }
     // The token of a byte, or -1.
     int32_t byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
     // White space at the ends of a token's text; filled by count_blanks().
@@ -98,49 +115,34 @@ public:
 
     // Whether two tokens stay apart, from their levels; `undecided` is set where only merging tells.
     bool stay_apart(int32_t left, int32_t right, bool& undecided) const;
-    // Merges symbols step by step, in place; returns how many are left.
+    // Merges symbols step by step, in place.
     struct merging {
         std::vector<int32_t> symbols;
         std::vector<uint32_t> ranks;  // of each with the next
         uint32_t level = 0;
-        bpe_merge last{-1, -1, -1};
+        int32_t left = -1, right = -1;  // of the last merge
     };
     void merge(merging& state) const;
+    // Appends the symbols of a token that is made.
+    void split(int32_t id, std::vector<int32_t>& symbols) const;
     // Reads a character as it is kept; a space and the mark are given as their bytes.
     static uint32_t read_stored(const uint8_t*& at) {
         return *at == kSpaceByte ? *at++ : read_utf8(at);
     }
-    // The symbols of a token's bytes; false if one is missing.
-    bool split(int32_t id, std::vector<int32_t>& symbols) const;
 
 private:
-    std::string_view bytes_of(int32_t id) const {
-        return {bytes_.data() + starts_[static_cast<size_t>(id)], token(id).stored()};
-    }
-    bool read_tokens(const vocabulary& tokens);
-    bool decode(std::string_view text, std::string& out, bool& ends) const;
-    bool read_merges(const vocabulary& tokens, const token_list& merges);
-    bool check_merge(const token_list& merges, int64_t rank, const bpe_merge& merge);
-    bool find_symbols();
-    void find_levels();
-    bool form(uint32_t rank, bool& undecided);
-    void form_by_merging(int32_t id);
-    bool build_trie();
+    struct builder;
     int32_t character_token(uint32_t code) const;
-    bool fail(bpe_refusal::kind why, int64_t place);
     void merge_long(merging& state) const;
 
     bpe_rules rules_;
     bpe_refusal refusal_;
-    std::vector<token_record> records_;
-    std::string bytes_;
-    std::vector<uint32_t> starts_;  // by id, in bytes_
-    std::vector<bpe_merge> merges_;
-    merge_table pairs_;
+    std::vector<bpe_token> tokens_;  // by id
+    merge_table merges_;
     byte_trie trie_;
-    std::vector<int32_t> byte_tokens_, last_byte_tokens_;
+    std::vector<int32_t> byte_tokens_;
     std::vector<std::pair<uint32_t, int32_t>> characters_;  // symbols, ascending; see read_stored()
-    std::vector<blank_ends> blanks_;
+    std::vector<blank_ends> blanks_;                        // by id, where offsets are trimmed
     bool marks_begin_ = true;
 };
 

@@ -1,12 +1,14 @@
 // Places the children of each node at the first base that no other node has, 64 bases at a time.
-#include "text/bpe/byte_trie.h"
+#include "text/bpe/model/byte_trie.h"
 
 #include <algorithm>
 
 namespace encoder_engine {
 
 struct byte_trie::builder {
-    const std::vector<key>& keys;
+    const token_list& tokens;
+    const std::vector<sorted_text>& keys;
+    const token_function& is_inner;
     std::vector<uint64_t> nodes;
     std::vector<uint64_t> used;        // a bit for each place that holds a node
     std::vector<uint64_t> used_bases;  // a bit for each base that a node has
@@ -14,9 +16,11 @@ struct byte_trie::builder {
     uint64_t first_single = 1, first_many = 1;
     uint64_t last = 0;
 
-    // Keys [first, end) share their first `depth` bytes, which lead to the node at `place`.
+    // Keys [first, end) share their first `depth` bytes, which lead to the node at `place`. `shorter`
+    // is the longest inner token among the nodes above.
     struct range {
         uint32_t first, end, depth, place;
+        int32_t shorter;
     };
     std::vector<range> todo;
     uint8_t labels[256];
@@ -34,24 +38,27 @@ struct byte_trie::builder {
     }
     static void set(std::vector<uint64_t>& bits, uint64_t at) { bits[at >> 6] |= 1ull << (at & 63); }
 
+    uint8_t byte_of(uint32_t k, uint32_t depth) const {
+        if (depth < 8) return static_cast<uint8_t>(keys[k].head >> (56 - 8 * depth));
+        return static_cast<uint8_t>(tokens.text(keys[k].place)[depth]);
+    }
     // The end of the keys from `at` on that have the same byte at `depth`: the step doubles, since
     // the first nodes have many.
     uint32_t end_of_byte(uint32_t at, const range& r) const {
-        const auto byte_of = [&](uint32_t k) { return keys[k].bytes[r.depth]; };
-        const char byte = byte_of(at);
+        const uint8_t byte = byte_of(at, r.depth);
         uint32_t step = 1;
-        while (at + step < r.end && byte_of(at + step) == byte) step *= 2;
+        while (at + step < r.end && byte_of(at + step, r.depth) == byte) step *= 2;
         uint32_t low = at + step / 2 + 1, high = std::min(at + step, r.end);
         while (low < high) {
             const uint32_t middle = low + (high - low) / 2;
-            if (byte_of(middle) == byte) low = middle + 1; else high = middle;
+            if (byte_of(middle, r.depth) == byte) low = middle + 1; else high = middle;
         }
         return high;
     }
     int list_children(const range& r, uint32_t at) {
         int count = 0;
         while (at < r.end) {
-            labels[count] = static_cast<uint8_t>(keys[at].bytes[r.depth]);
+            labels[count] = byte_of(at, r.depth);
             firsts[count++] = at;
             at = end_of_byte(at, r);
         }
@@ -79,10 +86,12 @@ struct byte_trie::builder {
     }
     bool place_children(const range& r) {
         uint32_t at = r.first;
-        if (at < r.end && keys[at].bytes.size() == r.depth) {
-            const uint64_t token = static_cast<uint64_t>(keys[at].id) + 1;
-            nodes[r.place] |= token << kTokenShift | static_cast<uint64_t>(keys[at].inner) << 63;
-            ++at;
+        int32_t shorter = r.shorter;
+        if (at < r.end && keys[at].size == r.depth) {
+            const int32_t id = tokens.id(keys[at++].place);
+            const bool inner = is_inner(id, shorter);
+            nodes[r.place] |= (static_cast<uint64_t>(id) + 1) << kTokenShift | static_cast<uint64_t>(inner) << 63;
+            if (inner) shorter = id;
         }
         const int count = list_children(r, at);
         if (count == 0) return true;
@@ -95,17 +104,19 @@ struct byte_trie::builder {
             set(used, child);
             nodes[child] = static_cast<uint64_t>(labels[i]) << kLabelShift;
             last = std::max(last, child);
-            todo.push_back({firsts[i], firsts[i + 1], r.depth + 1, static_cast<uint32_t>(child)});
+            todo.push_back({firsts[i], firsts[i + 1], r.depth + 1, static_cast<uint32_t>(child), shorter});
         }
         return true;
     }
 };
 
-bool byte_trie::build(const std::vector<key>& keys) {
-    builder b{keys, {}, {}, {}, 1, 1, 0, {}, {}, {}};
+bool byte_trie::build(const token_list& tokens, const std::vector<sorted_text>& sorted,
+                      const token_function& is_inner) {
+    builder b{tokens, sorted, is_inner, {}, {}, {}, 1, 1, 0, {}, {}, {}};
+    b.nodes.reserve(3 * sorted.size());
     b.grow(0);
     builder::set(b.used, 0);
-    b.todo.push_back({0, static_cast<uint32_t>(keys.size()), 0, 0});
+    b.todo.push_back({0, static_cast<uint32_t>(sorted.size()), 0, 0, kNone});
     while (!b.todo.empty()) {
         const builder::range next = b.todo.back();
         b.todo.pop_back();
@@ -113,12 +124,11 @@ bool byte_trie::build(const std::vector<key>& keys) {
     }
     // Nodes without children lead behind the last one, where no place has a label.
     const uint64_t dead = b.last + 1;
-    nodes_.assign(dead + 256, kNoLabel);
-    for (uint64_t i = 0; i < dead; ++i) {
-        uint64_t node = b.nodes[i];
+    b.nodes.resize(dead + 256, kNoLabel);
+    for (uint64_t& node : b.nodes) {
         if (base(node) == 0) node |= dead;
-        nodes_[i] = node;
     }
+    nodes_ = std::vector<uint64_t>(b.nodes.begin(), b.nodes.end());
     return true;
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <functional>
 #include <vector>
+
+#include "text/sorted_texts.h"
+#include "text/token_list.h"
 
 namespace encoder_engine {
 
@@ -12,16 +15,14 @@ namespace encoder_engine {
 // a step reads one word. Leaves share a base whose places bear no label.
 class byte_trie {
 public:
-    struct key {
-        std::string_view bytes;  // not empty
-        int32_t id;
-        bool inner;  // the token may stand inside a word, not only for the whole of it
-    };
     static constexpr int32_t kNone = -1;
     static constexpr uint64_t kMaxNodes = 1u << 27;
 
-    // Builds from distinct keys in ascending order. Returns false if there are too many nodes.
-    bool build(const std::vector<key>& keys);
+    // Builds from tokens, `sorted` by their distinct bytes, none empty. Tells each token's id and the
+    // longest inner token that begins it, or kNone, and is told whether the token itself may stand
+    // inside a word, not only for the whole of it. Returns false if there are too many nodes.
+    using token_function = std::function<bool(int32_t id, int32_t shorter)>;
+    bool build(const token_list& tokens, const std::vector<sorted_text>& sorted, const token_function& is_inner);
 
     uint64_t root() const { return nodes_[0]; }
     // The child of a node by a byte; found() says whether there is one.

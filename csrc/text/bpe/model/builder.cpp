@@ -1,0 +1,298 @@
+// Reads tokens and merges, and works out levels from the shortest tokens to the longest.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "text/bpe/model/model.h"
+#include "text/sorted_texts.h"
+
+namespace encoder_engine {
+namespace {
+
+// The bytes that the letters of the byte-level alphabet stand for, -1 for other characters: printable
+// bytes stand for themselves, the others are numbered from U+0100 on.
+const std::array<int16_t, 0x144>& bytes_of_letters() {
+    static const auto kBytes = [] {
+        std::array<int16_t, 0x144> out;
+        out.fill(-1);
+        size_t other = 0x100;
+        for (int byte = 0; byte < 256; ++byte) {
+            const bool printable = byte >= 0x21 && !(byte >= 0x7F && byte < 0xA1) && byte != 0xAD;
+            out[printable ? static_cast<size_t>(byte) : other++] = static_cast<int16_t>(byte);
+        }
+        return out;
+    }();
+    return kBytes;
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// The bytes that text in UTF-8 can hold.
+bool occurs(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4); }
+
+}  // namespace
+
+struct bpe_model::builder {
+    bpe_model& model;
+    const vocabulary& tokens;
+    const std::vector<bpe_merge>& merges;
+    const bpe_rules& rules;
+    token_list stored;  // the bytes of the tokens that text may hold
+    std::vector<int32_t> last_byte_tokens;
+    std::vector<bool> special;  // by id: no merge may have these
+
+    void build() {
+        if (!read_tokens() || !read_merges() || !find_symbols()) return;
+        find_levels();
+        build_trie();
+    }
+
+private:
+    bpe_token& token(int32_t id) { return model.tokens_[static_cast<size_t>(id)]; }
+    bool fail(bpe_refusal::kind why, int64_t place) {
+        model.refusal_ = {why, place};
+        return false;
+    }
+
+    // Writes a token's bytes; false if it has letters that stand for none.
+    bool decode(std::string_view text, std::string& out, bool& ends) const;
+    bool read_tokens();
+    bool read_merges();
+    bool check_merge(int64_t rank, const bpe_merge& merge, int32_t suffix_token);
+    bool find_symbols();
+    void find_levels();
+    std::vector<uint32_t> order_by_size();
+    bool form(const bpe_merge& merge, uint32_t rank, bool& undecided);
+    void form_by_merging(const bpe_merge& merge);
+    bool build_trie();
+};
+
+bpe_model::bpe_model(const vocabulary& tokens, const std::vector<bpe_merge>& merges, bpe_rules rules)
+    : rules_(std::move(rules)), byte_tokens_(256, -1) {
+    builder{*this, tokens, merges, rules_, {}, std::vector<int32_t>(256, -1), {}}.build();
+}
+
+bool bpe_model::builder::decode(std::string_view text, std::string& out, bool& ends) const {
+    ends = !rules.suffix.empty() && text.size() > rules.suffix.size() && ends_with(text, rules.suffix);
+    if (ends) text.remove_suffix(rules.suffix.size());
+    const auto* at = reinterpret_cast<const uint8_t*>(text.data());
+    const uint8_t* const end = at + text.size();
+    const auto& letters = bytes_of_letters();
+    while (at < end) {
+        const uint8_t* const from = at;
+        const uint32_t code = read_utf8(at);
+        if (rules.symbols == bpe_symbols::bytes) {
+            const int byte = code < letters.size() ? letters[code] : -1;
+            // Text never holds such a token; one of its bytes would be taken for the suffix.
+            if (byte < 0 || !occurs(byte)) return false;
+            out.push_back(static_cast<char>(byte));
+        } else if (code == kMark || code == ' ') {
+            out.push_back(static_cast<char>(code == ' ' ? kSpaceByte : kMarkByte));
+        } else {
+            out.append(from, at);
+        }
+    }
+    if (ends) out.push_back(static_cast<char>(kSuffixByte));
+    return true;
+}
+
+bool bpe_model::builder::read_tokens() {
+    const token_list& list = tokens.tokens();
+    int32_t largest = -1;
+    for (size_t place = 0; place < list.size(); ++place) largest = std::max(largest, list.id(place));
+    if (largest >= 1 << merge_table::kIdBits) return fail(bpe_refusal::too_large, largest);
+    model.tokens_.resize(static_cast<size_t>(largest) + 1);
+    stored.reserve(list.size(), list.bytes().size() + list.size());
+    for (size_t place = 0; place < list.size(); ++place) {
+        std::string& bytes = stored.open_text();
+        const size_t start = bytes.size();
+        bool ends = false;
+        if (decode(list.text(place), bytes, ends) && bytes.size() > start) {
+            token(list.id(place)).set_text(static_cast<uint32_t>(bytes.size() - start) - ends, ends);
+            stored.end_text(list.id(place));
+        } else {
+            bytes.resize(start);
+        }
+    }
+    return true;
+}
+
+bool bpe_model::builder::check_merge(int64_t rank, const bpe_merge& merge, int32_t suffix_token) {
+    if (merge.left < 0 || merge.right < 0) return fail(bpe_refusal::missing_part, rank);
+    if (merge.merged < 0) return fail(bpe_refusal::missing_result, rank);
+    if (!rules.suffix.empty()) {
+        // Only the last symbol has the suffix: no letters may be taken for it.
+        const bool whole = merge.left != suffix_token && merge.right != suffix_token;
+        if (!whole || token(merge.left).ends() || token(merge.right).ends() != token(merge.merged).ends()) {
+            return fail(bpe_refusal::suffix_inside, rank);
+        }
+    }
+    if (rules.symbols == bpe_symbols::bytes) return true;
+    for (const int32_t id : {merge.left, merge.right, merge.merged}) {
+        if (special[static_cast<size_t>(id)]) return fail(bpe_refusal::special_merge, rank);
+    }
+    return true;
+}
+
+bool bpe_model::builder::read_merges() {
+    const auto id_of = [this](std::string_view text) {
+        const int64_t place = tokens.find(text);
+        return place < 0 ? -1 : tokens.tokens().id(static_cast<size_t>(place));
+    };
+    special.resize(model.tokens_.size());
+    if (rules.unknown >= 0) special[static_cast<size_t>(rules.unknown)] = true;
+    if (rules.byte_fallback) {
+        char name[] = "<0x00>";
+        for (int byte = 0; byte < 256; ++byte) {
+            name[3] = "0123456789ABCDEF"[byte >> 4];
+            name[4] = "0123456789ABCDEF"[byte & 15];
+            const int32_t id = id_of(name);
+            if (id < 0) return fail(bpe_refusal::missing_symbol, byte);
+            model.byte_tokens_[static_cast<size_t>(byte)] = id;
+            special[static_cast<size_t>(id)] = true;
+        }
+    }
+    const auto count = static_cast<int64_t>(merges.size());
+    if (count >= 1 << merge_table::kRankBits) return fail(bpe_refusal::too_large, count);
+    const int32_t suffix_token = rules.suffix.empty() ? -1 : id_of(rules.suffix);
+    for (int64_t rank = 0; rank < count; ++rank) {
+        if (!check_merge(rank, merges[static_cast<size_t>(rank)], suffix_token)) return false;
+    }
+    model.merges_.build(merges);
+    return true;
+}
+
+bool bpe_model::builder::find_symbols() {
+    const bool by_bytes = rules.symbols == bpe_symbols::bytes;
+    for (size_t place = 0; place < stored.size(); ++place) {
+        const int32_t id = stored.id(place);
+        const auto* const at = reinterpret_cast<const uint8_t*>(stored.text(place).data());
+        if (by_bytes) {
+            if (token(id).size() != 1) continue;
+            (token(id).ends() ? last_byte_tokens : model.byte_tokens_)[*at] = id;
+        } else {
+            const uint8_t* end = at;
+            const uint32_t code = read_stored(end);
+            if (end != at + token(id).size() || id == rules.unknown) continue;
+            model.characters_.push_back({code, id});
+        }
+        token(id).set_made();
+    }
+    std::sort(model.characters_.begin(), model.characters_.end());
+    if (rules.byte_fallback) {
+        if (model.character_token(kMarkByte) < 0) return fail(bpe_refusal::missing_symbol, kMark);
+        // Such a token stands for a byte of its character.
+        for (const int32_t id : model.byte_tokens_) token(id).set_text(1, false);
+    }
+    for (int byte = 0; by_bytes && byte < 256; ++byte) {
+        const auto at = static_cast<size_t>(byte);
+        const bool lacks_last = !rules.suffix.empty() && last_byte_tokens[at] < 0;
+        if (occurs(byte) && (model.byte_tokens_[at] < 0 || lacks_last)) {
+            return fail(bpe_refusal::missing_symbol, byte);
+        }
+    }
+    return true;
+}
+
+// Marks the result of a merge as made if merging its bytes ends with this merge.
+bool bpe_model::builder::form(const bpe_merge& merge, uint32_t rank, bool& undecided) {
+    int32_t left = merge.left, right = merge.right;
+    const uint32_t top = std::max({token(left).level(), token(right).level(), rank + 1});
+    uint32_t left_until = top, right_until = top;
+    for (bool first = true;; first = false) {
+        const bpe_token& a = token(left);
+        const bpe_token& b = token(right);
+        const uint32_t across = first ? merge_table::kNone : model.merges_.rank(left, right);
+        if (across != merge_table::kNone) {
+            const uint32_t due = std::max({a.level(), b.level(), across + 1});
+            const uint32_t until = std::min(left_until, right_until);
+            if (due < until) return false;
+            undecided = undecided || due == until;
+        }
+        if (a.level() == 0 && b.level() == 0) break;
+        undecided = undecided || a.level() == b.level();
+        if (undecided) return false;
+        if (a.level() > b.level()) {
+            left_until = a.level();
+            left = a.right();
+        } else {
+            right_until = b.level();
+            right = b.left();
+        }
+    }
+    if (undecided) return false;
+    token(merge.merged).set_merge(top, merge.left, merge.right);
+    return true;
+}
+
+void bpe_model::builder::form_by_merging(const bpe_merge& merge) {
+    merging state;
+    model.split(merge.left, state.symbols);
+    model.split(merge.right, state.symbols);
+    model.merge(state);
+    if (state.symbols.size() != 1 || state.symbols[0] != merge.merged) return;
+    token(merge.merged).set_merge(state.level, state.left, state.right);
+}
+
+// The ranks in the order of the results' sizes: the parts of a merge are done before it.
+std::vector<uint32_t> bpe_model::builder::order_by_size() {
+    uint32_t longest = 0;
+    for (const bpe_merge& merge : merges) longest = std::max(longest, token(merge.merged).stored());
+    std::vector<uint32_t> starts(longest + 2), order(merges.size());
+    for (const bpe_merge& merge : merges) ++starts[token(merge.merged).stored() + 1];
+    for (uint32_t size = 0; size <= longest; ++size) starts[size + 1] += starts[size];
+    for (uint32_t rank = 0; rank < merges.size(); ++rank) {
+        order[starts[token(merges[rank].merged).stored()]++] = rank;
+    }
+    return order;
+}
+
+void bpe_model::builder::find_levels() {
+    std::vector<uint32_t> order = order_by_size();
+    // A later merge of the same parts has replaced these.
+    std::vector<bool> replaced(merges.size());
+    for (const auto& [rank, merge] : model.merges_.replaced()) replaced[rank] = true;
+    constexpr size_t kAhead = 16;
+    for (size_t i = 0; i < order.size(); ++i) {
+        if (i + kAhead < order.size()) {
+            const bpe_merge& later = merges[order[i + kAhead]];
+            __builtin_prefetch(&token(later.left));
+            __builtin_prefetch(&token(later.right));
+            __builtin_prefetch(&token(later.merged));
+        }
+        const uint32_t rank = order[i];
+        const bpe_merge& merge = merges[rank];
+        if (replaced[rank] || token(merge.merged).made() || token(merge.merged).size() == 0) continue;
+        if (!token(merge.left).made() || !token(merge.right).made()) continue;
+        bool undecided = false;
+        form(merge, rank, undecided);
+        if (undecided) form_by_merging(merge);
+    }
+}
+
+bool bpe_model::builder::build_trie() {
+    std::vector<sorted_text> keys = sort_texts(stored);
+    const auto unused = [this](const sorted_text& key) {
+        const int32_t id = stored.id(key.place);
+        return token(id).size() == 0 || !(token(id).made() || rules.ignore_merges);
+    };
+    keys.erase(std::remove_if(keys.begin(), keys.end(), unused), keys.end());
+    for (const sorted_text& key : keys) {
+        if (rules.symbols == bpe_symbols::bytes || !token(stored.id(key.place)).made()) continue;
+        const std::string_view text = stored.text(key.place);
+        for (size_t at = 1; at < text.size(); ++at) {
+            model.marks_begin_ &= text[at] != kMarkByte || text[at - 1] == kMarkByte;
+        }
+    }
+    const auto on_token = [this](int32_t id, int32_t shorter) {
+        token(id).set_shorter(shorter);
+        return token(id).made();
+    };
+    return model.trie_.build(stored, keys, on_token) ||
+           fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,80 @@
+// The merges of a BPE model, found by their two parts.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace encoder_engine {
+
+// Two tokens become a third; the lower the rank, the earlier.
+struct bpe_merge {
+    int32_t left, right, merged;
+};
+
+// An open hash table of words, two for three slots: left id (20 bits), right id (20), rank (24).
+class merge_table {
+public:
+    static constexpr int kIdBits = 20, kRankBits = 24;
+    static constexpr uint32_t kNone = ~0u;
+
+    // Of equal pairs the last rank counts, as in the library; the others are listed as replaced.
+    void build(const std::vector<bpe_merge>& merges) {
+        constexpr size_t kAhead = 16;
+        slots_.assign(merges.size() * 3 / 2 + 1, kEmpty);
+        merged_.resize(merges.size());
+        for (size_t i = 0; i < merges.size(); ++i) {
+            if (i + kAhead < merges.size()) prefetch(merges[i + kAhead].left, merges[i + kAhead].right);
+            const uint64_t key = key_of(merges[i].left, merges[i].right);
+            size_t at = place(key);
+            while (slots_[at] != kEmpty && slots_[at] >> kRankBits != key) at = next(at);
+            if (slots_[at] != kEmpty) replaced_.emplace_back(rank_of(slots_[at]), merges[i]);
+            slots_[at] = key << kRankBits | i;
+            merged_[i] = merges[i].merged;
+        }
+    }
+    // The rank of the merge of two tokens, or kNone.
+    uint32_t rank(int32_t left, int32_t right) const {
+        const uint64_t key = key_of(left, right);
+        for (size_t at = place(key);; at = next(at)) {
+            const uint64_t slot = slots_[at];
+            if (slot >> kRankBits == key) return rank_of(slot);
+            if (slot == kEmpty) return kNone;
+        }
+    }
+    void prefetch(int32_t left, int32_t right) const {
+        __builtin_prefetch(&slots_[place(key_of(left, right))]);
+    }
+    int32_t merged(uint32_t rank) const { return merged_[rank]; }
+    const std::vector<std::pair<uint32_t, bpe_merge>>& replaced() const { return replaced_; }
+    // All merges again, by their ranks.
+    std::vector<bpe_merge> list() const {
+        std::vector<bpe_merge> merges(merged_.size());
+        for (const auto& [rank, merge] : replaced_) merges[rank] = merge;
+        for (const uint64_t slot : slots_) {
+            if (slot == kEmpty) continue;
+            const auto left = static_cast<int32_t>(slot >> (kIdBits + kRankBits));
+            const auto right = static_cast<int32_t>(slot >> kRankBits & ((1u << kIdBits) - 1));
+            merges[rank_of(slot)] = {left, right, merged_[rank_of(slot)]};
+        }
+        return merges;
+    }
+
+private:
+    static constexpr uint64_t kEmpty = ~0ull;
+
+    static uint64_t key_of(int32_t left, int32_t right) {
+        return static_cast<uint64_t>(left) << kIdBits | static_cast<uint64_t>(right);
+    }
+    static uint32_t rank_of(uint64_t slot) { return static_cast<uint32_t>(slot & ((1u << kRankBits) - 1)); }
+    size_t place(uint64_t key) const {
+        return static_cast<size_t>((key * 0x9E3779B97F4A7C15ull >> 32) * slots_.size() >> 32);
+    }
+    size_t next(size_t at) const { return at + 1 == slots_.size() ? 0 : at + 1; }
+
+    std::vector<uint64_t> slots_;
+    std::vector<int32_t> merged_;  // by rank
+    std::vector<std::pair<uint32_t, bpe_merge>> replaced_;
+};
+
+}  // namespace encoder_engine
