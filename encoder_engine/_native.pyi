@@ -1,6 +1,7 @@
 """Types of the C++ extension."""
 
 from collections.abc import Iterable
+from mmap import mmap
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,24 @@ class WordPieceModel:
     def __init__(
         self, *, tokens: Vocabulary, unknown_id: int, prefix: str, max_word_characters: int
     ) -> None: ...
+
+class TextRows:
+    def __init__(self) -> None: ...
+    def add_lines(
+        self,
+        file: bytes | mmap,
+        begin: int,
+        wanted: int,
+        *,
+        column: str | None,
+        most_bytes: int,
+        most_characters: int | None,
+    ) -> tuple[int, int]: ...
+    def add_text(self, text: str, num_bytes: int) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, row: int) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
 
 class BatchEncoder:
     @staticmethod

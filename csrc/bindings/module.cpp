@@ -45,6 +45,7 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_vocabulary(module);
     ee::bind_normalizer(module);
     ee::bind_text(module);
+    ee::bind_text_rows(module);
     ee::bind_training(module);
     ee::bind_unigram(module);
     ee::bind_bpe(module);

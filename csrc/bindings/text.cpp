@@ -16,6 +16,7 @@
 #include "bindings/arrays.h"
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
+#include "bindings/text_rows.h"
 #include "text/batch/encode_batch.h"
 #include "text/wordpiece/normalize_text.h"
 #include "text/wordpiece/encoder.h"
@@ -36,6 +37,11 @@ using encode_request = std::tuple<bool, int, int64_t, int64_t, bool, bool, bool,
 class text_list {
 public:
     text_list(const py::object& texts, bool words, const char* what) : what_(what), words_(words) {
+        if (!words && py::isinstance<bound_rows>(texts)) {
+            owner_ = texts;
+            views_ = texts.cast<const bound_rows&>().rows.views;
+            return;
+        }
         items_ = as_tuple(texts.ptr());
         const Py_ssize_t size = PyTuple_GET_SIZE(items_.ptr());
         views_.reserve(static_cast<size_t>(size));
@@ -57,8 +63,14 @@ public:
         views_.reserve(1);  // a batch without any word has views all the same
     }
     text_batch batch() const { return {views_.data(), words_ ? starts_.data() : nullptr}; }
-    int64_t size() const { return static_cast<int64_t>(PyTuple_GET_SIZE(items_.ptr())); }
+    int64_t size() const {
+        return owner_ ? static_cast<int64_t>(views_.size()) : static_cast<int64_t>(PyTuple_GET_SIZE(items_.ptr()));
+    }
     [[noreturn]] void raise(const status& failed) const {
+        if (owner_) {
+            const py::object row = failed.row < 0 ? py::none() : row_text(owner_.cast<const bound_rows&>(), failed.row);
+            raise_status(failed, failed.row < 0 ? py::handle() : py::handle(row), what_);
+        }
         PyObject* text = failed.row >= 0 ? PyTuple_GET_ITEM(items_.ptr(), failed.row) : nullptr;
         if (text != nullptr && failed.word >= 0) {
             text = PyTuple_GET_ITEM(rows_[static_cast<size_t>(failed.row)].ptr(), failed.word);
@@ -78,6 +90,7 @@ private:
     }
 
     py::tuple items_;
+    py::object owner_;             // of rows of files
     std::vector<py::tuple> rows_;  // of words
     std::vector<int64_t> starts_;  // of words: per row, the index of its first view
     const char* what_;

@@ -17,7 +17,7 @@ from encoder_engine.strings import find_surrogate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The csv module's own limit of 128 KiB a field is less than a long document.
 _FIELD_CHARACTERS = 2**30
 _field_limit = threading.Lock()
@@ -49,11 +49,11 @@ def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | N
 
 def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
     """Return the first line without a byte order mark; empty for an empty file."""
-    line = stream.readline(len(_BYTE_ORDER_MARK))
+    line = stream.readline(len(BYTE_ORDER_MARK))
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         place.number, place.row = 1, 0
         place.refuse_file(_UTF_16)
-    if line == _BYTE_ORDER_MARK:
+    if line == BYTE_ORDER_MARK:
         place.reading.meter.num_bytes += len(line)
         line = b""
     if not line.endswith(b"\n"):
@@ -86,17 +86,62 @@ def decode_line(line: bytes, place: Place) -> str:
         place.refuse(f"byte {error.start + 1} (0x{line[error.start]:02X}) {_MEND_ENCODING}")
 
 
+class TextLines:
+    """Makes rows of the lines of a file of texts."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.limit = _line_limit(place.reading, columns=False)
+
+    def row(self, line: bytes | None) -> Row:
+        """Return the row of a line; refuse a bad one. None: a line over the limit."""
+        place = self._place
+        if line is None:
+            place.refuse(_too_long(self.limit))
+        text = decode_line(line, place).removesuffix("\n").removesuffix("\r")
+        kept = (text,) * len(place.reading.columns.kept)
+        return place.make_row(place.text(text, "the line"), None, kept=kept)
+
+
+class JsonLines:
+    """Reads the lines of a file of JSON objects."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.limit = _line_limit(place.reading)
+        self._blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
+
+    def record(self, line: bytes | None) -> dict[str, Any] | None:
+        """Return the object of a line, None for a blank line; refuse a bad one.
+
+        ``line``: None: a line over the limit.
+        """
+        if line is not None and not line.strip():
+            self._blank.note()
+            return None
+        self._blank.report()
+        if line is None:
+            self._place.refuse(_too_long(self.limit))
+        return _json_object(decode_line(line, self._place), self._place)
+
+    def row(self, line: bytes | None) -> Row | None:
+        """Return the row of a line, None for a blank line; refuse a bad one."""
+        record = self.record(line)
+        return None if record is None else _json_row(record, self._place)
+
+    @property
+    def blank(self) -> bool:
+        """True behind a blank line, which is bad if a record follows."""
+        return self._blank.noted
+
+
 def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, ended by LF or CR LF; an empty line is an empty text."""
     place = Place(name, reading)
-    limit = _line_limit(reading, columns=False)
-    for line in read_lines(stream, place, limit):
+    lines = TextLines(place)
+    for line in read_lines(stream, place, lines.limit):
         try:
-            if line is None:
-                place.refuse(_too_long(limit))
-            text = decode_line(line, place).removesuffix("\n").removesuffix("\r")
-            kept = (text,) * len(reading.columns.kept)
-            row = place.make_row(place.text(text, "the line"), None, kept=kept)
+            row = lines.row(line)
         except RowError as error:
             reading.skip(error)
             continue
@@ -117,21 +162,15 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
     """Yield the JSON object of each line and advance ``place``; bad lines are reported to skip."""
-    limit = _line_limit(place.reading)
-    blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
-    for line in read_lines(stream, place, limit):
-        if line is not None and not line.strip():
-            blank.note()
-            continue
-        blank.report()
+    lines = JsonLines(place)
+    for line in read_lines(stream, place, lines.limit):
         try:
-            if line is None:
-                place.refuse(_too_long(limit))
-            record = _json_object(decode_line(line, place), place)
+            record = lines.record(line)
         except RowError as error:
             place.reading.skip(error)
             continue
-        yield record
+        if record is not None:
+            yield record
 
 
 class _BlankLines:
@@ -140,6 +179,11 @@ class _BlankLines:
     def __init__(self, place: Place, mend: str) -> None:
         self._place, self._mend = place, mend
         self._first: tuple[int, int] | None = None
+
+    @property
+    def noted(self) -> bool:
+        """True where a blank line is recorded."""
+        return self._first is not None
 
     def note(self) -> None:
         """Record the place of a blank line."""

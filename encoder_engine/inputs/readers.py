@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, RowError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 DEFAULT_COLUMN = "text"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,28 +54,42 @@ class Inputs:
     @property
     def regular(self) -> bool:
         """True where all inputs are regular files: no pipes, no standard input."""
-        return all(name != STANDARD_INPUT and Path(name).is_file() for name, _ in self.sources)
+        return all(self.is_file(name) for name, _ in self.sources)
 
     def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
         """Return the same inputs, with bad rows skipped and reported to ``skip``."""
         return replace(self, reading=replace(self.reading, skip=skip))
 
     def __iter__(self) -> Iterator[Row]:
+        return self.each_file(self.read)
+
+    def each_file(self, read: Callable[[str, Format | None, Reading], Iterator[T]]) -> Iterator[T]:
+        """Yield what ``read`` yields of each file, given its name, its format and the settings.
+
+        Only for the first row of a file, or for some of its first rows, must it yield something: a
+        named file without any is a bad row.
+        """
         if self.reading.unique is not None:
             self.reading.unique.clear()
         for name, kind in self.sources:
             before, bad = self.meter.num_bytes, _BadRows(self.reading.skip)
             count = 0
-            rows = self._read(name, kind, replace(self.reading, skip=bad))
-            for count, row in enumerate(rows, start=1):  # noqa: B007
-                yield row
+            items = read(name, kind, replace(self.reading, skip=bad))
+            for count, item in enumerate(items, start=1):  # noqa: B007
+                yield item
             if count == 0 and bad.num_rows == 0 and name not in self.found:
                 bad(_no_rows(shown_name(name)))
             if self.total_bytes is not None:
                 # A byte order mark or a footer is not a row's.
                 self.meter.num_bytes = before + Path(name).stat().st_size
 
-    def _read(self, name: str, kind: Format | None, reading: Reading) -> Iterator[Row]:
+    @staticmethod
+    def is_file(name: str) -> bool:
+        """Return whether an input is a regular file."""
+        return name != STANDARD_INPUT and not is_remote(name) and Path(name).is_file()
+
+    def read(self, name: str, kind: Format | None, reading: Reading) -> Iterator[Row]:
+        """Yield the rows of one input."""
         if kind in COLUMNAR:
             read = read_parquet if kind == "parquet" else read_arrow
             if not is_remote(name):

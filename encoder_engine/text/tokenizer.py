@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Set
+from functools import partial
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -39,10 +41,10 @@ from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
+    from collections.abc import Callable, Iterator, Sequence
 
     from encoder_engine import _native
+    from encoder_engine.inputs.opening import Format
     from encoder_engine.text.arrays import IntArray
     from encoder_engine.text.spec.tokenizer import Side, TokenizerSpec
 
@@ -195,6 +197,64 @@ class Tokenizer:
             vocab_size=self._vocab_size,
             ints=self._ints,
         )
+
+    def encode_files(
+        self,
+        inputs: str | PathLike[str] | Sequence[str | PathLike[str]],
+        *,
+        column: str | None = None,
+        input_format: Format | None = None,
+        max_characters: int | None = None,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
+        return_offsets: bool = False,
+        num_threads: int | None = None,
+    ) -> Iterator[Encoding]:
+        """Yield the encodings of the texts of files, in order, of some 16 MiB of text each.
+
+        The rows are those of ``encode_batch`` on the texts. Lines of uncompressed ``.txt`` and
+        ``.jsonl`` files are read from the mapped file on all threads, without Python strings; a
+        file must not become shorter meanwhile.
+
+        Args:
+            inputs: files, directories and globs: texts as lines of ``.txt`` or rows of ``.jsonl``,
+                ``.csv``, ``.tsv``, ``.parquet`` and ``.arrow``, compressed or not; ``-`` is
+                standard input.
+            column: the column of the texts, by default ``text``.
+            input_format: the format of all inputs, instead of their suffixes.
+            max_characters: a longer text is a bad row.
+            add_special_tokens: add the template's tokens.
+            max_length: the most tokens of a row, template included; ``None``: no limit.
+            return_offsets: keep character offsets and word ids.
+            num_threads: threads that encode; by default as many as the texts are worth.
+
+        Raises:
+            ReadError: a file cannot be read, or one of its rows is bad: ``RowError``, which names
+                file and line.
+            TextError: a text has a token beyond the model's table; ``.row`` counts all texts.
+            InputError: the arguments contradict each other.
+
+        """
+        # Readers of tables and archives, which a tokenizer of strings does not wait for.
+        from encoder_engine.inputs.readers import open_inputs
+        from encoder_engine.inputs.text_rows import read_text_rows
+
+        names = [inputs] if isinstance(inputs, str | PathLike) else inputs
+        opened = open_inputs(
+            [fspath(name) for name in names],
+            column=column,
+            format=input_format,
+            max_characters=max_characters,
+        )
+        encode = partial(
+            self.encode_batch,
+            add_special_tokens=add_special_tokens,
+            max_length=max_length,
+            return_offsets=return_offsets,
+            num_threads=num_threads,
+        )
+        encode([])  # refuses the other arguments before a file is read
+        return _encode_rows(read_text_rows(opened), encode)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
         """Encode one text; returns its ids, int32 ``[n]``."""
@@ -360,9 +420,26 @@ class Tokenizer:
         return f"Tokenizer({self._spec.model.description}, {self._vocab_size} tokens)"
 
 
+def _encode_rows(
+    groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
+) -> Iterator[Encoding]:
+    """Encode groups of rows; an error's row counts all of them."""
+    num_rows = 0
+    for rows in groups:
+        try:
+            encoded = encode(rows)
+        except TextError as error:
+            if error.row is None:
+                raise
+            row = num_rows + error.row
+            raise TextError(f"behind {num_rows} other texts, {error}", row=row) from None
+        num_rows += len(rows)
+        yield encoded
+
+
 def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return the texts of any iterable as a list or tuple."""
-    if isinstance(texts, list | tuple):
+    """Return the texts of any iterable as a list or tuple; rows of files stay what they are."""
+    if isinstance(texts, list | tuple | extension().TextRows):
         return texts
     if isinstance(texts, str):
         raise TextError(f"{name} is one str; wrap it in a list, or use encode() for one text")

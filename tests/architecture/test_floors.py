@@ -38,6 +38,7 @@ FLOORS: list[set[str]] = [
 # The rooms of one floor do not see each other, but for these.
 SAME_FLOOR = {
     ("ops", "packing"),
+    ("text", "inputs"),
     ("text", "packing"),
     ("dependencies", "errors"),
     ("files", "errors"),
@@ -51,7 +52,7 @@ SAME_FLOOR = {
     ("records", "errors"),
     ("records", "files"),
 }
-ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "ops", "text"}}
+ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "inputs", "ops", "text"}}
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sources("encoder_engine", "kernels")
 

@@ -31,17 +31,20 @@ LONGER_HEADERS = {
     "csrc/text/wordpiece/word_sinks.h",
 }
 # What is imported at its first use: the extension, which may not be built, what is made of it,
-# PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
+# PyTorch, which a user of the tokenizer does not wait for, files, and jobs over them.
 LATE_IMPORTS = {
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.job"),
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.run"),
     ("encoder_engine.kinds.model", "encoder_engine.kinds.plan"),
     ("encoder_engine.engine.choosing", "encoder_engine.engine"),
     ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
+    ("encoder_engine.inputs.text_rows", "encoder_engine"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
     ("encoder_engine.ops.cpu", "encoder_engine"),
     ("encoder_engine.text.encoding", "encoder_engine.packing"),
     ("encoder_engine.text.extension", "encoder_engine"),
+    ("encoder_engine.text.tokenizer", "encoder_engine.inputs.readers"),
+    ("encoder_engine.text.tokenizer", "encoder_engine.inputs.text_rows"),
     ("encoder_engine.training.adamw", "encoder_engine.ops.native"),
     ("encoder_engine.training.adamw", "encoder_engine.ops.native.adamw"),
 }

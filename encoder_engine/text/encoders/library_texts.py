@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.errors import TextError
 from encoder_engine.strings import describe_surrogate, find_surrogate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["check_batch", "check_text"]
 
@@ -24,8 +24,9 @@ ADVICE: dict[type, str] = {
 
 
 def check_batch(texts: object, what: str, *, words: bool) -> Sequence[Any]:
-    """Check every text, or every word of each."""
-    assert isinstance(texts, list | tuple)
+    """Check every text, or every word of each; rows of files become strings."""
+    if not isinstance(texts, list | tuple):
+        texts = list(cast("Iterable[str]", texts))
     for row, text in enumerate(texts):
         where = f"{what} at row {row}"
         if not words:
