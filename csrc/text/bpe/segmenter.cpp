@@ -1,17 +1,24 @@
 // The search through tokens, and what is remembered about pairs.
 #include "text/bpe/segmenter.h"
 
-#include <algorithm>
+#include <cstring>
 
 namespace encoder_engine {
 
-int32_t bpe_segmenter::longest(const uint8_t* at, const uint8_t* end) const {
+int32_t bpe_segmenter::longest(const uint8_t* at, const uint8_t* end) {
+    const auto room = end - at;
+    if (walk_.size > 0 && walk_.size <= room && std::memcmp(at, walk_.at, static_cast<size_t>(walk_.size)) == 0) {
+        return walk_.found;
+    }
     const byte_trie& trie = model_.trie();
     uint64_t node = trie.root();
     int32_t best = byte_trie::kNone;
-    for (; at < end; ++at) {
-        node = trie.child(node, *at);
-        if (!byte_trie::found(node, *at)) break;
+    for (int64_t i = 0; i < room; ++i) {
+        node = trie.child(node, at[i]);
+        if (!byte_trie::found(node, at[i])) {
+            if (i + 1 >= kLongWalk) walk_ = {at, i + 1, best};
+            break;
+        }
         if (byte_trie::is_inner(node)) best = byte_trie::token(node);
     }
     return best;
@@ -80,6 +87,7 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
     const uint8_t* const end = word + size;
     const bool characters = model_.rules().symbols == bpe_symbols::characters;
     dead_.clear();
+    walk_.size = 0;
     int64_t run = out.size();  // merging began behind these pieces
     int64_t unknown_end = -1;  // behind the last unknown character
     int64_t at = 0;

@@ -37,7 +37,7 @@ private:
 
     void search(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out);
     // The longest token that may stand inside a word and begins at a place, or -1.
-    int32_t longest(const uint8_t* at, const uint8_t* end) const;
+    int32_t longest(const uint8_t* at, const uint8_t* end);
     // The token of all these bytes, or -1.
     int32_t whole(const uint8_t* at, const uint8_t* end) const;
     bool stays_apart(int32_t left, int32_t right);
@@ -48,7 +48,17 @@ private:
         return !dead_.empty() && (dead_[static_cast<size_t>(place >> 6)] >> (place & 63) & 1) != 0;
     }
 
+    // A walk that read many bytes of this word, all of which stand there still, and what it found. In
+    // runs, where tokens are long and many are tried in vain, the next walks read the same.
+    struct long_walk {
+        const uint8_t* at;
+        int64_t size;  // 0: none
+        int32_t found;
+    };
+    static constexpr int64_t kLongWalk = 24;
+
     const bpe_model& model_;
+    long_walk walk_{};
     std::unique_ptr<uint64_t[], free_memory> memo_;
     pod_vector<uint8_t> ended_;   // the word under way with its suffix
     std::vector<uint64_t> dead_;  // of the word under way; empty until a place fails
