@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from encoder_engine.text.spec.bpe import WordPattern
     from encoder_engine.text.spec.unigram import DecoderSteps, NormalizerStep
 
-__all__ = ["bpe_model_member", "read_bpe", "read_bpe_decoder"]
+__all__ = ["bpe_model_member", "check_merges", "read_bpe", "read_bpe_decoder"]
 
 MARK = "\u2581"
 MODEL_KEYS = (
@@ -71,6 +71,7 @@ def read_bpe(top: JsonValue) -> BpeSpec:
     if dropout.value:
         raise dropout.fail("dropout makes every encoding different; set it to null")
     if prefix.value:
+        check_merges(node)
         raise prefix.fail("a prefix of later pieces is not the engine's")
     normalizer = read_normalizer(top.get("normalizer"))
     splitting = _read_splitting(top.get("pre_tokenizer"), normalizer)
@@ -89,6 +90,28 @@ def read_bpe(top: JsonValue) -> BpeSpec:
     )
     _check(spec, node)
     return spec
+
+
+def check_merges(node: JsonValue) -> None:
+    """Refuse merges of a model for the library that name what the vocabulary lacks.
+
+    The library takes as many bytes off the right part as the prefix has, whatever they are, and
+    ends the process where it cuts a character.
+    """
+    vocab = read_token_ids(node.get("vocab"))
+    prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
+    merges, size = node.get("merges"), len(prefix.encode())
+    for place, (left, right) in enumerate(_read_merges(merges)):
+        here = merges.at(None, f"[{place}]")
+        fault = f"the merge of {left!r} and {right!r} has"
+        if left not in vocab or right not in vocab:
+            raise here.fail(f"{fault} a part that is not in the vocabulary")
+        encoded = right.encode()
+        if len(encoded) < size or 0x80 <= (encoded[size:] or b"a")[0] < 0xC0:
+            raise here.fail(f"{fault} a right part without the prefix {prefix!r}")
+        whole = left + encoded[size:].decode()
+        if whole not in vocab:
+            raise here.fail(f"{fault} the result {whole!r}, which is not in the vocabulary")
 
 
 def _check(spec: BpeSpec, node: JsonValue) -> None:

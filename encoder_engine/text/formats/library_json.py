@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.text.extension import extension
+from encoder_engine.text.formats.bpe_json import check_merges
 from encoder_engine.text.formats.json_reading import read_token_ids
 from encoder_engine.text.formats.unigram_json import read_pieces
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
@@ -43,6 +44,8 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
     else:
         vocab = dict(read_token_ids(node.get("vocab")))
         num_ids = len(vocab)
+        if kind == "BPE":
+            check_merges(node)
     dropout = node.get("dropout")
     if dropout.value:
         raise dropout.fail("dropout makes every encoding different; set it to null")

@@ -6,7 +6,6 @@ the library.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -86,9 +85,14 @@ def read_exactly(top: JsonValue) -> TokenizerSpec:
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
-        with suppress(TokenizerFileError):
+        try:
             return spec_from_json(top, reason=str(refusal))
-        raise
+        except TokenizerFileError as fault:
+            if str(fault) == str(refusal):
+                raise
+            raise TokenizerFileError(
+                f"{refusal}; it is not the library's either: {fault}"
+            ) from None
 
 
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:

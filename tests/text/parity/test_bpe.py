@@ -183,6 +183,24 @@ def test_words_of_any_length_are_encoded_as_the_library_does(tmp_path: Path) -> 
     check_equal(make(tmp_path, merges), texts)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_of_long_tokens_are_encoded_as_the_library_does(tmp_path: Path, seed: int) -> None:
+    """What is remembered of one long walk through the tokens holds for the next ones."""
+    rng = random.Random(seed)
+    merges = [("-" * 2**power, "-" * 2**power) for power in range(7)]
+    merges += [("-" * 32, "-" * 16), ("-" * 48, "a"), ("a", "-" * 16), ("-" * 64, "-" * 6)]
+    merges.insert(3, ("---", "---"))
+    merges.insert(1, ("--", "-"))
+    if seed:
+        rng.shuffle(merges)
+    texts = ["-" * size for size in range(1, 300)]
+    texts += [
+        "".join(rng.choice(("-", "-", "a")) * rng.choice((1, 7, 48, 64, 100)) for _ in range(8))
+        for _ in range(100)
+    ]
+    check_equal(make(tmp_path, merges, PLAIN), texts)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -208,6 +226,7 @@ def test_what_is_not_recognised_is_the_librarys_for_a_reason(
         (lambda model: model["merges"].append(["a", "nope"]), "a part that is not in the voc"),
         (lambda model: model["merges"].append(["a", "b"]), "the result 'ab', which is not in"),
         (lambda model: model["merges"].append("a b"), "must be a list"),
+        (lambda model: model["merges"].append(["a", ""]), "a part that is not in the vocabulary"),
         (lambda model: model["vocab"].update(twice=0), "two tokens share an id"),
         (lambda model: model.update(dropout=0.1), "dropout makes every encoding different"),
     ],
@@ -219,3 +238,35 @@ def test_a_spoilt_model_is_refused(tmp_path: Path, spoil: Any, message: str) -> 
     path.write_text(json.dumps(top), encoding="utf-8")
     with pytest.raises(TokenizerFileError, match=message):
         Tokenizer.from_pretrained(path)
+
+
+@pytest.mark.parametrize(
+    ("merge", "more", "message"),
+    [
+        (["a", "##c"], [], "a part that is not in the vocabulary"),
+        (["a", "##b"], ["##b"], "the result 'ab', which is not in the vocabulary"),
+        (["a", "b"], [], "a right part without the prefix '##'"),
+        (["a", "\u4e2d"], ["\u4e2d", "a\u4e2d"], "a right part without the prefix '##'"),
+    ],
+)
+def test_merges_on_which_the_library_breaks_down_are_refused(
+    tmp_path: Path, merge: list[str], more: list[str], message: str
+) -> None:
+    """It ends the process where a merge of a model with a prefix lacks the prefix."""
+    path = make(tmp_path, [], more=more, continuing_subword_prefix="##")
+    top = json.loads(path.read_text("utf-8"))
+    top["model"]["merges"] = [merge]
+    path.write_text(json.dumps(top), encoding="utf-8")
+    with pytest.raises(TokenizerFileError, match=message):
+        Tokenizer.from_pretrained(path)
+
+
+def test_merges_with_a_prefix_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
+    path = make(tmp_path, [], more=["##b", "ab", "##a"], continuing_subword_prefix="##")
+    top = json.loads(path.read_text("utf-8"))
+    top["model"]["merges"] = [["a", "##b"]]
+    path.write_text(json.dumps(top), encoding="utf-8")
+    ours = Tokenizer.from_pretrained(path)
+    theirs = Library.from_file(str(path))
+    for text in ("ab", "aab", "abab ab"):
+        assert ours.encode(text).tolist() == theirs.encode(text).ids
