@@ -1,6 +1,6 @@
 """Types of the C++ extension."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from mmap import mmap
 
 import numpy as np
@@ -97,6 +97,10 @@ class TextRows:
     def __getitem__(self, row: int) -> str: ...
     @property
     def num_bytes(self) -> int: ...
+
+def find_sentences(
+    texts: Sequence[str],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
 
 class BatchEncoder:
     @staticmethod

@@ -42,6 +42,7 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_cpu(module);
     ee::bind_plan(module);
     ee::bind_rows(module);
+    ee::bind_sentences(module);
     ee::bind_vocabulary(module);
     ee::bind_normalizer(module);
     ee::bind_text(module);

@@ -10,6 +10,8 @@ void bind_cpu(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 // Rows of token ids as Python lists and as rectangles.
 void bind_rows(pybind11::module_& module);
+// Sentences of texts.
+void bind_sentences(pybind11::module_& module);
 void bind_text(pybind11::module_& module);
 // Rows of files, in place of lists of strings.
 void bind_text_rows(pybind11::module_& module);

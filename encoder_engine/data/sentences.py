@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from encoder_engine.text.extension import extension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,16 +18,6 @@ if TYPE_CHECKING:
     from encoder_engine.text import Tokenizer
 
 __all__ = ["SentenceTokens", "encode_sentences", "find_sentences", "split_sentences"]
-
-# Closing quotes and brackets: they all belong to the sentence before.
-_CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*+"
-# Marks that end a sentence anywhere, the last of several; other marks do before white space.
-_WIDE = "\u3002\uff01\uff1f\uff61"
-# The ends of sentences and of lines. White space is tried from its first character alone.
-_ENDS = re.compile(
-    rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[{_WIDE}])({_CLOSING})\s*(?=[^\s{_WIDE}])"
-    r"|(?<!\s)()\s*\n\s*"
-)
 
 
 class SentenceTokens(NamedTuple):
@@ -54,22 +46,12 @@ def find_sentences(text: str) -> list[Span]:
     Closing quotes and brackets stay with their sentence. Returns the characters of each sentence,
     without white space around them; blank pieces are left out.
     """
-    found: list[Span] = []
-    start = 0
+    spans, _ = extension().find_sentences([text])
+    return _as_tuples(spans)
 
-    def keep(end: int) -> None:
-        piece = text[start:end]
-        inner = piece.strip()
-        if inner:
-            begin = start + len(piece) - len(piece.lstrip())
-            found.append((begin, begin + len(inner)))
 
-    for border in _ENDS.finditer(text):
-        assert border.lastindex is not None
-        keep(border.end(border.lastindex))
-        start = border.end()
-    keep(len(text))
-    return found
+def _as_tuples(spans_S2: npt.NDArray[np.int64]) -> list[Span]:
+    return [*zip(spans_S2[:, 0].tolist(), spans_S2[:, 1].tolist(), strict=True)]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -88,11 +70,18 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Sen
         list(texts), add_special_tokens=False, truncation=None, return_offsets=True
     )
     assert encoded.offsets is not None
-    ends = encoded.cu_seqlens.tolist()
-    for number, text in enumerate(texts):
-        here = slice(ends[number], ends[number + 1])
-        sentences, offsets_T2 = find_sentences(text), encoded.offsets[here]
-        begins = np.array([begin for begin, _ in sentences[1:]], np.int64)
-        reached_T = np.maximum.accumulate(offsets_T2[:, 1])
-        borders = np.searchsorted(reached_T, begins, side="right")
-        yield SentenceTokens(sentences, encoded.ids[here], offsets_T2, borders)
+    spans_S2, starts = extension().find_sentences(texts)
+    # Characters count through all texts: places of one text are then behind those of another.
+    bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([*map(len, texts)], dtype=np.int64)])
+    reached_T = np.repeat(bases[:-1], np.diff(encoded.cu_seqlens))
+    np.maximum.accumulate(reached_T + encoded.offsets[:, 1], out=reached_T)
+    begins_S = spans_S2[:, 0] + np.repeat(bases[:-1], np.diff(starts))
+    borders_S = np.searchsorted(reached_T, begins_S, side="right")
+    sentences, ends = _as_tuples(spans_S2), encoded.cu_seqlens.tolist()
+    for (first, last), (begin, end) in zip(pairwise(starts.tolist()), pairwise(ends), strict=True):
+        yield SentenceTokens(
+            sentences[first:last],
+            encoded.ids[begin:end],
+            encoded.offsets[begin:end],
+            borders_S[first + 1 : last] - begin,
+        )

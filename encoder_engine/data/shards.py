@@ -110,8 +110,6 @@ def write_shard(
     vocabulary, naming the document; :class:`CorpusError` where only some documents have salient
     spans; and :class:`OutputError` where the disk refuses.
     """
-    _check_ids(documents, vocabulary)
-    marks = _join_marks(documents)
     sentences: list[npt.NDArray[np.integer[Any]]] = []
     document_ends, languages = [0], []
     for document in documents:
@@ -121,10 +119,14 @@ def write_shard(
         sentences += kept
         document_ends.append(len(sentences))
         languages.append(document.language)
+    tokens = np.concatenate(sentences) if sentences else np.zeros(0, np.int32)
+    if len(tokens) and (tokens.min() < 0 or tokens.max() >= vocabulary.size):
+        _refuse_ids(documents, vocabulary)
+    marks = _join_marks(documents)
     kind = np.uint16 if vocabulary.size <= 2**16 else np.uint32
     sizes = np.fromiter((len(sentence) for sentence in sentences), np.int64, len(sentences))
     arrays: dict[str, npt.NDArray[Any]] = {
-        "tokens": np.concatenate(sentences).astype(kind) if sentences else np.zeros(0, kind),
+        "tokens": tokens.astype(kind),
         "sentences": np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
         "documents": np.asarray(document_ends, np.int64),
         "languages": np.asarray(languages, np.uint16),
@@ -162,7 +164,8 @@ def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
     return np.concatenate(parts)
 
 
-def _check_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
+def _refuse_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
+    """Name the first document with an id outside the vocabulary."""
     for place, document in enumerate(documents):
         if not len(document.sentences):
             continue

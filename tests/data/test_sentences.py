@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import re
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.sentences import _ENDS, encode_sentences, find_sentences, split_sentences
-from tests.data.hygiene.attempts import CountedSearch
+from encoder_engine.data.sentences import encode_sentences, find_sentences, split_sentences
+from encoder_engine.errors import TextError
 from tests.embedding.test_families import save_tokenizer
 
 if TYPE_CHECKING:
@@ -49,12 +52,61 @@ def test_sentences_end_where_they_do(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
-def test_white_space_is_tried_once() -> None:
-    # Every space of a run was tried as its first: work grew with the square of the run.
-    few = CountedSearch(_ENDS, " " * 64 + "x", most=200_000)
-    assert few.spans() == []
-    # Linear work doubles; quadratic work would become four times as much.
-    assert CountedSearch(_ENDS, " " * 128 + "x", most=3 * few.num_attempts).spans() == []
+# The same rule as an expression.
+CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*+"
+WIDE = "\u3002\uff01\uff1f\uff61"
+ENDS = re.compile(
+    rf"(?<=[.!?\u2026])({CLOSING})\s+|(?<=[{WIDE}])({CLOSING})\s*(?=[^\s{WIDE}])"
+    r"|(?<!\s)()\s*\n\s*"
+)
+
+
+def find_by_expression(text: str) -> list[tuple[int, int]]:
+    found, start = [], 0
+    borders = [(m.end(m.lastindex or 0), m.end()) for m in ENDS.finditer(text)]
+    for end, following in [*borders, (len(text), len(text))]:
+        inner = text[start:end].strip()
+        if inner:
+            begin = start + text[start:end].index(inner[0])
+            found.append((begin, begin + len(inner)))
+        start = following
+    return found
+
+
+@pytest.mark.parametrize(
+    "others", ["ab", "a\u00e9\u00bb\u00a0\x85", "\u4e2d\u2026\u3002", "\U0001f642"]
+)
+def test_sentences_are_those_of_the_expression(others: str) -> None:
+    rng = random.Random(others)
+    few = '.! \n"' + others
+    many = (
+        few + ".?!\u2026')]\u201d\u2019\u300d\u300f\uff09\u3002\uff01\uff1f\uff61 \t\r\n\x1c\u3000"
+    )
+    for alphabet in (few, many):
+        for size in range(400):
+            text = "".join(rng.choices(alphabet, k=size % 40))
+            assert find_sentences(text) == find_by_expression(text), text
+
+
+def test_every_character_ends_a_sentence_or_not() -> None:
+    places = ["a{0}b. {0}c{0} \n{0}\u3002{0}\u3002\u300d{0}d" for _ in range(512)]
+    # Beyond the first plane no character is special, and some are enough.
+    for first in (*range(0, 2**16, 512), *range(2**16, sys.maxunicode, 2**14)):
+        text = "|".join(place.format(chr(first + i)) for i, place in enumerate(places))
+        assert find_sentences(text) == find_by_expression(text), hex(first)
+
+
+def test_runs_are_read_once() -> None:
+    size = 10**7
+    for run in (" ", ".", "\u3002 ", ".'"):
+        text = run * (size // len(run)) + "x"
+        last = find_sentences(text)[-1]
+        assert last[1] == len(text)
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(TextError, match="text at row 0 is bytes, expected str"):
+        find_sentences(b"a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", TEXTS)

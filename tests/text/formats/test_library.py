@@ -332,7 +332,10 @@ def test_without_the_library_the_extra_is_named(
     ("spoil", "words"),
     [
         (lambda top: top["model"].update(dropout=0.1), "dropout makes every encoding different"),
-        (lambda top: top["model"].update(merges=[["q", "nope"]]), "a part that is not in the vocab"),
+        (
+            lambda top: top["model"].update(merges=[["q", "nope"]]),
+            "a part that is not in the vocab",
+        ),
         (lambda top: top["model"].update(vocab={"a": -1}), "must be an integer"),
         (lambda top: top["model"].update(vocab={"a": 1, "b": 1}), "share an id"),
         (lambda top: top.update(pre_tokenizer={"type": "Nonsense"}), "refuses the file"),
