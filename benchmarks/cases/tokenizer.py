@@ -32,7 +32,7 @@ from benchmarks.peers import tokenizing as truth_peer
 from benchmarks.texts import tokenizer_texts as texts_of
 
 if TYPE_CHECKING:
-    from benchmarks.jobs.tokenizing import Rows, Ways
+    from benchmarks.jobs.tokenizing import Model, Rows, Ways
     from benchmarks.texts.tokenizer_texts import Texts
 
 # Of the batch's texts, one in six has more tokens: rows are cut as well as filled.
@@ -46,6 +46,7 @@ class Vocabulary:
 
     name: str
     file: str
+    model: Model
     before: tuple[int, ...]
     after: tuple[int, ...]
     pieces: PieceFile | None = None
@@ -66,12 +67,14 @@ VOCABULARIES = (
     Vocabulary(
         name="wordpiece",
         file="vocab/wp_uncased.tokenizer.json.xz",
+        model="WordPiece",
         before=(101,),
         after=(102,),
     ),
     Vocabulary(
         name="xlmr",
         file="vocab/uni_xlmr250k.tokenizer.json.xz",
+        model="Unigram",
         before=(0,),
         after=(2,),
         # <unk>, <s> and </s> come first; every other piece follows a padding token of its own.
@@ -80,9 +83,16 @@ VOCABULARIES = (
     Vocabulary(
         name="xlnet",
         file="vocab/uni_xlnet32k.tokenizer.json.xz",
+        model="Unigram",
         before=(),
         after=(4, 3),
         pieces=PieceFile(path="vocab/xlnet_spiece.model", ids={}),
+    ),
+    Vocabulary(
+        name="gpt2", file="vocab/bpe_gpt2.tokenizer.json.xz", model="BPE", before=(), after=()
+    ),
+    Vocabulary(
+        name="qwen2", file="vocab/bpe_qwen2.tokenizer.json.xz", model="BPE", before=(), after=()
     ),
 )
 KINDS = (
@@ -106,7 +116,7 @@ NUM_DOCUMENTS = 2000
 
 
 def case_specs() -> list[CaseSpec]:
-    """Every kind of work, with every vocabulary."""
+    """Every kind of work, with every vocabulary that can do it."""
     return [
         CaseSpec(
             name=f"tokenizer/{vocabulary.name}-{kind.name}",
@@ -116,6 +126,8 @@ def case_specs() -> list[CaseSpec]:
         )
         for vocabulary in VOCABULARIES
         for kind in KINDS
+        # The files of BPE name no padding token.
+        if not (vocabulary.model == "BPE" and kind.form == "matrix")
     ]
 
 
@@ -145,6 +157,7 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
         pieces = replace(pieces, path=texts_of.unpacked(pieces.path, folder))
     return TokenizerJob(
         file=texts_of.unpacked(vocabulary.file, folder),
+        model=vocabulary.model,
         before=vocabulary.before,
         after=vocabulary.after,
         pieces=pieces,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Form = Literal["arrays", "lists", "sentence", "matrix", "offsets"]
 Task = Literal["batch", "stream", "stream end", "load"]
+Model = Literal["WordPiece", "Unigram", "BPE"]
 # Texts that a stream hands over at once.
 STREAM_BATCH = 128
 
@@ -43,6 +44,7 @@ class PieceFile:
 class TokenizerJob:
     """Texts to tokenize with the tokenizer.json ``file``.
 
+    - ``model``: what the file holds.
     - ``form``: the output: packed or single arrays of ids, lists of ints, lists for one text, a
       matrix of ``max_length`` columns with its mask, or ids with character offsets.
     - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; its last
@@ -52,6 +54,7 @@ class TokenizerJob:
     """
 
     file: str
+    model: Model
     before: tuple[int, ...]
     after: tuple[int, ...]
     pieces: PieceFile | None

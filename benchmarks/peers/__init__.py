@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environments import environment
-from benchmarks.jobs.tokenizing import Form, Load, TokenizerJob, build
+from benchmarks.jobs.tokenizing import Form, Load, Model, TokenizerJob, build
 from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Options, Settings
 from benchmarks.measuring.tuning import fastest
 
@@ -55,11 +55,13 @@ class EmbeddingPeer:
 class TokenizerPeer:
     """The tokenizer of a library; ``load`` takes a :class:`TokenizerJob` with one of ``forms``.
 
+    ``models``: those that it reads.
     ``by_pieces``: it reads the SentencePiece model instead of the tokenizer.json.
     """
 
     load: Load
     forms: frozenset[Form]
+    models: frozenset[Model]
     by_pieces: bool = False
 
 
@@ -183,6 +185,8 @@ def tokenizer_candidates(job: TokenizerJob) -> list[Candidate]:
 def _lacks(way: TokenizerPeer, job: TokenizerJob) -> str | None:
     if job.form not in way.forms:
         return f"it gives no {job.form}"
+    if job.model not in way.models:
+        return f"it reads no {job.model}"
     if way.by_pieces and job.pieces is None:
         return "it reads SentencePiece models only"
     return None

@@ -25,6 +25,62 @@ if TYPE_CHECKING:
     from benchmarks.jobs.tokenizing import Load, PieceFile, Rows, TokenizerJob, Ways
 
 
+def load_fastokens(job: TokenizerJob) -> Ways:
+    """Load fastokens, in Rust: BPE, ids only."""
+    import fastokens
+
+    return flat_ways(fastokens.Tokenizer.from_file(job.file))
+
+
+def flat_ways(tokenizer: Any) -> Ways:
+    """Return the ways of fastokens, and of what has its methods."""
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text, True).ids
+        return ids
+
+    def arrays(texts: list[str]) -> Any:
+        ids, starts = tokenizer.encode_batch_flat(texts, True)
+        return np.frombuffer(ids, dtype=np.uint32), np.frombuffer(starts, dtype=np.uint64)
+
+    return {
+        "arrays": Way(call=arrays, rows=lambda packed: packed_rows(*packed)),
+        "lists": Way(
+            call=lambda texts: [row.ids for row in tokenizer.encode_batch(texts, True)],
+            rows=list_rows,
+        ),
+        "sentence": Way(call=sentence, rows=one_row),
+    }
+
+
+def load_gigatoken(job: TokenizerJob) -> Ways:
+    """Load gigatoken, in Rust: BPE, ids only; it sets no template's tokens."""
+    import gigatoken
+
+    tokenizer = gigatoken.Tokenizer.from_json(Path(job.file).read_bytes())
+    parallel = job.threads > 1
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text)
+        return ids
+
+    def rows(found: Any) -> Rows:
+        return with_template(job, found)
+
+    return {
+        "arrays": Way(
+            call=lambda texts: tokenizer.encode_batch(texts, parallel=parallel),
+            rows=lambda found: rows(found.to_list()),
+        ),
+        "lists": Way(
+            call=lambda texts: tokenizer.encode_batch_list(texts, parallel=parallel), rows=rows
+        ),
+        "sentence": Way(call=sentence, rows=lambda ids: rows([ids])),
+    }
+
+
 def load_kitoken(job: TokenizerJob) -> Ways:
     """Load kitoken, in Rust: lists of ids only; it sets no template's tokens."""
     import kitoken
@@ -42,6 +98,42 @@ def load_kitoken(job: TokenizerJob) -> Ways:
     return {
         "lists": Way(call=lambda texts: tokenizer.encode_all(texts, True), rows=rows),
         "sentence": Way(call=sentence, rows=lambda ids: rows([ids])),
+    }
+
+
+def load_nanotoken(job: TokenizerJob) -> Ways:
+    """Load nanotoken, in Rust: WordPiece, ids only."""
+    import nanotoken
+
+    tokenizer = nanotoken.Tokenizer.from_json(Path(job.file).read_bytes())
+    parallel = job.threads > 1
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text)
+        return ids
+
+    def matrix(texts: list[str]) -> Any:
+        found = tokenizer.encode_batch_padded(
+            texts,
+            max_length=job.max_length,
+            truncation=True,
+            padding="max_length",
+            return_token_type_ids=False,
+            parallel=parallel,
+        )
+        return found["input_ids"], found["attention_mask"]
+
+    return {
+        "arrays": Way(
+            call=lambda texts: tokenizer.encode_batch(texts, parallel=parallel),
+            rows=lambda found: packed_rows(found.ids, found.offsets),
+        ),
+        "lists": Way(
+            call=lambda texts: tokenizer.encode_batch_list(texts, parallel=parallel), rows=list_rows
+        ),
+        "sentence": Way(call=sentence, rows=one_row),
+        "matrix": Way(call=matrix, rows=matrix_rows),
     }
 
 
@@ -75,6 +167,13 @@ def load_sentencepiece(job: TokenizerJob) -> Ways:
 def translate(pieces: PieceFile, ids: Any) -> list[int]:
     """Map a model's ids to those of the tokenizer.json."""
     return [pieces.ids.get(int(number), int(number) + pieces.shift) for number in np.asarray(ids)]
+
+
+def load_snaptokens(job: TokenizerJob) -> Ways:
+    """Load snaptokens, in Rust: BPE of bytes, ids only."""
+    import snaptokens
+
+    return flat_ways(snaptokens.Tokenizer.from_file(job.file))
 
 
 def load_splintr(job: TokenizerJob) -> Ways:
@@ -235,6 +334,7 @@ def _library(
         tokenizing=TokenizerPeer(
             load=load,
             forms=frozenset(forms.split()),  # type: ignore[arg-type]
+            models=frozenset(options.pop("models", "WordPiece Unigram BPE").split()),
             by_pieces=options.pop("by_pieces", False),
         ),
         **{"environment": "tokenizers", **options},
@@ -243,8 +343,12 @@ def _library(
 
 ALL, IDS = "arrays lists sentence matrix offsets", "arrays lists sentence"
 PEERS = (
+    _library("fastokens", load_fastokens, IDS, "fastokens", models="BPE"),
+    _library("gigatoken", load_gigatoken, IDS, "gigatoken", models="BPE"),
     _library("kitoken", load_kitoken, "lists sentence", "kitoken"),
+    _library("nanotoken", load_nanotoken, f"{IDS} matrix", "nanotoken", models="WordPiece"),
     _library("sentencepiece", load_sentencepiece, IDS, "sentencepiece", by_pieces=True),
+    _library("snaptokens", load_snaptokens, IDS, "snaptokens", models="BPE"),
     _library("splintr", load_splintr, IDS, "splintr", "splintr-rs"),
     _library("tokenizers", load_tokenizers, ALL, "tokenizers"),
     _library(

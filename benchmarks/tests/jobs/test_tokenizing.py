@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 JOB = TokenizerJob(
     file="tokenizer.json",
+    model="BPE",
     before=(),
     after=(),
     pieces=None,
