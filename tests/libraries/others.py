@@ -25,8 +25,9 @@ from tests import ROOT
 REQUIREMENTS = Path(__file__).with_suffix(".txt")
 SCRIPT = Path(__file__).with_name("their_process.py")
 SETUP = "python -m tests.libraries.others"
-# Installed without what it asks for: its index needs an older PyTorch, and is not used here.
-ALONE = "pylate"
+# Installed without what they ask for: one needs an older PyTorch for its index, which is not used
+# here, the other a newer transformers.
+ALONE = ("pylate", "txtai")
 SECONDS = 900
 
 

@@ -1,4 +1,4 @@
-"""KeyBERT, BERTopic and LangChain compute with an embedder's vectors, and never in silence without.
+"""Other libraries compute with an embedder's vectors and a ranker's scores.
 
 Given an embedder itself, KeyBERT and BERTopic loaded a default model of their own.
 """
@@ -15,7 +15,9 @@ import pytest
 
 import encoder_engine
 from encoder_engine import Embedder
-from tests.embedding.tiny_model import write_sentence_directory
+from encoder_engine.embedding import Ranker
+from encoder_engine.models import SequenceClassification
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 from tests.libraries.others import SECONDS, environment, own_variables, unavailable
 from tests.libraries.topics_process import TEXTS
 
@@ -36,11 +38,20 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
 
 
 @pytest.fixture(scope="module")
-def found(embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+def ranker(tmp_path_factory: pytest.TempPathFactory) -> Ranker:
+    folder = tmp_path_factory.mktemp("topics") / "ranker"
+    write_head_directory(folder, SequenceClassification, num_labels=1)
+    return Ranker.from_pretrained(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def found(
+    embedder: Embedder, ranker: Ranker, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Any]:
     results = tmp_path_factory.mktemp("results") / "found"
     root = Path(encoder_engine.__file__).parents[1]
     ran = subprocess.run(
-        [environment() / "bin" / "python", SCRIPT, root, embedder.name, results],
+        [environment() / "bin" / "python", SCRIPT, root, embedder.name, ranker.name, results],
         capture_output=True,
         text=True,
         env=own_variables() | {"HF_HUB_OFFLINE": "1"},
@@ -80,7 +91,22 @@ def test_an_embedder_itself_is_refused_by_the_library(
     assert all(one.startswith(message) for one in found["static"])
 
 
-def test_langchain_searches_with_the_embedder(found: Mapping[str, Any], embedder: Embedder) -> None:
+@pytest.mark.parametrize("library", ["langchain", "llama_index", "haystack"])
+def test_a_library_searches_and_orders(
+    library: str, found: Mapping[str, Any], embedder: Embedder, ranker: Ranker
+) -> None:
+    own = found[library]
     scores = embedder.similarity(embedder.encode_query(["the row"]), embedder.encode(TEXTS))[0]
     best = [TEXTS[row] for row in np.argsort(-scores, kind="stable")[:3]]
-    assert found["langchain"]["hits"] == best
+    assert own["hits"] == best
+    ordered = ranker.rank("the row", best, 2)
+    assert [text for text, _ in own["ordered"]] == [best[one["corpus_id"]] for one in ordered]
+    assert [score for _, score in own["ordered"]] == [one["score"] for one in ordered]
+    assert own["refused"].startswith("TypeError: ")
+    if "documents" in own:
+        np.testing.assert_array_equal(np.float32(own["documents"]), found["vectors"])
+    assert own.get("cut", 2) == 2
+
+
+def test_txtai_searches_with_the_embedder(found: Mapping[str, Any]) -> None:
+    assert found["txtai"] == found["langchain"]["hits"]

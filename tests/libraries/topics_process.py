@@ -1,4 +1,4 @@
-"""Runs KeyBERT, BERTopic and LangChain on an embedder: ``topics_process.py ROOT MODEL RESULTS``.
+"""Runs libraries on an embedder and a ranker: ``topics_process.py ROOT MODEL RANKER RESULTS``.
 
 Runs in their environment, with this package from ROOT, after everything that is installed there.
 RESULTS is a pickle of what each library found, and of what it says to an embedder itself.
@@ -72,21 +72,90 @@ def topics(embedder: Any) -> dict[str, Any]:
     }
 
 
-def chains(embedder: Any) -> dict[str, Any]:
-    """Let LangChain's store in memory search."""
+def chains(embedder: Any, ranker: Any) -> dict[str, Any]:
+    """Let LangChain's store in memory search, and its compressor order."""
     from langchain_core.vectorstores import InMemoryVectorStore
+
+    from encoder_engine.integrations.langchain import RankerCompressor
 
     store = InMemoryVectorStore(embedder)
     store.add_texts(TEXTS)
-    return {"hits": [hit.page_content for hit in store.similarity_search("the row", k=3)]}
+    hits = store.similarity_search("the row", k=3)
+    ordered = RankerCompressor(ranker, top_n=2).compress_documents(hits, "the row")
+    return {
+        "hits": [hit.page_content for hit in hits],
+        "ordered": [(one.page_content, one.metadata["relevance_score"]) for one in ordered],
+        "refused": refusal(lambda: RankerCompressor(ranker, model_name="another")),
+    }
 
 
-def main(root: str, model: str, results: str) -> None:
+def indices(embedder: Any, ranker: Any) -> dict[str, Any]:
+    """Let LlamaIndex build an index, retrieve and order."""
+    from llama_index.core import Document, VectorStoreIndex
+
+    from encoder_engine.integrations.llama_index import EmbedderModel, RankerPostprocessor
+
+    model = EmbedderModel(embedder)
+    index = VectorStoreIndex.from_documents([Document(text=t) for t in TEXTS], embed_model=model)
+    nodes = index.as_retriever(similarity_top_k=3).retrieve("the row")
+    ordered = RankerPostprocessor(ranker, 2).postprocess_nodes(nodes, query_str="the row")
+    return {
+        "hits": [one.text for one in nodes],
+        "ordered": [(one.text, one.score) for one in ordered],
+        "documents": [model.get_text_embedding(text) for text in TEXTS],
+        "refused": refusal(lambda: EmbedderModel(embedder, parallel_process=True)),
+        "cut": len(EmbedderModel(embedder, truncate_dim=2).get_query_embedding("the row")),
+    }
+
+
+def components(model: str, ranker: str) -> dict[str, Any]:
+    """Let Haystack embed, search and order, in a pipeline that was written to YAML."""
+    from haystack import Document, Pipeline
+    from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
+    from haystack.document_stores.in_memory import InMemoryDocumentStore
+
+    from encoder_engine.integrations.haystack import DocumentEmbedder, DocumentRanker, TextEmbedder
+
+    documents = DocumentEmbedder(model).run([Document(content=text) for text in TEXTS])["documents"]
+    store = InMemoryDocumentStore()
+    store.write_documents(documents)
+    pipeline = Pipeline()
+    pipeline.add_component("embedder", TextEmbedder(model))
+    pipeline.add_component("ranker", DocumentRanker(ranker))
+    module = DocumentRanker.__module__
+    pipeline = Pipeline.loads(pipeline.dumps(), allowed_modules=[module])
+    pipeline.add_component("retriever", InMemoryEmbeddingRetriever(store, top_k=3))
+    pipeline.connect("embedder.embedding", "retriever.query_embedding")
+    pipeline.connect("retriever.documents", "ranker.documents")
+    given = {"embedder": {"text": "the row"}, "ranker": {"query": "the row", "top_k": 2}}
+    found = pipeline.run(given, include_outputs_from={"retriever"})
+    wrong = DocumentEmbedder(model, options={"batch": 3})
+    return {
+        "documents": [one.embedding for one in documents],
+        "hits": [one.content for one in found["retriever"]["documents"]],
+        "ordered": [(one.content, one.score) for one in found["ranker"]["documents"]],
+        "refused": refusal(lambda: wrong.run(documents)),
+    }
+
+
+def external(embedder: Any) -> list[str]:
+    """Let txtai search with vectors that it does not compute."""
+    import txtai
+
+    settings = {"method": "external", "transform": lambda texts: embedder.encode(texts)}
+    index = txtai.Embeddings({**settings, "content": True, "backend": "numpy"})
+    index.index(TEXTS)
+    return [hit["text"] for hit in index.search("the row", 3)]
+
+
+def main(root: str, model: str, ranker_path: str, results: str) -> None:
     """Run all libraries."""
     sys.path.append(root)
     import encoder_engine as ee
+    from encoder_engine.embedding import Ranker
 
     embedder = ee.Embedder.from_pretrained(model, device="cpu")
+    ranker = Ranker.from_pretrained(ranker_path, device="cpu")
     static = ee.StaticEmbedder.__new__(ee.StaticEmbedder)
     from bertopic.backend._utils import select_backend as of_bertopic
     from keybert.backend._utils import select_backend as of_keybert
@@ -94,7 +163,10 @@ def main(root: str, model: str, results: str) -> None:
     found = {
         "keybert": keywords(embedder),
         "bertopic": topics(embedder),
-        "langchain": chains(embedder),
+        "langchain": chains(embedder, ranker),
+        "llama_index": indices(embedder, ranker),
+        "haystack": components(model, ranker_path),
+        "txtai": external(embedder),
         "static": [refusal(partial(select, static)) for select in (of_keybert, of_bertopic)],
         "vectors": np.asarray(embedder.encode(TEXTS)),
     }

@@ -1,0 +1,80 @@
+"""An embedder and a ranker as LlamaIndex's classes.
+
+::
+
+    index = VectorStoreIndex.from_documents(documents, embed_model=EmbedderModel(embedder))
+    engine = index.as_query_engine(node_postprocessors=[RankerPostprocessor(ranker, top_n=5)])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from encoder_engine.errors import InputError, MissingDependencyError
+
+try:
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.schema import MetadataMode, NodeWithScore
+except ImportError:
+    raise MissingDependencyError(__name__, library="llama-index-core") from None
+
+__all__ = ["EmbedderModel", "RankerPostprocessor"]
+
+_MOST = 2048  # The most texts that LlamaIndex allows in a call; by default it takes ten.
+
+
+class EmbedderModel(BaseEmbedding):  # type: ignore[misc]
+    """The embedding model of an index, with the prompts of queries and documents.
+
+    ``options``: those of the embedder's ``encode``, such as ``truncate_dim``.
+    """
+
+    _embedder: Any = PrivateAttr()
+    _options: dict[str, Any] = PrivateAttr()
+
+    def __init__(self, embedder: Any, **options: Any) -> None:
+        # An unknown option is refused here.
+        embedder.encode([], **options)
+        super().__init__(model_name=str(embedder.name), embed_batch_size=_MOST)
+        self._embedder, self._options = embedder, options
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        found: list[float] = self._embedder.encode_query(query, **self._options).tolist()
+        return found
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        found: list[list[float]] = self._embedder.encode_document(texts, **self._options).tolist()
+        return found
+
+
+class RankerPostprocessor(BaseNodePostprocessor):  # type: ignore[misc]
+    """Orders the nodes of a retriever by a ranker; ``top_n``: the most to keep, None: all.
+
+    The score of a node becomes the ranker's. ``options``: those of the ranker's ``rank``.
+    """
+
+    top_n: int | None = None
+    _ranker: Any = PrivateAttr()
+    _options: dict[str, Any] = PrivateAttr()
+
+    def __init__(self, ranker: Any, top_n: int | None = None, **options: Any) -> None:
+        ranker.rank("", [], top_n, **options)
+        super().__init__(top_n=top_n)
+        self._ranker, self._options = ranker, options
+
+    def _postprocess_nodes(self, nodes: list[Any], query_bundle: Any = None) -> list[Any]:
+        if query_bundle is None:
+            raise InputError("a ranker orders nodes for a query; pass query_str")
+        texts = [one.node.get_content(metadata_mode=MetadataMode.EMBED) for one in nodes]
+        order = self._ranker.rank(query_bundle.query_str, texts, self.top_n, **self._options)
+        return [
+            NodeWithScore(node=nodes[one["corpus_id"]].node, score=one["score"]) for one in order
+        ]
