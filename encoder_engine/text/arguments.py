@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, TextError
+from encoder_engine.strings import from_arrow
+from encoder_engine.text.extension import extension
 
-__all__ = ["check_integer", "to_integer"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_integer", "sequence_of_texts", "to_integer"]
 
 
 def to_integer(value: object, name: str) -> int:
@@ -26,3 +33,16 @@ def check_integer(value: object, name: str, *, least: int) -> int:
     if not least <= number < 2**31:
         raise InputError(f"{name} is {number}, expected at least {least} and less than 2^31")
     return number
+
+
+def sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
+    """Return the texts of any iterable as a list or tuple; rows of files stay what they are."""
+    if isinstance(texts, list | tuple | extension().TextRows):
+        return texts
+    if isinstance(texts, str):
+        raise TextError(f"{name} is one str; wrap it in a list, or use encode() for one text")
+    if isinstance(texts, Set | Mapping):
+        raise InputError(f"{name} is {type(texts).__name__}, whose order is not fixed; pass a list")
+    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
+        raise TextError(f"{name} is {type(texts).__name__}, expected an iterable of str")
+    return list(from_arrow(texts))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.text.spec.tokenizer import AddedTokenSpec, TokenizerSpec
 
-__all__ = ["load"]
+__all__ = ["check_added", "load"]
 
 # The files of a tokenizer, compared with their recorded checksums before they are read.
 OWN_FILES = (
@@ -78,7 +78,7 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         spec = spec_from_sentencepiece(place)
     else:
         raise TokenizerFileError(f"{place} is not a .json, .txt or .model file")
-    _check_added(spec, place)
+    check_added(spec, place)
     return spec
 
 
@@ -323,7 +323,7 @@ def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
     )
 
 
-def _check_added(spec: TokenizerSpec, path: Path) -> None:
+def check_added(spec: TokenizerSpec, path: Path) -> None:
     """Refuse added tokens that are empty or equal once normalized."""
     owner: dict[tuple[str, bool], str] = {}
     forms = normalize_added(spec)

@@ -156,7 +156,43 @@ class Encoding:
 
     def tolist(self) -> list[list[int]]:
         """Give each row's ids as a list of Python ints."""
-        return self._ints.rows(self.ids, self.cu_seqlens)
+        return self.to_lists(self.ids)
+
+    def to_lists(self, values: IntArray) -> list[list[int]]:
+        """Give each row's values, int32 ``[T]``, as a list of Python ints."""
+        return self._ints.rows(values, self.cu_seqlens)
+
+    def to_padded_lists(
+        self, values: IntArray, width: int, fill: int, side: Side
+    ) -> list[list[int]]:
+        """Give the values, int32 ``[T]``, as lists of ``width``, padded by ``fill``."""
+        matrix = self.to_matrix(values, width, fill, side)
+        starts = np.arange(len(self) + 1, dtype=np.int32) * width
+        return self._ints.rows(matrix.ravel().astype(np.int32), starts)
+
+    def to_matrix(self, values: IntArray, width: int, fill: int, side: Side) -> LongArray:
+        """Give the values, int32 ``[T]``, as a matrix padded by ``fill``, int64 ``[B, width]``."""
+        matrix: LongArray
+        left = side == "left"
+        matrix, _ = extension().pad_rows(
+            values, self.cu_seqlens, width, fill, left, with_mask=False
+        )
+        return matrix
+
+    def to_id_matrix(self, width: int, pad_id: int, side: Side) -> tuple[LongArray, LongArray]:
+        """Give the padded ids and the attention mask, int64 ``[B, width]`` each."""
+        matrices: tuple[LongArray, LongArray]
+        left = side == "left"
+        matrices = extension().pad_rows(
+            self.ids, self.cu_seqlens, width, pad_id, left, with_mask=True
+        )
+        return matrices
+
+    def to_type_matrix(self, width: int, pad_type_id: int, side: Side) -> LongArray:
+        """Give the padded segments, int64 ``[B, width]``."""
+        if pad_type_id == 0 and not self.has_types:
+            return np.zeros((len(self), width), dtype=np.int64)
+        return self.to_matrix(self.type_ids, width, pad_type_id, side)
 
     def to_padded(
         self, length: int | None = None, side: Side = "right", multiple_of: int | None = None
@@ -181,18 +217,8 @@ class Encoding:
         width = self._width(length, multiple_of)
         if self._pad_id is None:
             raise BatchError("the tokenizer has no padding token, so rows cannot be padded")
-        left = side == "left"
-        pad_rows = extension().pad_rows
-        input_ids, mask = pad_rows(
-            self.ids, self.cu_seqlens, width, self._pad_id, left, with_mask=True
-        )
-        pad_type = self._pad_type_id
-        if pad_type == 0 and not self.has_types:
-            type_ids = np.zeros(input_ids.shape, dtype=np.int64)
-        else:
-            type_ids, _ = pad_rows(
-                self.type_ids, self.cu_seqlens, width, pad_type, left, with_mask=False
-            )
+        input_ids, mask = self.to_id_matrix(width, self._pad_id, side)
+        type_ids = self.to_type_matrix(width, self._pad_type_id, side)
         return {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": type_ids}
 
     def _width(self, length: int | None, multiple_of: int | None) -> int:

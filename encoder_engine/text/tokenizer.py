@@ -13,7 +13,6 @@ batch with the GIL released; the result does not depend on their number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Set
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
@@ -27,9 +26,9 @@ from encoder_engine.errors import (
     TextError,
     TokenizerFileError,
 )
-from encoder_engine.strings import from_arrow
 from encoder_engine.text import directory
-from encoder_engine.text.arguments import check_integer
+from encoder_engine.text.arguments import check_integer, sequence_of_texts
+from encoder_engine.text.calls.tokenizer import CallableTokenizer
 from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
 from encoder_engine.text.encoders.protocols import EncodeRequest
@@ -41,7 +40,7 @@ from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from encoder_engine import _native
     from encoder_engine.inputs.opening import Format
@@ -54,7 +53,7 @@ __all__ = ["Tokenizer"]
 STRATEGIES = {"do_not_truncate": 0, "longest_first": 1, "only_first": 2, "only_second": 3}
 
 
-class Tokenizer:
+class Tokenizer(CallableTokenizer):
     """A tokenizer: immutable, shared freely between threads, forked and pickled.
 
     Ids and character offsets equal those of Hugging Face tokenizers 0.23 on the same files;
@@ -139,9 +138,9 @@ class Tokenizer:
 
         """
         self._check_template(add_special_tokens=add_special_tokens)
-        texts = _sequence_of_texts(texts, "texts")
+        texts = sequence_of_texts(texts, "texts")
         if pairs is not None:
-            pairs = _sequence_of_texts(pairs, "pairs")
+            pairs = sequence_of_texts(pairs, "pairs")
             if len(pairs) != len(texts):
                 raise InputError(f"there are {len(texts)} texts but {len(pairs)} pairs")
         strategy = _strategy(truncation, paired=pairs is not None)
@@ -435,19 +434,6 @@ def _encode_rows(
             raise TextError(f"behind {num_rows} other texts, {error}", row=row) from None
         num_rows += len(rows)
         yield encoded
-
-
-def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return the texts of any iterable as a list or tuple; rows of files stay what they are."""
-    if isinstance(texts, list | tuple | extension().TextRows):
-        return texts
-    if isinstance(texts, str):
-        raise TextError(f"{name} is one str; wrap it in a list, or use encode() for one text")
-    if isinstance(texts, Set | Mapping):
-        raise InputError(f"{name} is {type(texts).__name__}, whose order is not fixed; pass a list")
-    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
-        raise TextError(f"{name} is {type(texts).__name__}, expected an iterable of str")
-    return list(from_arrow(texts))
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:

@@ -92,11 +92,9 @@ def _config(spec: TokenizerSpec) -> dict[str, Any]:
         str(token.id): {flag: getattr(token, flag) for flag in flags}
         for token in sorted(spec.added_tokens, key=lambda item: item.id)
     }
-    # Only BERT's and DeBERTa's classes give them by themselves.
-    types = ["token_type_ids"] if any(p.type_id for p in (*spec.single, *spec.pair)) else []
     config: dict[str, Any] = {
         "added_tokens_decoder": decoder,
-        "model_input_names": ["input_ids", *types, "attention_mask"],
+        "model_input_names": list(spec.input_names),
         "padding_side": spec.padding_side,
         "truncation_side": spec.truncation_side,
     }

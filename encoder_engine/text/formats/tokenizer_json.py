@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["read_exactly", "read_tokenizer_json", "spec_from_json"]
+__all__ = ["read_exactly", "read_tokenizer_json", "spec_from_content", "spec_from_json"]
 
 # What the library's own sizes hold; nobody here reckons with them.
 MAX_SIZE = 2**64 - 1
@@ -72,7 +72,11 @@ STRATEGIES = {
 
 def read_tokenizer_json(path: Path) -> TokenizerSpec:
     """Read the file as a specification."""
-    content = read_bytes(path)
+    return spec_from_content(read_bytes(path), path)
+
+
+def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
+    """Read a file's content as a specification; messages name ``path``."""
     spec = _read_natively(content, path)
     if spec is not None:
         return spec

@@ -192,6 +192,13 @@ class TokenizerSpec:
         return self.model.vocab.get(token)
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """What a model gets: ``token_type_ids`` only where a template has other than 0."""
+        # Only BERT's and DeBERTa's classes give them by themselves.
+        types = any(piece.type_id for piece in (*self.single, *self.pair))
+        return ("input_ids", *(["token_type_ids"] if types else []), "attention_mask")
+
+    @property
     def vocab_size(self) -> int:
         """The rows that an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab

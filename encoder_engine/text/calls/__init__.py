@@ -1,0 +1,1 @@
+"""Calls a tokenizer as the fast tokenizers of transformers are called."""

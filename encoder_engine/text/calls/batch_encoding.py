@@ -1,0 +1,109 @@
+"""The result of a call where transformers is not loaded, with the members of its BatchEncoding."""
+
+from __future__ import annotations
+
+import sys
+from collections import UserDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from encoder_engine.text.calls.row_encodings import RowEncoding
+
+__all__ = ["BatchEncoding", "CharSpan", "TokenSpan", "batch_class"]
+
+
+class CharSpan(NamedTuple):
+    """Characters ``[start, end)`` of a text."""
+
+    start: int
+    end: int
+
+
+class TokenSpan(NamedTuple):
+    """Tokens ``[start, end)`` of a row."""
+
+    start: int
+    end: int
+
+
+def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
+    """Make a method that asks one row about a token, word or character of it."""
+
+    def method(self: BatchEncoding, first: int, second: int | None = None, *more: int) -> Any:
+        row, place = (0, first) if second is None else (first, second)
+        found = getattr(self[row], name)(place, *more)
+        return found if span is None or found is None else span(*found)
+
+    method.__name__ = name
+    method.__doc__ = f"Return {what}. The number of the row may be left out for one row."
+    return method
+
+
+class BatchEncoding(UserDict[str, Any]):
+    """The fields of a call's result by name, and its rows by number."""
+
+    def __init__(
+        self,
+        data: dict[str, Any],
+        encoding: Sequence[RowEncoding] | None = None,
+        *,
+        n_sequences: int | None = None,
+    ) -> None:
+        super().__init__(data)
+        self.encodings, self.n_sequences = encoding, n_sequences
+
+    def __getitem__(self, item: Any) -> Any:
+        """Return a field by its name, or a row, or rows."""
+        if isinstance(item, str):
+            return self.data[item]
+        if self.encodings is None:
+            raise InputError("this batch was padded from ids and has no texts; call the tokenizer")
+        return self.encodings[item]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field."""
+        if name != "data" and name in self.data:
+            return self.data[name]
+        raise AttributeError(f"this BatchEncoding has no field {name!r}")
+
+    @property
+    def is_fast(self) -> bool:
+        """True where the rows can be read one by one."""
+        return self.encodings is not None
+
+    def tokens(self, batch_index: int = 0) -> list[str]:
+        """Return a row's tokens."""
+        return list(self[batch_index].tokens)
+
+    def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
+        """Return the text of each of a row's tokens: 0, 1, or ``None``."""
+        return list(self[batch_index].sequence_ids)
+
+    def word_ids(self, batch_index: int = 0) -> list[int | None]:
+        """Return the word of each of a row's tokens, or ``None``."""
+        return list(self[batch_index].word_ids)
+
+    token_to_sequence: Callable[..., int | None] = _of_row("token_to_sequence", "a token's text")
+    token_to_word: Callable[..., int | None] = _of_row("token_to_word", "the word of a token")
+    token_to_chars = _of_row("token_to_chars", "the characters of a token", CharSpan)
+    word_to_tokens = _of_row("word_to_tokens", "the tokens of a word", TokenSpan)
+    word_to_chars = _of_row("word_to_chars", "the characters of a word", CharSpan)
+    char_to_token: Callable[..., int | None] = _of_row("char_to_token", "a character's token")
+    char_to_word: Callable[..., int | None] = _of_row("char_to_word", "a character's word")
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> BatchEncoding:
+        """Move tensors to a device; returns this object."""
+        for name, values in self.data.items():
+            if hasattr(values, "to"):
+                self.data[name] = values.to(device=device, non_blocking=non_blocking)
+        return self
+
+
+def batch_class() -> Any:
+    """Return transformers' BatchEncoding where transformers is loaded, or this package's."""
+    loaded = sys.modules.get("transformers.tokenization_utils_base")
+    return BatchEncoding if loaded is None else loaded.BatchEncoding

@@ -1,0 +1,152 @@
+"""Lays the rows of an encoding out as the fields of a call's result."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from encoder_engine.text.arrays import IntArray
+    from encoder_engine.text.calls.options import CallOptions
+    from encoder_engine.text.encoding import Encoding
+
+__all__ = ["Columns", "as_tensor", "padded_width", "ragged_error"]
+
+ATTRIBUTES = {"input_ids": "ids", "token_type_ids": "type_ids"}
+
+
+class Columns:
+    """The fields of an encoding, padded as the options say.
+
+    Arrays come from the extension's buffers, lists from its table of ints: no loop in Python runs
+    over tokens, but the one over the offsets of lists.
+    """
+
+    def __init__(self, encoding: Encoding, options: CallOptions) -> None:
+        self._encoding, self._options = encoding, options
+        lengths = encoding.lengths
+        longest = int(lengths.max(initial=0))
+        width = padded_width(longest, options)
+        # A row that nothing cuts may be longer than its padding.
+        self.width = max(width, longest)
+        self.sizes: IntArray = np.maximum(lengths, width)
+        self._is_ragged = bool((self.sizes != self.width).any())
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the result's fields by name."""
+        options = self._options
+        if options.tensors is None:
+            fields: dict[str, Any] = {name: self.lists(name) for name in options.columns}
+        elif self._is_ragged:
+            fields = {name: self._ragged(name) for name in options.columns}
+        else:
+            fields = self._arrays()
+        if options.overflow:
+            samples = self._encoding.overflow_to_sample
+            fields["overflow_to_sample_mapping"] = (
+                samples.tolist() if options.tensors is None else samples.astype(np.int64)
+            )
+        if options.tensors == "pt":
+            return {name: as_tensor(values) for name, values in fields.items()}
+        return fields
+
+    def lists(self, name: str) -> list[Any]:
+        """Return a field as a list for each row."""
+        encoding, options = self._encoding, self._options
+        sizes: list[int] = self.sizes.tolist()
+        if name == "length":
+            return sizes
+        if name == "token_type_ids" and not (options.pad_type_id or encoding.has_types):
+            return [[0] * size for size in sizes]
+        pads = options.padding != "do_not_pad"
+        fill = options.fills.get(name, -1)
+        if name == "offset_mapping":
+            starts, stops = encoding.offsets.T.tolist()
+            spans = list(zip(starts, stops, strict=True))
+            rows: list[list[Any]] = [spans[a:b] for a, b in pairwise(encoding.cu_seqlens.tolist())]
+            return self._pad(rows, (0, 0), sizes) if pads else rows
+        if name == "attention_mask" and not pads:
+            return [[1] * size for size in sizes]
+        values = self._values(name)
+        if not pads:
+            return encoding.to_lists(values)
+        if self._is_ragged:
+            return self._pad(encoding.to_lists(values), fill, sizes)
+        return encoding.to_padded_lists(values, self.width, fill, options.padding_side)
+
+    def _pad(self, rows: list[list[Any]], fill: Any, sizes: list[int]) -> list[list[Any]]:
+        if self._options.padding_side == "left":
+            return [[fill] * (n - len(row)) + row for row, n in zip(rows, sizes, strict=True)]
+        return [row + [fill] * (n - len(row)) for row, n in zip(rows, sizes, strict=True)]
+
+    def _values(self, name: str) -> IntArray:
+        encoding = self._encoding
+        if name == "attention_mask":
+            return np.ones_like(encoding.ids)
+        if name == "special_tokens_mask":
+            return encoding.special_tokens_mask.astype(np.int32)
+        values: IntArray = getattr(encoding, ATTRIBUTES.get(name, name))
+        return values
+
+    def _arrays(self) -> dict[str, Any]:
+        encoding, options, width = self._encoding, self._options, self.width
+        side = options.padding_side
+        ids, mask = encoding.to_id_matrix(width, options.pad_id, side)
+        fields: dict[str, Any] = {}
+        for name in options.columns:
+            if name == "input_ids":
+                fields[name] = ids
+            elif name == "attention_mask":
+                fields[name] = mask
+            elif name == "token_type_ids":
+                fields[name] = encoding.to_type_matrix(width, options.pad_type_id, side)
+            elif name == "length":
+                fields[name] = self.sizes.astype(np.int64)
+            elif name == "offset_mapping":
+                ends = [np.ascontiguousarray(end) for end in encoding.offsets.T]
+                spans = np.stack([encoding.to_matrix(end, width, 0, side) for end in ends], axis=-1)
+                # An array of empty lists has two dimensions.
+                fields[name] = spans if width else spans[..., 0]
+            else:
+                fields[name] = encoding.to_matrix(self._values(name), width, 1, side)
+        return fields
+
+    def _ragged(self, name: str) -> Any:
+        """Return an array of arrays, as transformers does for NumPy alone."""
+        rows = self.lists(name)
+        if name == "length":
+            return np.asarray(rows, np.int64)
+        if self._options.tensors == "pt":
+            raise ragged_error(self.sizes)
+        out = np.empty(len(rows), object)
+        for place, row in enumerate(rows):
+            out[place] = np.asarray(row)
+        return out
+
+
+def padded_width(longest: int, options: CallOptions) -> int:
+    """Return the columns that padding asks for, 0 without padding."""
+    if options.padding == "do_not_pad":
+        return 0
+    width = longest if options.padding == "longest" else options.max_length or 0
+    multiple = options.multiple_of or 1
+    return -(-width // multiple) * multiple
+
+
+def ragged_error(lengths: IntArray) -> InputError:
+    """Return the error of rows that no tensor holds."""
+    return InputError(
+        f"the rows have from {lengths.min()} to {lengths.max()} tokens, which no tensor holds; "
+        "pass padding=True, or truncation=True with a max_length, or return_tensors=None"
+    )
+
+
+def as_tensor(values: Any) -> Any:
+    """Return an array, which shares its memory, or lists as a tensor of PyTorch."""
+    from encoder_engine.packing.tensors import as_tensor as convert
+
+    return convert(values)

@@ -1,0 +1,155 @@
+"""The rows of a call's result one by one, with the members of tokenizers.Encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from encoder_engine.text.calls.columns import Columns
+
+__all__ = ["RowEncoding", "RowEncodings"]
+
+Span: TypeAlias = tuple[int, int]
+
+
+# The fields of a row, and the fields of a result that they are.
+FIELDS = {
+    "ids": "input_ids",
+    "type_ids": "token_type_ids",
+    "attention_mask": "attention_mask",
+    "special_tokens_mask": "special_tokens_mask",
+    "offsets": "offset_mapping",
+    "word_ids": "word_ids",
+    "sequence_ids": "sequence_ids",
+}
+
+
+class RowEncoding:
+    """One row, padding included.
+
+    ``word_ids`` and ``sequence_ids`` are ``None`` for tokens of the template and for padding, whose
+    ``offsets`` are ``(0, 0)``.
+    """
+
+    ids: list[int]
+    type_ids: list[int]
+    attention_mask: list[int]
+    special_tokens_mask: list[int]
+    offsets: list[Span]
+    word_ids: list[int | None]
+    sequence_ids: list[int | None]
+
+    def __init__(
+        self, fields: dict[str, Any], n_sequences: int, read_tokens: Callable[[], list[str]]
+    ) -> None:
+        vars(self).update(fields)
+        self.n_sequences = n_sequences
+        self._read_tokens = read_tokens
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The tokens as the vocabulary writes them."""
+        return self._read_tokens()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, tokens included, without what reads them."""
+        return {name: value for name, value in vars(self).items() if name != "_read_tokens"} | {
+            "tokens": self.tokens
+        }
+
+    def __len__(self) -> int:
+        """Count the tokens."""
+        return len(self.ids)
+
+    def _is_in(self, place: int, sequence_index: int) -> bool:
+        """Return whether a token is of a text; in the library a text that is not there has all."""
+        return sequence_index >= self.n_sequences or self.sequence_ids[place] == sequence_index
+
+    def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
+        """Return the first token over a character of a text."""
+        for place, (start, stop) in enumerate(self.offsets):
+            if start <= char_pos < stop and self._is_in(place, sequence_index):
+                return place
+        return None
+
+    def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
+        """Return the word over a character of a text."""
+        place = self.char_to_token(char_pos, sequence_index)
+        return None if place is None else self.word_ids[place]
+
+    def token_to_sequence(self, token_index: int) -> int | None:
+        """Return the text of a token."""
+        return self.sequence_ids[token_index] if token_index < len(self) else None
+
+    def token_to_word(self, token_index: int) -> int | None:
+        """Return the word of a token."""
+        return self.word_ids[token_index] if token_index < len(self) else None
+
+    def token_to_chars(self, token_index: int) -> Span | None:
+        """Return the characters of a token."""
+        if self.token_to_sequence(token_index) is None:
+            return None
+        return self.offsets[token_index]
+
+    def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
+        """Return the tokens of a word, first and last plus one."""
+        places = [
+            place
+            for place, word in enumerate(self.word_ids)
+            if word == word_index and self._is_in(place, sequence_index)
+        ]
+        return (places[0], places[-1] + 1) if places else None
+
+    def word_to_chars(self, word_index: int, sequence_index: int = 0) -> Span | None:
+        """Return the characters of a word."""
+        found = self.word_to_tokens(word_index, sequence_index)
+        if found is None:
+            return None
+        return self.offsets[found[0]][0], self.offsets[found[1] - 1][1]
+
+
+class RowEncodings(Sequence[RowEncoding]):
+    """The rows of a batch, which is encoded again, with offsets, when a row is first read.
+
+    Pickles as a list of the rows.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        n_sequences: int,
+        read: Callable[[], Columns],
+        tokens_of: Callable[[int, list[int]], list[str]],
+    ) -> None:
+        self._num_rows, self._n_sequences = num_rows, n_sequences
+        self._read, self._tokens_of = read, tokens_of
+
+    @cached_property
+    def _fields(self) -> dict[str, list[Any]]:
+        columns = self._read()
+        return {name: columns.lists(field) for name, field in FIELDS.items()}
+
+    def _row(self, place: int) -> RowEncoding:
+        fields = {name: rows[place] for name, rows in self._fields.items()}
+        for name in ("word_ids", "sequence_ids"):
+            fields[name] = [None if number < 0 else number for number in fields[name]]
+        read_tokens = partial(self._tokens_of, place, fields["ids"])
+        return RowEncoding(fields, self._n_sequences, read_tokens)
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    @overload
+    def __getitem__(self, index: int) -> RowEncoding: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RowEncoding]: ...
+    def __getitem__(self, index: int | slice) -> RowEncoding | list[RowEncoding]:
+        places = range(self._num_rows)[index]
+        return self._row(places) if isinstance(places, int) else list(map(self._row, places))
+
+    def __reduce__(self) -> tuple[type[list[RowEncoding]], tuple[list[RowEncoding]]]:
+        return list, ([*self],)
