@@ -10,6 +10,7 @@ require_torch("encoder_engine.integrations.sentence_transformers")
 
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations import acceleration
+from encoder_engine.integrations.tokenizers.replacing import restore_tokenizer, try_tokenizer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,22 +21,25 @@ Model = TypeVar("Model", bound="nn.Module")
 
 
 def accelerate(model: Model, *, pack: bool = False) -> Model:
-    """Compute the transformer of a sentence-transformers model by this engine; return the model.
+    """Compute a sentence-transformers model's transformer and tokens by this engine; return it.
 
     ``model``: a ``SentenceTransformer``, ``CrossEncoder`` or ``SparseEncoder`` whose transformer
     :func:`encoder_engine.integrations.transformers.accelerate` supports.
     ``pack``: as there.
-    Tokenizing, prompts, pooling, normalising, ``truncate_dim``, training and saving stay
+    The tokenizer's calls are encoded by this engine where it can; a warning says where not.
+    Prompts, pooling, normalising, ``truncate_dim``, training and saving stay
     sentence-transformers' own. :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for
     another model.
     """
     acceleration.accelerate(_transformer_of(model), pack=pack)
+    try_tokenizer(getattr(model, "tokenizer", None))
     return model
 
 
 def restore(model: Model) -> Model:
-    """Restore the transformer's own forward, in place; weights are untouched."""
+    """Restore the transformer's and the tokenizer's own methods; weights are untouched."""
     acceleration.restore(_transformer_of(model))
+    restore_tokenizer(getattr(model, "tokenizer", None))
     return model
 
 

@@ -9,7 +9,7 @@ Dimensions: B texts, L longest, T tokens without padding, H heads, K heads of ke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.dependencies import require_torch
@@ -20,12 +20,18 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
-from encoder_engine.integrations.acceleration import accelerate, restore
+from encoder_engine.integrations import acceleration
 from encoder_engine.integrations.padded_batch import begins_with_padding, refuse_holes
 from encoder_engine.integrations.patching import (
     __getattr__,  # noqa: F401, apply_encoder_engine_to_bert and its siblings
     apply_encoder_engine,
     revert_encoder_engine,
+)
+from encoder_engine.integrations.tokenizers.replacing import (
+    accelerate_tokenizer,
+    is_tokenizer,
+    restore_tokenizer,
+    try_tokenizer,
 )
 from encoder_engine.packing import Sequences
 
@@ -43,6 +49,7 @@ __all__ = [
     "revert_encoder_engine",
 ]
 
+Accelerated = TypeVar("Accelerated")
 NAME = "encoder_engine"
 EAGER = "load the model with attn_implementation='eager'"
 
@@ -60,6 +67,39 @@ class Layout:
     sequences: Sequences
     window: int | None
     seen: Tensor | None = None
+
+
+def accelerate(model: Accelerated, *, pack: bool = False) -> Accelerated:
+    """Compute a model, a tokenizer or a pipeline of transformers by this engine, in place.
+
+    ``model``: a model (:func:`encoder_engine.integrations.acceleration.accelerate`), a fast
+    tokenizer, or a pipeline with both. A pipeline's tokenizer that the engine does not encode stays
+    as it is, with a warning.
+    ``pack``: a compiled encoder computes the model.
+    :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
+    """
+    if is_tokenizer(model):
+        return accelerate_tokenizer(model)
+    pipeline: Any = model
+    acceleration.accelerate(pipeline.model if _is_pipeline(model) else pipeline, pack=pack)
+    if _is_pipeline(model):
+        try_tokenizer(pipeline.tokenizer)
+    return model
+
+
+def restore(model: Accelerated) -> Accelerated:
+    """Restore transformers' own methods of a model, a tokenizer or a pipeline, in place."""
+    if is_tokenizer(model):
+        return restore_tokenizer(model)
+    pipeline: Any = model
+    if _is_pipeline(model):
+        restore_tokenizer(pipeline.tokenizer)
+    acceleration.restore(pipeline.model if _is_pipeline(model) else pipeline)
+    return model
+
+
+def _is_pipeline(value: object) -> bool:
+    return any(kind.__module__ == "transformers.pipelines.base" for kind in type(value).__mro__)
 
 
 def register() -> None:

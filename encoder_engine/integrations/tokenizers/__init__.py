@@ -1,0 +1,1 @@
+"""Encodes the calls of transformers' fast tokenizers by this engine."""

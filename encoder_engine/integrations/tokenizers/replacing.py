@@ -1,0 +1,79 @@
+"""Replaces the methods of a fast tokenizer of transformers, and puts them back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from encoder_engine.errors import (
+    EncoderEngineError,
+    EncoderEngineWarning,
+    MissingDependencyError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.integrations.tokenizers.native_calls import NativeCalls
+from encoder_engine.warn import warn_caller
+
+__all__ = ["accelerate_tokenizer", "is_tokenizer", "restore_tokenizer", "try_tokenizer"]
+
+Kind = TypeVar("Kind")
+REPLACED = {"_encode_plus": "encode", "pad": "pad", "_add_tokens": "add_tokens"}
+# Methods that a class must have from TokenizersBackend, or it encodes in a way of its own.
+OWN = ("__call__", "_encode_plus", "_convert_encoding", "set_truncation_and_padding", "_add_tokens")
+
+
+def accelerate_tokenizer(tokenizer: Kind) -> Kind:
+    """Encode the calls of a fast tokenizer of transformers by this engine; return the tokenizer.
+
+    Results keep their class, values and shapes. :func:`restore_tokenizer` undoes.
+    Raises :class:`UnsupportedFeatureError` for a tokenizer that this engine does not encode.
+    """
+    backend = _backend()
+    kind: Any = type(tokenizer)
+    if not isinstance(tokenizer, backend):
+        raise UnsupportedFeatureError(f"{kind.__name__} is not a fast tokenizer of transformers")
+    for name in OWN:
+        if getattr(kind, name) is not getattr(backend, name):
+            raise UnsupportedFeatureError(
+                f"{kind.__name__} has a {name} of its own, which may encode in any way"
+            )
+    calls = NativeCalls(tokenizer)
+    calls.read()
+    for name, ours in REPLACED.items():
+        if getattr(kind, name) is getattr(backend, name):
+            vars(tokenizer)[name] = getattr(calls, ours)
+    return tokenizer
+
+
+def restore_tokenizer(tokenizer: Kind) -> Kind:
+    """Give a tokenizer its own methods back; one that is not accelerated stays as it is."""
+    members = getattr(tokenizer, "__dict__", {})
+    for name in REPLACED:
+        if isinstance(getattr(members.get(name), "__self__", None), NativeCalls):
+            del members[name]
+    return tokenizer
+
+
+def try_tokenizer(tokenizer: Any) -> None:
+    """Accelerate the tokenizer of a model; a warning says why where that is not possible."""
+    if is_tokenizer(tokenizer):
+        try:
+            accelerate_tokenizer(tokenizer)
+        except (EncoderEngineError, NotImplementedError) as error:
+            message = f"the tokenizer stays transformers' own: {error}"
+            passed_on = ("encoder_engine", "sentence_transformers", "transformers")
+            warn_caller(EncoderEngineWarning(message), passed_on=passed_on)
+
+
+def is_tokenizer(value: object) -> bool:
+    """Return whether a value is a tokenizer of transformers, fast or not."""
+    return any(kind.__name__ == "PreTrainedTokenizerBase" for kind in type(value).__mro__)
+
+
+def _backend() -> Any:
+    try:
+        from transformers.tokenization_utils_tokenizers import TokenizersBackend
+    except ImportError:
+        raise MissingDependencyError(
+            "accelerating a tokenizer", library="transformers", extra="transformers"
+        ) from None
+    return TokenizersBackend
