@@ -19,13 +19,16 @@ namespace {
 
 using int_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 
-// Row starts that fit the ids, or an exception.
-const int32_t* checked_starts(const int_array& ids, const int_array& starts) {
+// Row starts that fit the values, [T] or [T, columns], or an exception.
+const int32_t* checked_starts(const int_array& values, const int_array& starts,
+                              py::ssize_t columns = 1) {
     const int32_t* at = starts.data();
     const py::ssize_t count = starts.ndim() == 1 ? starts.size() : 0;
-    bool fits = ids.ndim() == 1 && count > 0 && at[0] == 0 && at[count - 1] == ids.size();
+    const bool is_shaped = columns == 1 ? values.ndim() == 1
+                                        : values.ndim() == 2 && values.shape(1) == columns;
+    bool fits = is_shaped && count > 0 && at[0] == 0 && at[count - 1] == values.shape(0);
     for (py::ssize_t i = 1; i < count; ++i) fits = fits && at[i] >= at[i - 1];
-    if (!fits) throw py::value_error("cu_seqlens do not divide the ids into rows");
+    if (!fits) throw py::value_error("cu_seqlens do not divide the values into rows");
     return at;
 }
 
@@ -45,16 +48,44 @@ public:
         Py_XDECREF(stranger_);
     }
 
-    py::list rows(const int_array& ids, const int_array& starts) {
+    // Lists of at least `width`, with `pad` where a row has no value.
+    py::list rows(const int_array& ids, const int_array& starts, py::ssize_t width, int32_t pad,
+                  bool left) {
         const int32_t* at = checked_starts(ids, starts);
         const int32_t* values = ids.data();
         const py::ssize_t num_rows = starts.size() - 1;
+        const py::object padding = py::reinterpret_borrow<py::object>(number(pad));
         py::list out(num_rows);
         for (py::ssize_t row = 0; row < num_rows; ++row) {
             const py::ssize_t length = at[row + 1] - at[row];
-            py::object list = py::reinterpret_steal<py::object>(PyList_New(length));
+            const py::ssize_t gap = std::max<py::ssize_t>(width - length, 0);
+            py::object list = py::reinterpret_steal<py::object>(PyList_New(length + gap));
             if (!list) throw py::error_already_set();
-            fill(list.ptr(), values + at[row], length);
+            PyObject** items = reinterpret_cast<PyListObject*>(list.ptr())->ob_item;
+            fill(items + (left ? gap : 0), values + at[row], length);
+            PyObject** gaps = items + (left ? 0 : length);
+            for (py::ssize_t i = 0; i < gap; ++i) gaps[i] = py::object(padding).release().ptr();
+            PyList_SET_ITEM(out.ptr(), row, list.release().ptr());
+        }
+        return out;
+    }
+
+    // Lists of pairs of a matrix [T, 2], as tuples.
+    py::list pairs(const int_array& matrix, const int_array& starts) {
+        const int32_t* at = checked_starts(matrix, starts, 2);
+        const int32_t* values = matrix.data();
+        const py::ssize_t num_rows = starts.size() - 1;
+        py::list out(num_rows);
+        for (py::ssize_t row = 0; row < num_rows; ++row) {
+            py::list list(at[row + 1] - at[row]);
+            for (int32_t i = at[row]; i < at[row + 1]; ++i) {
+                py::object pair = py::reinterpret_steal<py::object>(PyTuple_New(2));
+                if (!pair) throw py::error_already_set();
+                fill(&PyTuple_GET_ITEM(pair.ptr(), 0), values + 2 * i, 2);
+                // As the collector itself does with tuples of ints: it need not visit them.
+                PyObject_GC_UnTrack(pair.ptr());
+                PyList_SET_ITEM(list.ptr(), i - at[row], pair.release().ptr());
+            }
             PyList_SET_ITEM(out.ptr(), row, list.release().ptr());
         }
         return out;
@@ -63,18 +94,18 @@ public:
 private:
     static constexpr py::ssize_t kAhead = 16;
 
-    // Sets the items of a new list.
-    void fill(PyObject* list, const int32_t* ids, py::ssize_t length) {
-        PyObject** items = reinterpret_cast<PyListObject*>(list)->ob_item;
+    // Sets the items of a new list or tuple.
+    void fill(PyObject** items, const int32_t* ids, py::ssize_t length) {
         for (py::ssize_t i = 0; i < length; ++i) {
             if (i + kAhead < length) __builtin_prefetch(known(ids[i + kAhead]));
-            PyObject* number = known(ids[i]);
-            if (number == nullptr && (number = make(ids[i])) == nullptr) {
-                throw py::error_already_set();
-            }
-            Py_INCREF(number);
-            items[i] = number;
+            items[i] = py::reinterpret_borrow<py::object>(number(ids[i])).release().ptr();
         }
+    }
+    // A borrowed reference, or an exception.
+    PyObject* number(int32_t id) {
+        PyObject* found = known(id);
+        if (found == nullptr && (found = make(id)) == nullptr) throw py::error_already_set();
+        return found;
     }
     PyObject* known(int32_t id) const {
         return static_cast<uint32_t>(id) < size_ ? ints_[static_cast<uint32_t>(id)] : nullptr;
@@ -130,7 +161,9 @@ py::tuple pad_rows(const int_array& values, const int_array& starts, int64_t wid
 void bind_rows(py::module_& module) {
     py::class_<int_table>(module, "IntTable")
         .def(py::init<int64_t>(), py::arg("size"))
-        .def("rows", &int_table::rows, py::arg("ids"), py::arg("cu_seqlens"));
+        .def("rows", &int_table::rows, py::arg("ids"), py::arg("cu_seqlens"), py::arg("width") = 0,
+             py::arg("pad") = 0, py::arg("left") = false)
+        .def("pairs", &int_table::pairs, py::arg("matrix"), py::arg("cu_seqlens"));
     module.def("pad_rows", &pad_rows, py::arg("values"), py::arg("cu_seqlens"), py::arg("width"),
                py::arg("fill"), py::arg("left"), py::arg("with_mask"));
 }

@@ -158,17 +158,15 @@ class Encoding:
         """Give each row's ids as a list of Python ints."""
         return self.to_lists(self.ids)
 
-    def to_lists(self, values: IntArray) -> list[list[int]]:
-        """Give each row's values, int32 ``[T]``, as a list of Python ints."""
-        return self._ints.rows(values, self.cu_seqlens)
-
-    def to_padded_lists(
-        self, values: IntArray, width: int, fill: int, side: Side
+    def to_lists(
+        self, values: IntArray, width: int = 0, fill: int = 0, side: Side = "right"
     ) -> list[list[int]]:
-        """Give the values, int32 ``[T]``, as lists of ``width``, padded by ``fill``."""
-        matrix = self.to_matrix(values, width, fill, side)
-        starts = np.arange(len(self) + 1, dtype=np.int32) * width
-        return self._ints.rows(matrix.ravel().astype(np.int32), starts)
+        """Give each row's values, int32 ``[T]``, as a list, padded to ``width`` by ``fill``."""
+        return self._ints.rows(values, self.cu_seqlens, width, fill, side == "left")
+
+    def to_span_lists(self) -> list[list[tuple[int, int]]]:
+        """Give each row's character offsets as a list of tuples."""
+        return self._ints.pairs(self.offsets, self.cu_seqlens)
 
     def to_matrix(self, values: IntArray, width: int, fill: int, side: Side) -> LongArray:
         """Give the values, int32 ``[T]``, as a matrix padded by ``fill``, int64 ``[B, width]``."""

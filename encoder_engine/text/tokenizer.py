@@ -28,6 +28,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer, sequence_of_texts
+from encoder_engine.text.calls.options import RememberedOptions
 from encoder_engine.text.calls.tokenizer import CallableTokenizer
 from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
@@ -70,6 +71,7 @@ class Tokenizer(CallableTokenizer):
         self._ints = extension().IntTable(self._vocab_size)
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._pad_id = self.pad_token_id
+        self._call_options = RememberedOptions()
         self._pad_type_id = 0 if spec.padding is None else spec.padding.pad_type_id
 
     @classmethod

@@ -135,8 +135,13 @@ def test_settings_that_contradict_each_other_are_refused(toy: Tokenizer) -> None
         toy(["a"], "b")
     with pytest.raises(InputError, match="row 1 has 3 tokens, more than max_length=2"):
         toy.pad([{"input_ids": [1]}, {"input_ids": [1, 2, 3]}], "max_length", 2)
-    with pytest.warns(EncoderEngineWarning, match="max_length changes nothing"):
-        toy("a", padding=True, max_length=9)
+    for _ in range(2):
+        with pytest.warns(EncoderEngineWarning, match="max_length changes nothing"):
+            toy("a", padding=True, max_length=9)
+    assert toy("a", padding=True, truncation=True, max_length=8).input_ids
+    for settings in ({"padding": 1}, {"max_length": 8.0}):
+        with pytest.raises(InputError, match=r"padding is 1|max_length is (8\.0|float)"):
+            toy("a", **{"padding": True, "truncation": True, "max_length": 8} | settings)
 
 
 def test_a_tokenizer_without_padding_token_does_not_pad(tmp_path: Path) -> None:

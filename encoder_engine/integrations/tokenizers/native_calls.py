@@ -2,18 +2,21 @@
 
 How it works: ``tokenizer(...)``, ``encode`` and ``tokenize`` of transformers go through
 ``_encode_plus``. The first call reads the library's tokenizer as JSON and makes one of this engine.
-Each call compares a description of the library's parts (5 us for BERT), so that normalizers,
+Each call compares a description of the library's parts (3 us for BERT), so that normalizers,
 templates and added tokens may change later. transformers computes what the engine does not do in
 exactly its way, and raises its own errors.
 """
 
 from __future__ import annotations
 
+from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.calls.batch_encoding import batch_class
 from encoder_engine.text.calls.call import call
 from encoder_engine.text.calls.options import (
     PADDING,
@@ -21,6 +24,7 @@ from encoder_engine.text.calls.options import (
     TENSORS,
     TRUNCATION,
     CallOptions,
+    RememberedOptions,
     choose_columns,
     one_of,
 )
@@ -31,6 +35,8 @@ from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import UnigramSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
 __all__ = ["NativeCalls"]
@@ -58,6 +64,7 @@ class NativeCalls:
         self._native: Tokenizer | None = None
         self._description: tuple[Any, ...] | None = None
         self._odd: frozenset[int] = frozenset()
+        self._remembered = RememberedOptions()
 
     def read(self) -> Tokenizer:
         """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` does."""
@@ -67,6 +74,7 @@ class NativeCalls:
         if isinstance(spec.model, LibrarySpec):
             raise UnsupportedFeatureError(f"{place}: {spec.model.reason}; the library encodes it")
         self._native, self._odd = Tokenizer(spec), _oddly_named(spec)
+        self._remembered = RememberedOptions()
         return self._native
 
     def _current(self) -> Tokenizer | None:
@@ -82,39 +90,68 @@ class NativeCalls:
 
     def encode(self, text: Any, text_pair: Any = None, **settings: Any) -> Any:
         """Encode as the tokenizer's ``_encode_plus``."""
-        tokenizer = self._tokenizer
-
-        def by_transformers() -> Any:
-            return type(tokenizer)._encode_plus(tokenizer, text, text_pair, **settings)
-
-        def tokens_of(row: int, ids: list[int]) -> list[str]:
-            if self._odd.isdisjoint(ids):
-                found: list[str] = tokenizer.convert_ids_to_tokens(ids)
-                return found
-            tokens: list[str] = by_transformers().tokens(row)
-            return tokens
-
         native = self._current()
-        options = None if native is None else self._options(native, text, settings)
-        if native is None or options is None:
-            return by_transformers()
+        # transformers fails on an empty list, and takes no other iterables.
+        if native is None or not (isinstance(text, str) or (text and type(text) in (list, tuple))):
+            return self._by_transformers(text, text_pair, settings)
+        options = self._options(native, settings)
+        if options is None:
+            return self._by_transformers(text, text_pair, settings)
         try:
             made = call(
-                native.encode_batch, text, text_pair, options, make=_result, tokens_of=tokens_of
+                native.encode_batch,
+                text,
+                text_pair,
+                options,
+                make=batch_class(),
+                tokens_of=partial(self._tokens_of, text, text_pair, settings),
             )
         except EncoderEngineError:
-            return by_transformers()
+            return self._by_transformers(text, text_pair, settings)
         if settings.get("max_length") is None:
             ids = made["input_ids"]
             rows = ids if len(ids) and hasattr(ids[0], "__len__") else [ids]
             verbose = settings.get("verbose", True)
-            tokenizer._eventual_warn_about_too_long_sequence(max(rows, key=len), None, verbose)
+            self._tokenizer._eventual_warn_about_too_long_sequence(
+                max(rows, key=len), None, verbose
+            )
         return made
 
-    def _options(
-        self, native: Tokenizer, text: Any, settings: dict[str, Any]
-    ) -> CallOptions | None:
+    def _by_transformers(self, text: Any, text_pair: Any, settings: dict[str, Any]) -> Any:
+        tokenizer = self._tokenizer
+        return type(tokenizer)._encode_plus(tokenizer, text, text_pair, **settings)
+
+    def _tokens_of(
+        self, text: Any, text_pair: Any, settings: dict[str, Any], row: int, ids: list[int]
+    ) -> list[str]:
+        tokens: list[str]
+        if self._odd.isdisjoint(ids):
+            tokens = self._tokenizer.convert_ids_to_tokens(ids)
+        else:
+            tokens = self._by_transformers(text, text_pair, settings).tokens(row)
+        return tokens
+
+    def _options(self, native: Tokenizer, settings: dict[str, Any]) -> CallOptions | None:
         """Return the options of a call, or ``None`` for one that the engine does not compute."""
+        tokenizer = self._tokenizer
+        key = (
+            *settings,
+            *settings.values(),
+            tokenizer.padding_side,
+            tokenizer.truncation_side,
+            tokenizer.split_special_tokens,
+            *tokenizer.model_input_names,
+            tokenizer.pad_token_type_id,
+            str(tokenizer._special_tokens_map.get("pad_token")),
+        )
+        options = self._remembered.get(key)
+        if options is None:
+            options = self._new_options(native, settings)
+            if options is not None:
+                self._remembered[key] = options
+        return options
+
+    def _new_options(self, native: Tokenizer, settings: dict[str, Any]) -> CallOptions | None:
         tokenizer, get = self._tokenizer, settings.get
         split = get("split_special_tokens")
         strategy = get("truncation_strategy", "do_not_truncate")
@@ -130,8 +167,6 @@ class NativeCalls:
         room = (get("max_length") or 0) - native.num_special_tokens_to_add()
         if (
             not settings.keys() <= COMPUTED
-            or not isinstance(text, str | list | tuple)
-            or (not isinstance(text, str) and not text)
             or (tokenizer.split_special_tokens if split is None else split)
             or get("return_tensors") not in (None, *TENSORS)
             or (cuts and ((stride and not overflow) or stride >= room or other_types))
@@ -188,7 +223,7 @@ class NativeCalls:
                 columns=choose_columns(types=False, mask=mask),
                 max_length=max_length,
             )
-            return _result(pad_features(encoded_inputs, options))
+            return batch_class()(pad_features(encoded_inputs, options))
         except EncoderEngineError:
             return type(tokenizer).pad(tokenizer, encoded_inputs, padding, *more, **settings)
 
@@ -209,12 +244,6 @@ class NativeCalls:
         self.__init__(state["tokenizer"])  # type: ignore[misc]
 
 
-def _result(fields: dict[str, Any], rows: Any = None, *, n_sequences: int | None = None) -> Any:
-    from transformers import BatchEncoding
-
-    return BatchEncoding(fields, rows, n_sequences=n_sequences)
-
-
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
     """Return the ids whose tokens the library names by the text: unknown, and with white space."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
@@ -228,14 +257,18 @@ def _describe(library: Any) -> tuple[Any, ...]:
     model = library.model
     return (
         library,
-        type(model),
-        *(getattr(model, name, None) for name in MODEL_SETTINGS),
+        _model_settings(model.__class__)(model),
         library.get_vocab_size(False),
-        {number: str(token) for number, token in library.get_added_tokens_decoder().items()},
+        library.get_added_tokens_decoder(),
         _describe_part(library.normalizer),
         _describe_part(library.pre_tokenizer),
         _describe_part(library.post_processor),
     )
+
+
+@cache
+def _model_settings(kind: type) -> Callable[[Any], Any]:
+    return attrgetter("__class__", *(name for name in MODEL_SETTINGS if hasattr(kind, name)))
 
 
 def _describe_part(part: Any) -> Any:

@@ -55,9 +55,7 @@ def call(
     if not (is_batch or options.tensors or options.overflow):
         fields = {name: value[0] if name != "length" else value for name, value in fields.items()}
     n_sequences = 1 if pairs is None else 2
-    rows = RowEncodings(
-        len(encoding), n_sequences, lambda: Columns(encode(return_offsets=True), options), tokens_of
-    )
+    rows = RowEncodings(len(encoding), n_sequences, encode, options, tokens_of)
     return make(fields, rows, n_sequences=n_sequences)
 
 

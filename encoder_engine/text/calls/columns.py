@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,18 +23,27 @@ class Columns:
     """The fields of an encoding, padded as the options say.
 
     Arrays come from the extension's buffers, lists from its table of ints: no loop in Python runs
-    over tokens, but the one over the offsets of lists.
+    over tokens.
     """
 
     def __init__(self, encoding: Encoding, options: CallOptions) -> None:
         self._encoding, self._options = encoding, options
-        lengths = encoding.lengths
-        longest = int(lengths.max(initial=0))
-        width = padded_width(longest, options)
-        # A row that nothing cuts may be longer than its padding.
-        self.width = max(width, longest)
-        self.sizes: IntArray = np.maximum(lengths, width)
-        self._is_ragged = bool((self.sizes != self.width).any())
+        # The columns that padding asks for, and those of the longest row.
+        self._asked = self.width = 0
+        self._is_ragged = False
+        if options.padding != "do_not_pad" or options.tensors is not None:
+            lengths = encoding.lengths
+            longest = int(lengths.max(initial=0))
+            self._asked = padded_width(longest, options)
+            # A row that nothing cuts may be longer than its padding.
+            self.width = max(self._asked, longest)
+            self._is_ragged = longest > self._asked and bool((lengths < longest).any())
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The tokens of each row, padding included."""
+        lengths: list[int] = self._encoding.lengths.tolist()
+        return [max(length, self._asked) for length in lengths] if self._asked else lengths
 
     def as_fields(self) -> dict[str, Any]:
         """Return the result's fields by name."""
@@ -57,31 +66,23 @@ class Columns:
     def lists(self, name: str) -> list[Any]:
         """Return a field as a list for each row."""
         encoding, options = self._encoding, self._options
-        sizes: list[int] = self.sizes.tolist()
         if name == "length":
-            return sizes
+            return self.sizes
         if name == "token_type_ids" and not (options.pad_type_id or encoding.has_types):
-            return [[0] * size for size in sizes]
-        pads = options.padding != "do_not_pad"
-        fill = options.fills.get(name, -1)
+            return [[0] * size for size in self.sizes]
+        if name == "attention_mask" and not self._asked:
+            return [[1] * size for size in self.sizes]
         if name == "offset_mapping":
-            starts, stops = encoding.offsets.T.tolist()
-            spans = list(zip(starts, stops, strict=True))
-            rows: list[list[Any]] = [spans[a:b] for a, b in pairwise(encoding.cu_seqlens.tolist())]
-            return self._pad(rows, (0, 0), sizes) if pads else rows
-        if name == "attention_mask" and not pads:
-            return [[1] * size for size in sizes]
-        values = self._values(name)
-        if not pads:
-            return encoding.to_lists(values)
-        if self._is_ragged:
-            return self._pad(encoding.to_lists(values), fill, sizes)
-        return encoding.to_padded_lists(values, self.width, fill, options.padding_side)
-
-    def _pad(self, rows: list[list[Any]], fill: Any, sizes: list[int]) -> list[list[Any]]:
-        if self._options.padding_side == "left":
-            return [[fill] * (n - len(row)) + row for row, n in zip(rows, sizes, strict=True)]
-        return [row + [fill] * (n - len(row)) for row, n in zip(rows, sizes, strict=True)]
+            rows = encoding.to_span_lists()
+            if not self._asked:
+                return rows
+            gaps = [[(0, 0)] * (n - len(row)) for row, n in zip(rows, self.sizes, strict=True)]
+            if options.padding_side == "left":
+                rows, gaps = gaps, rows
+            return [left + right for left, right in zip(rows, gaps, strict=True)]
+        # Word and text numbers of padding are those of template tokens.
+        fill = options.fills.get(name, -1) if self._asked else 0
+        return encoding.to_lists(self._values(name), self._asked, fill, options.padding_side)
 
     def _values(self, name: str) -> IntArray:
         encoding = self._encoding
@@ -105,7 +106,7 @@ class Columns:
             elif name == "token_type_ids":
                 fields[name] = encoding.to_type_matrix(width, options.pad_type_id, side)
             elif name == "length":
-                fields[name] = self.sizes.astype(np.int64)
+                fields[name] = np.asarray(self.sizes, np.int64)
             elif name == "offset_mapping":
                 ends = [np.ascontiguousarray(end) for end in encoding.offsets.T]
                 spans = np.stack([encoding.to_matrix(end, width, 0, side) for end in ends], axis=-1)
@@ -121,7 +122,7 @@ class Columns:
         if name == "length":
             return np.asarray(rows, np.int64)
         if self._options.tensors == "pt":
-            raise ragged_error(self.sizes)
+            raise ragged_error(self._encoding.lengths)
         out = np.empty(len(rows), object)
         for place, row in enumerate(rows):
             out[place] = np.asarray(row)

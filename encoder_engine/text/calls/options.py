@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import EncoderEngineWarning, InputError
@@ -18,6 +18,7 @@ __all__ = [
     "TENSORS",
     "TRUNCATION",
     "CallOptions",
+    "RememberedOptions",
     "choose_columns",
     "choose_strategies",
     "one_of",
@@ -25,6 +26,7 @@ __all__ = [
 
 TENSORS = ("np", "pt")
 SIDES = ("left", "right")
+MOST_REMEMBERED = 64
 PADDING = ("longest", "max_length", "do_not_pad")
 TRUNCATION = ("longest_first", "only_first", "only_second", "do_not_truncate")
 
@@ -71,6 +73,36 @@ class CallOptions:
     def truncates(self) -> bool:
         """True where ``max_length`` cuts texts."""
         return self.truncation != "do_not_truncate"
+
+    @property
+    def ignores_max_length(self) -> bool:
+        """True where ``max_length`` was given and neither cuts nor pads."""
+        return self.padding == "longest" and self.max_length is not None and not self.truncates
+
+
+class RememberedOptions:
+    """The options of the settings that were used before: checking them takes 15 us a call."""
+
+    def __init__(self) -> None:
+        self._options: dict[object, CallOptions] = {}
+
+    def get(self, key: tuple[Any, ...]) -> CallOptions | None:
+        """Return the options of settings, or ``None``."""
+        try:
+            return self._options.get(_typed(key))
+        except TypeError:
+            # A list, for example, which is refused when it is checked.
+            return None
+
+    def __setitem__(self, key: tuple[Any, ...], options: CallOptions) -> None:
+        if len(self._options) >= MOST_REMEMBERED:
+            self._options.clear()
+        self._options[_typed(key)] = options
+
+
+def _typed(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tell True from 1, and 8 from 8.0, which are equal but not both accepted."""
+    return (key, *map(type, key))
 
 
 def choose_columns(

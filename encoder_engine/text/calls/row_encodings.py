@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+from encoder_engine.text.calls.columns import Columns
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_engine.text.calls.columns import Columns
+    from encoder_engine.text.calls.options import CallOptions
+    from encoder_engine.text.encoding import Encoding
 
 __all__ = ["RowEncoding", "RowEncodings"]
 
@@ -122,15 +125,16 @@ class RowEncodings(Sequence[RowEncoding]):
         self,
         num_rows: int,
         n_sequences: int,
-        read: Callable[[], Columns],
+        encode: Callable[..., Encoding],
+        options: CallOptions,
         tokens_of: Callable[[int, list[int]], list[str]],
     ) -> None:
         self._num_rows, self._n_sequences = num_rows, n_sequences
-        self._read, self._tokens_of = read, tokens_of
+        self._encode, self._options, self._tokens_of = encode, options, tokens_of
 
     @cached_property
     def _fields(self) -> dict[str, list[Any]]:
-        columns = self._read()
+        columns = Columns(self._encode(return_offsets=True), self._options)
         return {name: columns.lists(field) for name, field in FIELDS.items()}
 
     def _row(self, place: int) -> RowEncoding:

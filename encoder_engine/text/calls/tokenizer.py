@@ -13,6 +13,7 @@ from encoder_engine.text.calls.options import (
     SIDES,
     TENSORS,
     CallOptions,
+    RememberedOptions,
     choose_columns,
     choose_strategies,
     one_of,
@@ -33,6 +34,7 @@ class CallableTokenizer(ABC):
     """Makes a tokenizer callable as transformers' fast tokenizers are, with the same results."""
 
     is_fast = True
+    _call_options: RememberedOptions
 
     @property
     @abstractmethod
@@ -113,30 +115,55 @@ class CallableTokenizer(ABC):
         """
         if text is None and text_target is None:
             raise InputError("there is neither text nor text_target; pass one of them")
-        names = self.model_input_names
-        types, mask = return_token_type_ids, return_attention_mask
-        options = self._options(
+        key = (
+            add_special_tokens,
             padding,
             truncation,
             max_length,
+            stride,
+            is_split_into_words,
             pad_to_multiple_of,
             padding_side,
+            truncation_side,
             return_tensors,
-            verbose=verbose,
-            truncation_side=self.truncation_side if truncation_side is None else truncation_side,
-            columns=choose_columns(
-                types="token_type_ids" in names if types is None else types,
-                mask=mask is None or mask,
-                special=return_special_tokens_mask,
-                offsets=return_offsets_mapping,
-                length=return_length,
-            ),
-            stride=check_integer(stride, "stride", least=0),
-            overflow=bool(return_overflowing_tokens),
-            add_special_tokens=add_special_tokens,
-            words=is_split_into_words,
-            num_threads=num_threads,
+            return_token_type_ids,
+            return_attention_mask,
+            return_overflowing_tokens,
+            return_special_tokens_mask,
+            return_offsets_mapping,
+            return_length,
+            num_threads,
         )
+        options = self._call_options.get(key)
+        if options is None:
+            names = self.model_input_names
+            types, mask = return_token_type_ids, return_attention_mask
+            side = self.truncation_side if truncation_side is None else truncation_side
+            options = self._options(
+                padding,
+                truncation,
+                max_length,
+                pad_to_multiple_of,
+                padding_side,
+                return_tensors,
+                verbose=verbose,
+                truncation_side=side,
+                columns=choose_columns(
+                    types="token_type_ids" in names if types is None else types,
+                    mask=mask is None or mask,
+                    special=return_special_tokens_mask,
+                    offsets=return_offsets_mapping,
+                    length=return_length,
+                ),
+                stride=check_integer(stride, "stride", least=0),
+                overflow=bool(return_overflowing_tokens),
+                add_special_tokens=add_special_tokens,
+                words=is_split_into_words,
+                num_threads=num_threads,
+            )
+            # Every such call warns.
+            if not options.ignores_max_length:
+                self._call_options[key] = options
         results = [
             call(
                 self.encode_batch,
@@ -144,7 +171,7 @@ class CallableTokenizer(ABC):
                 second,
                 options,
                 make=batch_class(),
-                tokens_of=lambda _, ids: [*map(self._token, ids)],
+                tokens_of=self._tokens_of,
             )
             for first, second in ((text, text_pair), (text_target, text_pair_target))
             if first is not None
@@ -192,8 +219,8 @@ class CallableTokenizer(ABC):
             **settings,
         )
 
-    def _token(self, token_id: int) -> str:
-        return self.id_to_token(token_id) or ""
+    def _tokens_of(self, _: int, ids: list[int]) -> list[str]:
+        return [self.id_to_token(number) or "" for number in ids]
 
     def pad(
         self,
