@@ -17,7 +17,7 @@ OURS = "encoder-engine"
 ALONE = ", one thread"
 # Groups in which every candidate of the engine is compared, not only the one that calls take.
 TOGETHER = (
-    *("embedding/", "latency/", "cold_start/", "drop_in/", "tokenizer/", "import/"),
+    *("embedding/", "latency/", "cold_start/", "drop_in/", "calls/", "tokenizer/", "import/"),
     *("finetuning/", "finetuning_gpu/", "pretraining/", "pretraining_gpu/"),
 )
 

