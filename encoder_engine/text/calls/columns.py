@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "as_tensor", "padded_width", "ragged_error"]
 
-ATTRIBUTES = {"input_ids": "ids", "token_type_ids": "type_ids"}
+ATTRIBUTES = {"token_type_ids": "type_ids"}
 
 
 class Columns:
@@ -40,10 +40,17 @@ class Columns:
             self._is_ragged = longest > self._asked and bool((lengths < longest).any())
 
     @cached_property
+    def id_lists(self) -> list[list[int]]:
+        """The ids of each row, padding included."""
+        options = self._options
+        return self._encoding.to_lists(
+            self._encoding.ids, self._asked, options.pad_id, options.padding_side
+        )
+
+    @property
     def sizes(self) -> list[int]:
         """The tokens of each row, padding included."""
-        lengths: list[int] = self._encoding.lengths.tolist()
-        return [max(length, self._asked) for length in lengths] if self._asked else lengths
+        return [*map(len, self.id_lists)]
 
     def as_fields(self) -> dict[str, Any]:
         """Return the result's fields by name."""
@@ -66,6 +73,8 @@ class Columns:
     def lists(self, name: str) -> list[Any]:
         """Return a field as a list for each row."""
         encoding, options = self._encoding, self._options
+        if name == "input_ids":
+            return self.id_lists
         if name == "length":
             return self.sizes
         if name == "token_type_ids" and not (options.pad_type_id or encoding.has_types):
@@ -106,7 +115,7 @@ class Columns:
             elif name == "token_type_ids":
                 fields[name] = encoding.to_type_matrix(width, options.pad_type_id, side)
             elif name == "length":
-                fields[name] = np.asarray(self.sizes, np.int64)
+                fields[name] = np.full(len(encoding), width, np.int64)
             elif name == "offset_mapping":
                 ends = [np.ascontiguousarray(end) for end in encoding.offsets.T]
                 spans = np.stack([encoding.to_matrix(end, width, 0, side) for end in ends], axis=-1)
