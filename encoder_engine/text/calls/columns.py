@@ -83,12 +83,10 @@ class Columns:
             return [[1] * size for size in self.sizes]
         if name == "offset_mapping":
             rows = encoding.to_span_lists()
-            if not self._asked:
-                return rows
-            gaps = [[(0, 0)] * (n - len(row)) for row, n in zip(rows, self.sizes, strict=True)]
-            if options.padding_side == "left":
-                rows, gaps = gaps, rows
-            return [left + right for left, right in zip(rows, gaps, strict=True)]
+            for row in rows if self._asked else ():
+                place = 0 if options.padding_side == "left" else len(row)
+                row[place:place] = [(0, 0)] * (self._asked - len(row))
+            return rows
         # Word and text numbers of padding are those of template tokens.
         fill = options.fills.get(name, -1) if self._asked else 0
         return encoding.to_lists(self._values(name), self._asked, fill, options.padding_side)
