@@ -61,6 +61,15 @@ def test_lists_and_arrays_hold_the_same(toy: Tokenizer, side: Any) -> None:
         np.testing.assert_array_equal(values, lists[name])
 
 
+def test_spans_beyond_those_that_are_kept_are_their_own(toy: Tokenizer) -> None:
+    texts = ["want low " * 400, "x" * 90 + " low", " low" * 700, "want"]
+    for _ in range(2):
+        found = toy(texts, return_offsets_mapping=True)["offset_mapping"]
+        expected = toy.encode_batch(texts, return_offsets=True)
+        assert [len(row) for row in found] == expected.lengths.tolist()
+        assert [[*span] for row in found for span in row] == expected.offsets.tolist()
+
+
 def test_rows_answer_for_tokens_words_and_characters(toy: Tokenizer) -> None:
     found = toy(TEXTS, ["low", "b"], padding=True)
     assert type(found) is BatchEncoding
