@@ -9,7 +9,7 @@ from encoder_engine.dependencies import require_torch
 require_torch("encoder_engine.integrations.sentence_transformers")
 
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
-from encoder_engine.integrations import acceleration
+from encoder_engine.integrations.acceleration import replaced_forward
 from encoder_engine.integrations.tokenizers.replacing import restore_tokenizer, try_tokenizer
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     sentence-transformers' own. :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for
     another model.
     """
-    acceleration.accelerate(_transformer_of(model), pack=pack)
+    replaced_forward.accelerate(_transformer_of(model), pack=pack)
     try_tokenizer(getattr(model, "tokenizer", None))
     return model
 
 
 def restore(model: Model) -> Model:
     """Restore the transformer's and the tokenizer's own methods; weights are untouched."""
-    acceleration.restore(_transformer_of(model))
+    replaced_forward.restore(_transformer_of(model))
     restore_tokenizer(getattr(model, "tokenizer", None))
     return model
 

@@ -18,9 +18,12 @@ from torch import nn
 
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
 from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
-from encoder_engine.integrations.module_check import ModuleCheck
-from encoder_engine.integrations.padded_batch import begins_with_padding, warn_of_left_padding
-from encoder_engine.integrations.shared import (
+from encoder_engine.integrations.acceleration.module_check import ModuleCheck
+from encoder_engine.integrations.acceleration.padded_batch import (
+    begins_with_padding,
+    warn_of_left_padding,
+)
+from encoder_engine.integrations.acceleration.shared import (
     check_free,
     check_replaced,
     eagerly,

@@ -20,9 +20,9 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
-from encoder_engine.integrations import acceleration
-from encoder_engine.integrations.padded_batch import begins_with_padding, refuse_holes
-from encoder_engine.integrations.patching import (
+from encoder_engine.integrations.acceleration import replaced_forward
+from encoder_engine.integrations.acceleration.padded_batch import begins_with_padding, refuse_holes
+from encoder_engine.integrations.acceleration.patching import (
     __getattr__,  # noqa: F401, apply_encoder_engine_to_bert and its siblings
     apply_encoder_engine,
     revert_encoder_engine,
@@ -69,19 +69,21 @@ class Layout:
     seen: Tensor | None = None
 
 
-def accelerate(model: Accelerated, *, pack: bool = False) -> Accelerated:
+def accelerate(model: Accelerated, *, pack: bool = False, full_logits: bool = False) -> Accelerated:
     """Compute a model, a tokenizer or a pipeline of transformers by this engine, in place.
 
-    ``model``: a model (:func:`encoder_engine.integrations.acceleration.accelerate`), a fast
-    tokenizer, or a pipeline with both. A pipeline's tokenizer that the engine does not encode stays
-    as it is, with a warning.
-    ``pack``: a compiled encoder computes the model.
+    ``model``: a model, a fast tokenizer, or a pipeline with both. A pipeline's tokenizer that the
+    engine does not encode stays as it is, with a warning.
+    ``pack``: a compiled encoder computes the model. ``full_logits``: training computes the logits
+    of all tokens. What a model is, and both options: see ``acceleration/replaced_forward.py``.
     :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
     """
     if is_tokenizer(model):
         return accelerate_tokenizer(model)
     pipeline: Any = model
-    acceleration.accelerate(pipeline.model if _is_pipeline(model) else pipeline, pack=pack)
+    replaced_forward.accelerate(
+        pipeline.model if _is_pipeline(model) else pipeline, pack=pack, full_logits=full_logits
+    )
     if _is_pipeline(model):
         try_tokenizer(pipeline.tokenizer)
     return model
@@ -94,7 +96,7 @@ def restore(model: Accelerated) -> Accelerated:
     pipeline: Any = model
     if _is_pipeline(model):
         restore_tokenizer(pipeline.tokenizer)
-    acceleration.restore(pipeline.model if _is_pipeline(model) else pipeline)
+    replaced_forward.restore(pipeline.model if _is_pipeline(model) else pipeline)
     return model
 
 

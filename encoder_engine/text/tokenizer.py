@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 

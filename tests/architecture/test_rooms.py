@@ -37,7 +37,7 @@ LATE_IMPORTS = {
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.run"),
     ("encoder_engine.kinds.model", "encoder_engine.kinds.plan"),
     ("encoder_engine.engine.choosing", "encoder_engine.engine"),
-    ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
+    ("encoder_engine.integrations.acceleration.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.inputs.text_rows", "encoder_engine"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
     ("encoder_engine.ops.cpu", "encoder_engine"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.integrations import acceleration
+from encoder_engine.integrations.acceleration import replaced_forward
 from encoder_engine.integrations.transformers import accelerate, restore
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.integrations.sums import terms_of_gradients
@@ -356,7 +356,7 @@ def test_what_is_not_computed_here_is_refused() -> None:
 
 
 def test_the_documented_example_of_the_module_runs() -> None:
-    assert doctest.testmod(acceleration).failed == 0
+    assert doctest.testmod(replaced_forward).failed == 0
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")

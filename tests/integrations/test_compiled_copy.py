@@ -11,8 +11,11 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import EncoderEngineWarning
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.integrations import acceleration, compiled_copy
-from encoder_engine.integrations.patching import apply_encoder_engine, revert_encoder_engine
+from encoder_engine.integrations.acceleration import compiled_copy, replaced_forward
+from encoder_engine.integrations.acceleration.patching import (
+    apply_encoder_engine,
+    revert_encoder_engine,
+)
 from encoder_engine.integrations.transformers import accelerate, restore
 from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.test_acceleration import batch_of, bert, hidden
@@ -234,7 +237,7 @@ def test_an_architecture_that_is_not_supported_is_told_of_and_computed(
 def test_a_model_of_a_patched_class_tells_at_its_first_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acceleration, "refuse_compiled", lambda _: "it is another one")
+    monkeypatch.setattr(replaced_forward, "refuse_compiled", lambda _: "it is another one")
     apply_encoder_engine("bert", pack=True)
     try:
         model = bert()

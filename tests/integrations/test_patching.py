@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from encoder_engine.errors import UnknownModelTypeError, UnsupportedFeatureError
-from encoder_engine.integrations import patching, transformers
-from encoder_engine.integrations.acceleration import ReplacedForward, restore
+from encoder_engine.integrations import transformers
+from encoder_engine.integrations.acceleration import patching
+from encoder_engine.integrations.acceleration.replaced_forward import ReplacedForward, restore
 from tests.integrations.test_acceleration import hidden
 from tests.models.cases import CASES, Case, case_id
 

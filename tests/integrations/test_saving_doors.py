@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.integrations.acceleration import ReplacedForward
+from encoder_engine.integrations.acceleration.replaced_forward import ReplacedForward
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.integrations.test_acceleration import bert, hidden
 from tests.models.cases import Case, one_per_family

@@ -12,7 +12,7 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import EncoderEngineWarning, MissingLogitsError, TokenIdError
 from encoder_engine.integrations import transformers as integration
-from encoder_engine.integrations.heads import read_rows
+from encoder_engine.integrations.acceleration.heads import read_rows
 from encoder_engine.integrations.transformers import accelerate, restore
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.integrations.heads.models import (

@@ -20,8 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.integrations.hooks import check_global_hooks, check_hooks
-from encoder_engine.integrations.source import check_classes, check_functions, modules_of
+from encoder_engine.integrations.acceleration.hooks import check_global_hooks, check_hooks
+from encoder_engine.integrations.acceleration.source import (
+    check_classes,
+    check_functions,
+    modules_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

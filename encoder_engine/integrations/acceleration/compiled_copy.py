@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from encoder_engine.errors import MissingExtensionError
-from encoder_engine.integrations.shared import (
+from encoder_engine.integrations.acceleration.shared import (
     bare_encoder,
     norms_of,
     origins_checked,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingLogitsError, ShapeError
-from encoder_engine.integrations.shared import eagerly
+from encoder_engine.integrations.acceleration.shared import eagerly
 from encoder_engine.packing import SelectedRows
 
 if TYPE_CHECKING:

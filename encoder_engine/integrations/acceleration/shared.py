@@ -2,7 +2,7 @@
 
 How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
 one, both sides hold the same tensor. Query, key and value are joined in each call
-(:mod:`~encoder_engine.integrations.joined`). Tables of positions, angles and slopes are made anew
+(``joined.py``). Tables of positions, angles and slopes are made anew
 for the device and dtype. The encoder is made again where the model's members or configuration have
 changed.
 
@@ -30,9 +30,9 @@ from encoder_engine.families.checkpoints.parameters import arrangements
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.registry import find_family
-from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
-from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
-from encoder_engine.integrations.source import check_attention
+from encoder_engine.integrations.acceleration.joined import JoinedLinear, PaddedTable
+from encoder_engine.integrations.acceleration.module_check import EPSILONS, ModuleCheck
+from encoder_engine.integrations.acceleration.source import check_attention
 from encoder_engine.models import Encoder
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.norm import Norm

@@ -23,9 +23,13 @@ from torch import Tensor, nn
 from encoder_engine.errors import TokenIdError
 from encoder_engine.families.heads import read_rows
 from encoder_engine.families.registry import find_family
-from encoder_engine.integrations.heads.read_rows import RUNNING, ReadRows, SkippedLogits
-from encoder_engine.integrations.hooks import has_hooks
-from encoder_engine.integrations.shared import eagerly
+from encoder_engine.integrations.acceleration.heads.read_rows import (
+    RUNNING,
+    ReadRows,
+    SkippedLogits,
+)
+from encoder_engine.integrations.acceleration.hooks import has_hooks
+from encoder_engine.integrations.acceleration.shared import eagerly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

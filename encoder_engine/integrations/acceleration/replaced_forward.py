@@ -2,11 +2,11 @@
 
 How it works: ``accelerate`` replaces ``forward`` of the model's base by a :class:`ReplacedForward`.
 Its first call makes an encoder of this engine over the model's own parameters
-(:mod:`~encoder_engine.integrations.shared`). Each call checks that the modules are still those the
-config makes (:mod:`~encoder_engine.integrations.module_check`, 0.1 ms for MiniLM), removes the
+(``shared.py``). Each call checks that the modules are still those the
+config makes (``module_check.py``, 0.1 ms for MiniLM), removes the
 padding, computes, and pads the result. With ``pack=True`` a compiled encoder infers on a CPU;
 each call compares a hash of the weights that it has copies of
-(:mod:`~encoder_engine.integrations.compiled_copy`).
+(``compiled_copy.py``).
 
 Dimensions: B texts, L longest, T tokens without padding, D width, H heads.
 """
@@ -24,10 +24,10 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.families.registry import find_family
-from encoder_engine.integrations.compiled_copy import CompiledCopy, refuse_compiled
-from encoder_engine.integrations.heads.head_hooks import HeadHooks
-from encoder_engine.integrations.heads.read_rows import ReadRows, find_read
-from encoder_engine.integrations.padded_batch import (
+from encoder_engine.integrations.acceleration.compiled_copy import CompiledCopy, refuse_compiled
+from encoder_engine.integrations.acceleration.heads.head_hooks import HeadHooks
+from encoder_engine.integrations.acceleration.heads.read_rows import ReadRows, find_read
+from encoder_engine.integrations.acceleration.padded_batch import (
     PASSED_ON,
     begins_with_padding,
     global_rows,
@@ -36,7 +36,7 @@ from encoder_engine.integrations.padded_batch import (
     warn_of_original,
     without_padding,
 )
-from encoder_engine.integrations.shared import (
+from encoder_engine.integrations.acceleration.shared import (
     SharedEncoder,
     eagerly,
     put_forward,

@@ -6,8 +6,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import MissingDependencyError, UnknownModelTypeError
-from encoder_engine.integrations.acceleration import ReplacedForward
-from encoder_engine.integrations.heads.head_hooks import HeadHooks, find_heads
+from encoder_engine.integrations.acceleration.heads.head_hooks import HeadHooks, find_heads
+from encoder_engine.integrations.acceleration.replaced_forward import ReplacedForward
 from encoder_engine.models import all_families
 
 if TYPE_CHECKING:
