@@ -20,13 +20,21 @@ import numpy as np
 from benchmarks.cases.embedding import SEED, minilm_directory, why_not
 from benchmarks.environments import made_once
 from benchmarks.jobs.gates import CosineGate
-from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, ours
-from benchmarks.peers import candidate
+from benchmarks.measuring.case import (
+    Candidate,
+    Case,
+    CaseSpec,
+    EmbeddingJob,
+    Options,
+    Verdict,
+    ours,
+)
+from benchmarks.peers import candidate, onnxruntime, openvino, torch_compile
 from benchmarks.peers.transformers import PEER
 from benchmarks.texts import corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 BATCHES = (1, 8, 32)
@@ -42,6 +50,7 @@ NUM_TEXTS = {
     "zero-shot-classification": 30,
 }
 PRECISIONS = ("float32", "bfloat16", "int8")
+MAX_LENGTH = 512
 # The precision that transformers' own tests ask of scores in float32.
 CLOSE = 1e-5
 
@@ -97,6 +106,8 @@ def make_case(task: str, precision: str, options: Options) -> Case:
     peers: tuple[Candidate, ...] = ()
     if precision == "float32":
         peers = (candidate(PEER, partial(build_pipeline, job), tune=partial(best_batch, job)),)
+    if task == "text-classification":
+        peers += tuple(padding_peers(job))
     return Case(
         candidates=(ours(partial(build_ours, job)), *peers),
         gate=SameLabels(job=job, truth=tuple(true_scores(job))),
@@ -105,6 +116,23 @@ def make_case(task: str, precision: str, options: Options) -> Case:
         amounts={"texts": count},
         rounds=5,
     )
+
+
+def padding_peers(job: Job) -> Iterator[Candidate]:
+    """Yield the libraries that compute the probabilities of a padded batch, without the dicts."""
+    padded = EmbeddingJob(
+        directory=job.directory,
+        texts=job.texts,
+        max_length=MAX_LENGTH,
+        threads=job.threads,
+        precision=job.precision,
+        classified=True,
+    )
+    for peer in (*onnxruntime.PEERS, *openvino.PEERS, *torch_compile.PEERS):
+        for way in peer.embedding:
+            if job.precision in way.precisions:
+                options: dict[str, Any] = {"name": way.name, "tune": partial(way.tune, padded)}
+                yield candidate(peer, partial(way.build, padded), **options)
 
 
 def write_model(task: str, folder: Path) -> None:
@@ -192,6 +220,12 @@ class SameLabels:
     truth: tuple[Any, ...]
 
     def __call__(self, output: Any) -> Verdict:
+        if isinstance(output, np.ndarray):
+            names = LABELS[self.job.task]
+            output = [
+                [{"label": name, "score": float(p)} for name, p in zip(names, row, strict=True)]
+                for row in output
+            ]
         if len(output) != len(self.truth):
             return Verdict(
                 passed=False, reason=f"{len(output)} results, expected {len(self.truth)}"

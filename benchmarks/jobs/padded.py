@@ -90,7 +90,7 @@ def mean_vectors(hidden_BLD: Vectors, mask_BL: Ids) -> Vectors:
 
 
 def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool = False) -> Any:
-    """Load the model by transformers, as a module from ids and mask to unit vectors.
+    """Load the model by transformers, as a module from ids and mask to vectors or probabilities.
 
     transformers chooses the attention: MPNet and DeBERTa have no scaled dot products of PyTorch's.
 
@@ -101,6 +101,8 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool 
     from transformers import AutoModel
 
     torch.set_num_threads(job.threads)
+    if job.classified:
+        return _classifier(job, dtype)
     model = AutoModel.from_pretrained(job.directory, dtype=getattr(torch, dtype))
 
     causal = traceable and any(getattr(part, "is_causal", False) for part in model.modules())
@@ -123,6 +125,26 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool 
             return torch.nn.functional.normalize(mean, dim=-1)
 
     return Pooled().eval()
+
+
+def _classifier(job: EmbeddingJob, dtype: str) -> Any:
+    """Load a model of sequences, as a module from ids and mask to probabilities."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    kind = AutoModelForSequenceClassification
+    model = kind.from_pretrained(job.directory, dtype=getattr(torch, dtype))
+
+    class Classified(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            logits = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            return logits.float().softmax(-1)
+
+    return Classified().eval()
 
 
 def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:

@@ -152,6 +152,7 @@ class EmbeddingJob:
     ``precision``: the class of results that are compared, see
     :data:`encoder_engine.embedding.accuracy.COSINE_CLASSES`.
     ``device``: ``"cpu"`` or ``"cuda"``, which a peer of the cases of a GPU computes on.
+    ``classified``: the model has labels; the vectors are their probabilities.
     """
 
     directory: str
@@ -160,3 +161,4 @@ class EmbeddingJob:
     threads: int
     precision: str = "float32"
     device: str = "cpu"
+    classified: bool = False
