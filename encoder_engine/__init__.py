@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
+    from encoder_engine.prediction.any_predictor import PredictBatch
     from encoder_engine.prediction.chooser import Chooser
     from encoder_engine.prediction.classifier import Classifier
     from encoder_engine.prediction.mask_filler import MaskFiller
@@ -43,6 +44,7 @@ __all__ = [
     "Encoding",
     "MaskFiller",
     "PackedBatch",
+    "PredictBatch",
     "Reader",
     "SelectedRows",
     "Sequences",
@@ -65,6 +67,7 @@ _MODULES = {
     "Chooser": "prediction.chooser",
     "Classifier": "prediction.classifier",
     "MaskFiller": "prediction.mask_filler",
+    "PredictBatch": "prediction.any_predictor",
     "Reader": "prediction.reader",
     "SpanTagger": "prediction.tagger",
     "Tagger": "prediction.tagger",

@@ -1,4 +1,4 @@
-"""A stateless step for data engines (Ray, Spark, datasets): adds vectors to a batch of texts."""
+"""Stateless steps for data engines (Ray, Spark, datasets) add columns to a batch of texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_engine.kinds.options import EncodeKeywords
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
     from encoder_engine.embedding.embedder import Embedder
@@ -20,20 +20,63 @@ if TYPE_CHECKING:
     from encoder_engine.engine.protocol import EngineChoice
     from encoder_engine.families.checkpoints.files import HubKeywords
 
-__all__ = ["EmbedBatch"]
+__all__ = ["BatchStep", "EmbedBatch"]
 
 
-class EmbedBatch:
+class BatchStep:
+    """A step that adds columns to a batch, a mapping of columns, by a model.
+
+    The object holds names and options alone, and loads the model at the first call in each process.
+    It can therefore be pickled and sent to workers, which all compute the same.
+    """
+
+    def __init__(
+        self, model: str | os.PathLike[str], load: Callable[..., Any], **loading: Any
+    ) -> None:
+        self._name, self._load, self._loading = model, load, loading
+        self._model: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def model(self) -> Any:
+        """The model, loaded at its first use."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._load(self._name, **self._loading)
+            return self._model
+
+    def check(self, batch: Mapping[str, Any], read: Iterable[str], added: Iterable[str]) -> None:
+        """Raise :class:`InputError` for a column that is missing, or there already."""
+        for name in read:
+            if name not in batch:
+                raise InputError(f"the batch has no column {name!r}; there are {', '.join(batch)}")
+        for name in added:
+            if name in batch:
+                raise InputError(
+                    f"the batch has a column {name!r} already; rename it, or name another column "
+                    "for the results"
+                )
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch with the added columns."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_model": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "_lock": threading.Lock()}
+
+
+class EmbedBatch(BatchStep):
     """Adds a column of vectors to a batch: ``EmbedBatch(model)({"text": [...]})``.
 
     A batch is a mapping of columns. ``text_column`` is a list, a numpy array or an Arrow array of
     texts; ``vector_column`` becomes float32 [n, D], or the type of ``precision``. The vectors are
     those of :meth:`Embedder.encode`, or of :meth:`StaticEmbedder.encode` for a static model, with
     the same options. ``device``, ``dtype``, ``quantization`` and ``engine``: see
-    :meth:`Embedder.from_pretrained`. ``hub``: see :class:`HubKeywords`.
-
-    The object holds names and options alone, and loads the model at the first call in each process.
-    It can therefore be pickled and sent to workers, which all compute the same.
+    :meth:`Embedder.from_pretrained`. ``hub``: see :class:`HubKeywords`. Pickled, it holds names
+    and options alone; see :class:`BatchStep`.
     """
 
     def __init__(
@@ -50,27 +93,17 @@ class EmbedBatch:
         hub: HubKeywords | None = None,
         **options: Unpack[EncodeKeywords],
     ) -> None:
+        loading: dict[str, Any] = {"dtype": dtype, "quantization": quantization, **(hub or {})}
+        super().__init__(model, load_dense, device=device, engine=engine, **loading)
         self.text_column, self.vector_column = text_column, vector_column
-        self._model = model
-        self._loading: dict[str, Any] = {
-            "device": device,
-            "dtype": dtype,
-            "quantization": quantization,
-            "engine": engine,
-            **(hub or {}),
-        }
         check_names("EmbedBatch", options, EncodeKeywords)
         self._call: dict[str, Any] = {"on_truncation": on_truncation, **options}
-        self._embedder: Embedder | StaticEmbedder | None = None
-        self._lock = threading.Lock()
 
     @property
     def embedder(self) -> Embedder | StaticEmbedder:
         """The embedder, loaded at its first use."""
-        with self._lock:
-            if self._embedder is None:
-                self._embedder = load_dense(self._model, **self._loading)
-            return self._embedder
+        found: Embedder | StaticEmbedder = self.model
+        return found
 
     @property
     def dimension(self) -> int:
@@ -84,19 +117,6 @@ class EmbedBatch:
         Raises :class:`InputError` where ``text_column`` is missing or ``vector_column`` exists
         already. Other exceptions: see :meth:`Embedder.encode`.
         """
-        if self.text_column not in batch:
-            raise InputError(
-                f"the batch has no column {self.text_column!r}; there are {', '.join(batch)}"
-            )
-        if self.vector_column in batch:
-            raise InputError(
-                f"the batch has a column {self.vector_column!r} already; name another vector_column"
-            )
+        self.check(batch, (self.text_column,), (self.vector_column,))
         vectors = self.embedder.encode(batch[self.text_column], **self._call)
         return {**batch, self.vector_column: vectors}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_embedder": None, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = {**state, "_lock": threading.Lock()}

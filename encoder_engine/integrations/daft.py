@@ -1,4 +1,4 @@
-"""Daft: adds a column of vectors to a dataframe, by workers that load the model once each."""
+"""Daft: adds a column of vectors or predictions, by workers that load the model once each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from encoder_engine.errors import InputError, MissingDependencyError
 from encoder_engine.integrations.ray import check_cluster
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.embed_batch import EmbedBatch
+    from collections.abc import Callable, Mapping
 
-__all__ = ["embed_column"]
+    from encoder_engine.embedding.embed_batch import EmbedBatch
+    from encoder_engine.prediction.any_predictor import PredictBatch
+
+__all__ = ["embed_column", "predict_column"]
 
 
 def embed_column(
@@ -28,6 +31,72 @@ def embed_column(
     The vectors are those of a single process. Raises :class:`InputError` where workers on Ray need
     more than the cluster has, for which they would wait without end.
     """
+    daft = _checked_daft(num_workers, batch_rows, gpus_per_worker)
+    dtype = daft.DataType.fixed_size_list(daft.DataType.float32(), embed.dimension)
+    limits = {"max_concurrency": num_workers, "gpus": gpus_per_worker}
+    return _column(column, embed, _vectors, dtype, batch_rows, **limits)
+
+
+def predict_column(
+    column: Any,
+    predict: PredictBatch,
+    *,
+    num_workers: int,
+    batch_rows: int = 4096,
+    gpus_per_worker: int = 0,
+) -> Any:
+    """Return a Daft expression: a struct of the predictions of each text, such as label and score.
+
+    Options and exceptions: see :func:`embed_column`. Raises :class:`InputError` for pairs too.
+    """
+    if predict.pair_column is not None:
+        raise InputError("a column of texts has no second texts; leave pair_column out")
+    daft = _checked_daft(num_workers, batch_rows, gpus_per_worker)
+    dtype = _struct(daft.DataType, predict.types)
+    limits = {"max_concurrency": num_workers, "gpus": gpus_per_worker}
+    return _column(column, predict, _structs, dtype, batch_rows, **limits)
+
+
+def _column(
+    column: Any, step: Any, take: Callable[..., Any], dtype: Any, batch_rows: int, **limits: Any
+) -> Any:
+    import daft
+
+    @daft.cls(use_process=True, **limits)
+    class Worker:
+        def __init__(self, step: Any) -> None:
+            self._step = step
+
+        @daft.method.batch(return_dtype=dtype, batch_size=batch_rows)  # type: ignore[untyped-decorator]
+        def results(self, texts: Any) -> Any:
+            return take(self._step, self._step({self._step.text_column: texts.to_pylist()}))
+
+    return Worker(step).results(column)
+
+
+def _vectors(embed: EmbedBatch, batch: dict[str, Any]) -> Any:
+    return batch[embed.vector_column]
+
+
+def _structs(predict: PredictBatch, batch: dict[str, Any]) -> list[dict[str, Any]]:
+    names = list(predict.types)
+    rows = zip(*(list(batch[name]) for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _struct(kinds: Any, types: Mapping[str, Any]) -> Any:
+    """Return Daft's type of columns; see :class:`PredictedRows`."""
+    known = {"double": kinds.float64(), "int64": kinds.int64(), "string": kinds.string()}
+    known |= {f"list<{name}>": kinds.list(kind) for name, kind in known.items()}
+    return kinds.struct(
+        {
+            name: known[kind] if isinstance(kind, str) else kinds.list(_struct(kinds, kind))
+            for name, kind in types.items()
+        }
+    )
+
+
+def _checked_daft(num_workers: int, batch_rows: int, gpus_per_worker: int) -> Any:
     try:
         import daft
     except ImportError:
@@ -40,16 +109,4 @@ def embed_column(
         import ray
 
         check_cluster(ray, num_workers, gpus_per_worker=gpus_per_worker)
-    dtype = daft.DataType.fixed_size_list(daft.DataType.float32(), embed.dimension)
-
-    @daft.cls(max_concurrency=num_workers, use_process=True, gpus=gpus_per_worker)
-    class Worker:
-        def __init__(self, embed: EmbedBatch) -> None:
-            self._embed = embed
-
-        @daft.method.batch(return_dtype=dtype, batch_size=batch_rows)  # type: ignore[untyped-decorator]
-        def vectors(self, texts: Any) -> Any:
-            batch = {self._embed.text_column: texts.to_pylist()}
-            return self._embed(batch)[self._embed.vector_column]
-
-    return Worker(embed).vectors(column)
+    return daft

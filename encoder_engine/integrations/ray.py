@@ -1,4 +1,4 @@
-"""Ray Data: adds a column of vectors to a dataset, by actors that load the model once each."""
+"""Ray Data: adds columns to a dataset, by actors that load the model once each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.embed_batch import EmbedBatch
+    from encoder_engine.embedding.embed_batch import BatchStep
 
-__all__ = ["check_cluster", "embed_dataset"]
+__all__ = ["check_cluster", "embed_dataset", "predict_dataset"]
 
 
 def embed_dataset(
     dataset: Any,
-    embed: EmbedBatch,
+    embed: BatchStep,
     *,
     num_workers: int,
     batch_rows: int = 4096,
@@ -23,6 +23,7 @@ def embed_dataset(
 ) -> Any:
     """Return a ``ray.data.Dataset`` with an added column of vectors, computed lazily.
 
+    ``embed``: an :class:`EmbedBatch`.
     ``num_workers``: actors, each with its own copy of the model.
     ``batch_rows``: rows of a batch.
     ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
@@ -49,6 +50,14 @@ def embed_dataset(
         num_cpus=cpus_per_worker,
         num_gpus=gpus_per_worker,
     )
+
+
+def predict_dataset(dataset: Any, predict: BatchStep, *, num_workers: int, **options: Any) -> Any:
+    """Return a dataset with added columns of predictions, those of a :class:`PredictBatch`.
+
+    Options and exceptions: see :func:`embed_dataset`.
+    """
+    return embed_dataset(dataset, predict, num_workers=num_workers, **options)
 
 
 def check_cluster(
@@ -84,8 +93,8 @@ def check_cluster(
 class _Actor:
     """The actor: made, and its model loaded, on the worker."""
 
-    def __init__(self, embed: EmbedBatch) -> None:
-        self._embed = embed
+    def __init__(self, step: BatchStep) -> None:
+        self._step = step
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return self._embed(batch)
+        return self._step(batch)

@@ -1,9 +1,12 @@
-"""Loads a fine-tuned model by the class of its task."""
+"""Loads a fine-tuned model by the class of its task; predicts the batches of data engines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from encoder_engine.embedding.embed_batch import BatchStep
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.prediction.chooser import Chooser
 from encoder_engine.prediction.classifier import Classifier
@@ -11,12 +14,16 @@ from encoder_engine.prediction.predictor import Predictor, model_directory
 from encoder_engine.prediction.published import read_published
 from encoder_engine.prediction.reader import Reader
 from encoder_engine.prediction.tagger import SpanTagger, Tagger
+from encoder_engine.strings import from_arrow
 from encoder_engine.tasks.task_folder import TASK, load_task
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
-__all__ = ["load_predictor"]
+    from encoder_engine.vectors.columns import PredictedRows
+
+__all__ = ["PredictBatch", "load_predictor"]
 
 
 @fetching
@@ -34,3 +41,47 @@ def load_predictor(
         if saved.task.name in kind.tasks:
             return kind.from_pretrained(directory, device, **options)
     return Predictor.from_pretrained(directory, device, **options)
+
+
+class PredictBatch(BatchStep):
+    """Adds the columns of predictions to a batch: ``PredictBatch(model)({"text": [...]})``.
+
+    The columns are those of :meth:`Predictor.predict_dataset`, such as ``label`` and ``score``.
+    ``pair_column``: of the second texts of pairs. ``loading``: options of
+    :meth:`Predictor.from_pretrained`. See :class:`BatchStep`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        text_column: str = "text",
+        pair_column: str | None = None,
+        **loading: Any,
+    ) -> None:
+        super().__init__(model, load_predictor, **loading)
+        self.text_column, self.pair_column = text_column, pair_column
+
+    @property
+    def types(self) -> Mapping[str, str | Mapping[str, str]]:
+        """The types of the columns; see :class:`PredictedRows`."""
+        found: PredictedRows = self.model.columns([])
+        return found.types
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch with the columns of predictions: arrays of numbers, else lists.
+
+        Raises :class:`InputError` for columns that are missing, or there already.
+        """
+        read = [name for name in (self.text_column, self.pair_column) if name is not None]
+        self.check(batch, read, self.types)
+        texts = [list(from_arrow(batch[name])) for name in read]
+        rows = texts[0] if self.pair_column is None else list(zip(*texts, strict=True))
+        model = self.model
+        examples = [model.example(number, row) for number, row in enumerate(rows)]
+        found = model.columns(model.predict_examples(examples, task=model.text_task)).columns
+        columns = {
+            name: np.array(found[name]) if kind in ("double", "int64") else found[name]
+            for name, kind in self.types.items()
+        }
+        return {**batch, **columns}

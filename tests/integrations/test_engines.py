@@ -18,6 +18,7 @@ from encoder_engine.errors import InputError, MissingDependencyError
 from encoder_engine.integrations.ray import check_cluster
 from tests.architecture.sources import ROOT
 from tests.embedding.tiny_model import write_sentence_directory
+from tests.prediction.published import publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,3 +245,36 @@ def test_the_advice_for_a_cluster_that_is_too_small_can_be_followed(
             name, value = setting.split("=")
             changed: Any = {"num_workers": num_workers, **options, name: float(value)}
             check_cluster(cluster, **changed)
+
+
+@pytest.fixture
+def tagger(tmp_path: Path) -> Path:
+    publish(tmp_path, "bert", "BertForTokenClassification", ["O", "B-PER", "I-PER"])
+    return tmp_path
+
+
+@pytest.mark.engines
+def test_ray_adds_the_predictions_of_one_process(ray_cluster: None, tagger: Path) -> None:
+    import ray
+
+    from encoder_engine.integrations.ray import predict_dataset
+
+    step = ee.PredictBatch(str(tagger), device="cpu", text_column="body")
+    rows = predict_dataset(ray.data.read_json("reviews.jsonl"), step, num_workers=2).take_all()
+    expected = step({"body": [row["body"] for row in rows]})["entities"]
+    assert [list(map(dict, row["entities"])) for row in rows] == expected
+
+
+@pytest.mark.engines
+def test_daft_adds_the_predictions_of_one_process(reviews: list[str], tagger: Path) -> None:
+    daft = pytest.importorskip("daft", reason="daft is not installed; it comes with the extra daft")
+    from encoder_engine.integrations.daft import predict_column
+
+    step = ee.PredictBatch(str(tagger), device="cpu", text_column="body")
+    rows = daft.read_json("reviews.jsonl")
+    found = rows.with_column("found", predict_column(rows["body"], step, num_workers=2)).to_pydict()
+    expected = step({"body": found["body"]})["entities"]
+    assert [row["entities"] for row in found["found"]] == expected
+    pairs = ee.PredictBatch(str(tagger), pair_column="other")
+    with pytest.raises(InputError, match="leave pair_column out"):
+        predict_column(rows["body"], pairs, num_workers=2)

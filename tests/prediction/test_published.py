@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -412,3 +413,23 @@ def test_answers_are_columns_of_a_table(tmp_path: Path, rows: Path) -> None:
     assert table["answer"].to_pylist() == [one.text for one in expected]
     assert table["start"].to_pylist() == [one.start for one in expected]
     assert table["score"].to_pylist() == [one.probability for one in expected]
+
+
+def test_a_step_adds_the_columns_of_a_job(tmp_path: Path) -> None:
+    publish(tmp_path, "bert", of_sequences("bert"), ["no", "yes"])
+    expected = ee.Classifier.from_pretrained(tmp_path, "cpu").predict(TEXTS)
+    step = ee.PredictBatch(str(tmp_path), device="cpu", text_column="body")
+    for one in (step, pickle.loads(pickle.dumps(step))):
+        found = one({"id": [1, 2, 3, 4, 5], "body": TEXTS})
+        assert list(found) == ["id", "body", "label", "score", "probabilities"]
+        assert found["label"] == [row.labels[0] for row in expected]
+        np.testing.assert_array_equal(found["score"], [row.probabilities.max() for row in expected])
+    assert step({"body": []})["label"] == []
+    with pytest.raises(InputError, match="no column 'body'; there are text"):
+        step({"text": TEXTS})
+    with pytest.raises(InputError, match="'score' already; rename it"):
+        step({"body": TEXTS, "score": TEXTS})
+    pairs = ee.PredictBatch(str(tmp_path), device="cpu", pair_column="other")
+    found = pairs({"text": ["a"], "other": ["b"]})
+    (row,) = ee.Classifier.from_pretrained(tmp_path, "cpu").predict([("a", "b")])
+    np.testing.assert_array_equal(found["probabilities"], [row.probabilities])
