@@ -11,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.jobs.op_case import SEED, Rival, Shape, Work, liger, op_specs
 from encoder_engine import ops
+from encoder_engine.ops.masked_projection import MaskedProjectionFacts
 
 if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
@@ -89,6 +90,9 @@ def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | N
                 unavailable=None if hasattr(F, "linear_cross_entropy") else without_chunks,
             ),
             liger(shape, by_liger),
+        ),
+        facts=MaskedProjectionFacts(
+            device=shape.device, dtype=shape.facts.dtype, tiled=mode == "tiled"
         ),
         terms=width + vocab_size + num_rows,
         operations=2 * num_rows * vocab_size * width,
