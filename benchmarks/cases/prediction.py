@@ -104,7 +104,7 @@ def make_case(task: str, precision: str, options: Options) -> Case:
         precision=precision,
     )
     peers: tuple[Candidate, ...] = ()
-    if precision == "float32":
+    if precision != "int8":
         peers = (candidate(PEER, partial(build_pipeline, job), tune=partial(best_batch, job)),)
     if task == "text-classification":
         peers += tuple(padding_peers(job))
@@ -171,7 +171,10 @@ def build_pipeline(job: Job, batch_size: int = BATCHES[-1]) -> Callable[[], Any]
     import transformers
 
     torch.set_num_threads(job.threads)
-    run = transformers.pipeline(job.task, job.directory, device="cpu", batch_size=batch_size)  # type: ignore[call-overload]
+    dtype = getattr(torch, job.precision)
+    run = transformers.pipeline(  # type: ignore[call-overload]
+        job.task, job.directory, device="cpu", batch_size=batch_size, dtype=dtype
+    )
 
     def call() -> list[Any]:
         order = sorted(range(len(job.texts)), key=lambda row: -len(job.texts[row]))

@@ -44,6 +44,7 @@ WORDS = {
     "load": "loading the vocabulary",
     "drop_in/encode-short": "SentenceTransformer, short sentences",
     "drop_in/encode-skewed": "SentenceTransformer, passages of mixed length",
+    "prediction/text-classification-float32": "text classification in float32: single sentences",
     "pretraining/base": "a step of pretraining, BERT-base",
 }
 

@@ -26,6 +26,7 @@ HEADLINES: dict[str, int | None] = {
     "latency/minilm-float32": None,
     "latency/minilm-bfloat16": None,
     "cold_start/minilm-float32": None,
+    "prediction/text-classification-float32": None,
     "drop_in/encode-skewed": None,
     "pretraining/base": None,
 }
@@ -86,12 +87,13 @@ def _row(case: str, pair: Facing | None) -> list[str]:
 
 
 def _speed(pair: Facing, role: str) -> str:
-    """Format the time of a call, or its rate in MB, documents or tokens per second."""
+    """Format the time of a call, or its rate in MB, documents, texts or tokens per second."""
     result = pair.ours if role == "ours" else pair.peer
     group = result.case.partition("/")[0]
     for what, unit, scale in (
         ("bytes", "MB/s", 1e6),
         ("documents", "documents/s", 1.0),
+        ("texts", "texts/s", 1.0),
         ("tokens", "tokens/s", 1.0),
     ):
         if what in result.throughput_per_s and group not in ("latency", "cold_start"):
