@@ -11,14 +11,13 @@ from encoder_engine.embedding.static.embedder import StaticEmbedder
 from encoder_engine.embedding.static.reading import is_static
 from encoder_engine.errors import InputError
 from encoder_engine.families.checkpoints.adapters import weights_directory
-from encoder_engine.families.checkpoints.files import HubKeywords, fetching, resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, take_directory
 from encoder_engine.families.config import read_config
 from encoder_engine.opening.modules import LOGIT_SCORE, MODULES, read_module_kinds
 from encoder_engine.opening.recipe import encoder_directory
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
 __all__ = ["load_dense", "load_ranker"]
 
@@ -40,7 +39,7 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
     ``options``: those of :meth:`Embedder.from_pretrained`. Raises :class:`InputError` for one that
     a static model has no use for.
     """
-    directory = _resolve(path_or_hub_id, options)
+    directory = take_directory(path_or_hub_id, options)
     if not is_static(directory):
         return Embedder.from_pretrained(directory, **options)
     for name, neutral in _NEUTRAL.items():
@@ -65,7 +64,7 @@ def load_ranker(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Ranke
     As sentence-transformers decides: by LogitScore among the modules, or a causal model's class.
     ``options``: those that both have.
     """
-    directory = _resolve(path_or_hub_id, options)
+    directory = take_directory(path_or_hub_id, options)
     if (directory / MODULES).is_file():
         is_causal = LOGIT_SCORE in read_module_kinds(directory)
     else:
@@ -74,9 +73,3 @@ def load_ranker(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Ranke
         first = named[0] if isinstance(named, list) and named else ""
         is_causal = str(first).endswith("ForCausalLM")
     return (CausalRanker if is_causal else Ranker).from_pretrained(directory, **options)
-
-
-def _resolve(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
-    """Find the directory, and take the hub's keywords out of the options."""
-    hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
-    return resolve_directory(path_or_hub_id, **hub)

@@ -52,10 +52,7 @@ class BatchStep:
                 raise InputError(f"the batch has no column {name!r}; there are {', '.join(batch)}")
         for name in added:
             if name in batch:
-                raise InputError(
-                    f"the batch has a column {name!r} already; rename it, or name another column "
-                    "for the results"
-                )
+                raise InputError(f"the batch has a column {name!r} already; rename or drop it")
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the added columns."""
@@ -104,6 +101,11 @@ class EmbedBatch(BatchStep):
         """The embedder, loaded at its first use."""
         found: Embedder | StaticEmbedder = self.model
         return found
+
+    @property
+    def precision(self) -> str:
+        """The precision of a stored vector; see :meth:`Embedder.encode`."""
+        return str(self._call.get("precision", "float32"))
 
     @property
     def dimension(self) -> int:

@@ -93,9 +93,10 @@ class CompiledLstm:
                     # Before the first step there is no state.
                     if step:
                         gates += project_rows(hidden[:count], recurrent, num_threads=1)
-                    entered, kept, new, shown = np.split(gates, 4, axis=1)
-                    cell[:count] = _sigmoid(kept) * cell[:count] + _sigmoid(entered) * np.tanh(new)
-                    hidden[:count] = _sigmoid(shown) * np.tanh(cell[:count])
+                    enter, forget, new, output = np.split(gates, 4, axis=1)
+                    cell[:count] *= _sigmoid(forget)
+                    cell[:count] += _sigmoid(enter) * np.tanh(new)
+                    hidden[:count] = _sigmoid(output) * np.tanh(cell[:count])
                     state_MH[place] = hidden[:count]
                 states.append(state_MH)
             rows_MD = np.concatenate(states, axis=1)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PromptedSpanHead", "WordRows", "prompted_span_shapes"]
 
+# Words whose vectors of 4 D features are in memory at a time, but for a longer item.
+_MOST_WORDS = 4096
 _PROJECTION, _PROMPT, _RNN = "token_rep_layer.projection", "prompt_rep_layer", "rnn.lstm"
 _SPAN = "span_rep_layer.span_rep_layer"
 
@@ -127,24 +129,30 @@ class PromptedSpanHead:
         words_MD = self._pool(used_TD[rows.labels.size :], rows)
         if self._lstm is not None:
             words_MD = self._lstm(words_MD, rows.offsets, num_threads=num_threads)
-        start_MF = self._start(words_MD, num_threads=num_threads)
-        end_MF = self._end(words_MD, num_threads=num_threads)
         labels_CF = project_rows(labels_CD, self._into_labels, num_threads=num_threads)
         by_item = labels_CF.reshape(*rows.labels.shape, -1)
-        return [
-            self._score(start_MF[first:last], end_MF[first:last], by_item[item])
-            for item, (first, last) in enumerate(
-                zip(rows.offsets[:-1].tolist(), rows.offsets[1:].tolist(), strict=True)
-            )
-        ]
+        found: list[Rows] = []
+        # A part of the items at a time: a long text has many.
+        while (low := len(found)) < len(by_item):
+            first = int(rows.offsets[low])
+            fitting = np.searchsorted(rows.offsets, first + _MOST_WORDS, side="right") - 1
+            high = max(int(fitting), low + 1)
+            last = int(rows.offsets[high])
+            start_MF = self._start(words_MD[first:last], num_threads=num_threads)
+            end_MF = self._end(words_MD[first:last], num_threads=num_threads)
+            for item in range(low, high):
+                own = slice(rows.offsets[item] - first, rows.offsets[item + 1] - first)
+                found.append(self._score(start_MF[own], end_MF[own], by_item[item], num_threads))
+        return found
 
-    def _score(self, start_WF: Rows, end_WF: Rows, by_label: Rows) -> Rows:
-        count, labels_CF, bias_C = len(start_WF), by_label[:, :-1], by_label[:, -1]
+    def _score(self, start_WF: Rows, end_WF: Rows, by_label: Rows, num_threads: int) -> Rows:
+        count, labels_CF = len(start_WF), by_label[:, :-1]
+        layer = pack(labels_CF, np.ascontiguousarray(by_label[:, -1]))
         scores = np.zeros((count, self.settings.max_width, len(labels_CF)), np.float32)
         for longer in range(min(self.settings.max_width, count)):
             spans_WF = start_WF[: count - longer] + end_WF[longer:]
             np.maximum(spans_WF, np.float32(0), out=spans_WF)
-            logits_WC = spans_WF @ labels_CF.T + bias_C
+            logits_WC = project_rows(spans_WF, layer, num_threads=num_threads)
             # The sigmoid by tanh, which does not overflow.
             scores[: count - longer, longer] = 0.5 * np.tanh(0.5 * logits_WC) + 0.5
         return scores

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["embed_column", "predict_column"]
 
+# Daft's types of the precisions.
+_NUMBERS = {
+    "float32": "float32",
+    "int8": "int8",
+    "uint8": "uint8",
+    "binary": "int8",
+    "ubinary": "uint8",
+}
+
 
 def embed_column(
     column: Any,
@@ -24,7 +33,7 @@ def embed_column(
     batch_rows: int = 4096,
     gpus_per_worker: int = 0,
 ) -> Any:
-    """Return a Daft expression: the vectors of a column of texts, float32 of a fixed size.
+    """Return a Daft expression: the vectors of a column of texts, of a fixed size.
 
     ``num_workers``: processes, each with its own copy of the model.
     ``batch_rows``: the most rows of a batch.
@@ -32,7 +41,8 @@ def embed_column(
     more than the cluster has, for which they would wait without end.
     """
     daft = _checked_daft(num_workers, batch_rows, gpus_per_worker)
-    dtype = daft.DataType.fixed_size_list(daft.DataType.float32(), embed.dimension)
+    number = getattr(daft.DataType, _NUMBERS[embed.precision])()
+    dtype = daft.DataType.fixed_size_list(number, embed.dimension)
     limits = {"max_concurrency": num_workers, "gpus": gpus_per_worker}
     return _column(column, embed, _vectors, dtype, batch_rows, **limits)
 

@@ -70,10 +70,11 @@ class DocumentRanker(_Component):
     _kind = Ranker
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
-    def run(self, query: str, documents: list[Document], top_k: int = 10) -> dict[str, Any]:
-        """Return ``documents``, ``top_k`` at most."""
+    def run(self, query: str, documents: list[Document], top_k: Any = None) -> dict[str, Any]:
+        """Return ``documents``, ``top_k`` at most, by default that of the options, or ten."""
         self.warm_up()
-        order = self._loaded.rank(query, [one.content for one in documents], top_k, **self.options)
+        options = {"top_k": 10, **self.options, **({} if top_k is None else {"top_k": top_k})}
+        order = self._loaded.rank(query, [one.content for one in documents], **options)
         return {
             "documents": [replace(documents[one["corpus_id"]], score=one["score"]) for one in order]
         }

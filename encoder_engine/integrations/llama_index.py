@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from encoder_engine.errors import InputError, MissingDependencyError
@@ -22,8 +23,6 @@ except ImportError:
 
 __all__ = ["EmbedderModel", "RankerPostprocessor"]
 
-_MOST = 2048  # The most texts that LlamaIndex allows in a call; by default it takes ten.
-
 
 class EmbedderModel(BaseEmbedding):  # type: ignore[misc]
     """The embedding model of an index, with the prompts of queries and documents.
@@ -35,24 +34,24 @@ class EmbedderModel(BaseEmbedding):  # type: ignore[misc]
     _options: dict[str, Any] = PrivateAttr()
 
     def __init__(self, embedder: Any, **options: Any) -> None:
-        # An unknown option is refused here.
-        embedder.encode([], **options)
-        super().__init__(model_name=str(embedder.name), embed_batch_size=_MOST)
+        embedder.encode([], **options)  # refuses unknown options
+        super().__init__(model_name=str(embedder.name), embed_batch_size=2048)  # its most
         self._embedder, self._options = embedder, options
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        found: list[float] = self._embedder.encode_query(query, **self._options).tolist()
-        return found
+    def _get_query_embedding(self, query: str) -> Any:
+        return self._embedder.encode_query(query, **self._options).tolist()
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
+    async def _aget_query_embedding(self, query: str) -> Any:
+        return await asyncio.to_thread(self._get_query_embedding, query)
 
-    def _get_text_embedding(self, text: str) -> list[float]:
+    async def _aget_text_embeddings(self, texts: list[str]) -> Any:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    def _get_text_embedding(self, text: str) -> Any:
         return self._get_text_embeddings([text])[0]
 
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        found: list[list[float]] = self._embedder.encode_document(texts, **self._options).tolist()
-        return found
+    def _get_text_embeddings(self, texts: list[str]) -> Any:
+        return self._embedder.encode_document(texts, **self._options).tolist()
 
 
 class RankerPostprocessor(BaseNodePostprocessor):  # type: ignore[misc]

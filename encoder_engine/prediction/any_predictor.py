@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.embedding.embed_batch import BatchStep
-from encoder_engine.families.checkpoints.files import fetching, resolve_directory
+from encoder_engine.families.checkpoints.files import fetching, take_directory
 from encoder_engine.prediction.chooser import Chooser
 from encoder_engine.prediction.classifier import Classifier
 from encoder_engine.prediction.predictor import Predictor, model_directory
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from encoder_engine.engine.protocol import EngineChoice
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.vectors.columns import PredictedRows
 
 __all__ = ["PredictBatch", "load_predictor"]
+
+_DTYPES = {"double": np.float64, "int64": np.int64}
 
 
 @fetching
@@ -34,7 +38,7 @@ def load_predictor(
 
     ``options`` and exceptions: see :meth:`Predictor.from_pretrained`.
     """
-    directory = model_directory(resolve_directory(path_or_hub_id))
+    directory = model_directory(take_directory(path_or_hub_id, options))
     is_run = (directory / TASK).is_file()
     saved = load_task(directory) if is_run else read_published(directory, ())
     for kind in (Classifier, Tagger, SpanTagger, Reader, Chooser):
@@ -47,8 +51,9 @@ class PredictBatch(BatchStep):
     """Adds the columns of predictions to a batch: ``PredictBatch(model)({"text": [...]})``.
 
     The columns are those of :meth:`Predictor.predict_dataset`, such as ``label`` and ``score``.
-    ``pair_column``: of the second texts of pairs. ``loading``: options of
-    :meth:`Predictor.from_pretrained`. See :class:`BatchStep`.
+    ``pair_column``: of the second texts of pairs. ``device``, ``dtype``, ``quantization`` and
+    ``engine``: see :meth:`Predictor.from_pretrained`. ``hub``: see :class:`HubKeywords`. See also
+    :class:`BatchStep`.
     """
 
     def __init__(
@@ -57,9 +62,14 @@ class PredictBatch(BatchStep):
         *,
         text_column: str = "text",
         pair_column: str | None = None,
-        **loading: Any,
+        device: str = "auto",
+        dtype: str = "auto",
+        quantization: str | None = None,
+        engine: EngineChoice = "auto",
+        hub: HubKeywords | None = None,
     ) -> None:
-        super().__init__(model, load_predictor, **loading)
+        loading: dict[str, Any] = {"dtype": dtype, "quantization": quantization, **(hub or {})}
+        super().__init__(model, load_predictor, device=device, engine=engine, **loading)
         self.text_column, self.pair_column = text_column, pair_column
 
     @property
@@ -81,7 +91,7 @@ class PredictBatch(BatchStep):
         examples = [model.example(number, row) for number, row in enumerate(rows)]
         found = model.columns(model.predict_examples(examples, task=model.text_task)).columns
         columns = {
-            name: np.array(found[name]) if kind in ("double", "int64") else found[name]
-            for name, kind in self.types.items()
+            name: found[name] if dtype is None else np.array(found[name], dtype)
+            for name, dtype in ((name, _DTYPES.get(str(kind))) for name, kind in self.types.items())
         }
         return {**batch, **columns}

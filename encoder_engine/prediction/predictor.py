@@ -182,6 +182,10 @@ class Predictor(Model):
     @property
     def module(self) -> TaskModel:
         """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` if it is none."""
+        if self.engine is self.model and self.engine.name == "torch":
+            raise UnsupportedFeatureError(
+                "of this model PyTorch computes the encoder alone: engine.encoder"
+            )
         if self.engine is self.model:
             raise UnsupportedFeatureError(
                 "this model was loaded for the compiled engine, which has no modules; load it with "

@@ -171,3 +171,9 @@ class SpanTagger(_WordPredictor):
             for text, r in zip(rows, found, strict=True)
         ]
         return entities[0] if opened.single else entities
+
+    def example(self, row: int, content: Any) -> Any:
+        """Refuse texts without labels. Raises :class:`UnsupportedFeatureError`."""
+        if isinstance(self.task, PromptedSpanTask):
+            self.task.read(Record({}, row=row))
+        return super().example(row, content)

@@ -4,7 +4,8 @@ How it works: a row is the labels, each after a marker, then the words of a text
 2024). Every span of up to ``max_width`` words is scored by every label, and spans are selected as
 in :mod:`span_classification`. A text that the model does not read at once is cut into windows that
 share ``max_width - 1`` words, so that each span lies whole in the window that its first word
-belongs to. Its probability is of the labels' context there.
+belongs to, but for spans of so many tokens that no window holds them. A word of more tokens than a
+window is cut, and its text counted.
 """
 
 from __future__ import annotations
@@ -80,10 +81,11 @@ class PromptedSpanTask(SpanClassificationTask):
         ids_before, ids_after = template_ids(tokenizer)
         before = np.r_[ids_before, prompt]
         room = windows.max_length - len(before) - len(ids_after)
-        if room < 1:
+        if room < self.settings.max_width:
             raise InputError(
                 f"{len(self.labels)} labels take {len(before)} of the {windows.max_length} tokens "
-                "that the model reads; give fewer labels at a time"
+                f"that the model reads, and leave no room for {self.settings.max_width} words, the "
+                "most of a span; give fewer labels at a time"
             )
         chars = [[match.span() for match in WORD.finditer(text)] for text in examples]
         texts = tokenizer.encode_batch(
@@ -97,6 +99,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
         word_of = texts.word_ids.astype(np.int64)
         rows, owners, tokens, words, owned, spans = [], [], [], [], [], []
+        cut = set()
         for example, (begin, end) in enumerate(pairwise(texts.cu_seqlens.tolist())):
             # Where each word's tokens begin, also of words without one.
             starts = begin + np.searchsorted(
@@ -105,6 +108,7 @@ class PromptedSpanTask(SpanClassificationTask):
             for window in self._windows(starts, room):
                 first = int(starts[window.first])
                 last = min(int(starts[window.last]), first + room)
+                cut |= {example} if last < starts[window.last] else set()
                 rows.append(np.r_[before, texts.ids[first:last], ids_after])
                 tokens.append(np.arange(last - first) + len(before))
                 words.append(word_of[first:last] - window.first)
@@ -127,6 +131,7 @@ class PromptedSpanTask(SpanClassificationTask):
                 "words": _ragged(words),
                 "chars": _ragged(spans, (0, 2)),
             },
+            num_truncated=len(cut),
         )
 
     def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:

@@ -23,8 +23,10 @@ from encoder_engine.errors import (
     TensorNamesError,
     TensorShapeError,
     TextError,
+    TruncationWarning,
     UnsupportedFeatureError,
 )
+from encoder_engine.inference import prompted_spans
 from encoder_engine.inference.lstm import CompiledLstm
 from encoder_engine.prediction.any_predictor import load_predictor
 from encoder_engine.tasks.prompted_spans import WORD
@@ -110,6 +112,23 @@ def test_every_span_of_a_long_text_is_scored_once(directory: Path) -> None:
     task = replace(task, labels=("place",))
     items = task.encode([text], short.tokenizer, short.windows)
     assert np.diff(items.ragged("chars").offsets).max() == 9
+
+
+def test_spans_do_not_depend_on_how_many_are_in_memory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tagger = ee.SpanTagger.from_pretrained(directory)
+    expected = tagger.entities(TEXTS, ["place"], threshold=0.0)
+    monkeypatch.setattr(prompted_spans, "_MOST_WORDS", 3)
+    assert tagger.entities(TEXTS, ["place"], threshold=0.0) == expected
+
+
+def test_a_word_beyond_the_limit_is_cut_and_counted(directory: Path) -> None:
+    tagger = ee.SpanTagger.from_pretrained(directory)
+    text = f"one {'-'.join('a' * 200)} two"
+    with pytest.warns(TruncationWarning, match="1 of 2 rows have more tokens"):
+        found = tagger.entities(["one", text], ["place"], threshold=0.0)
+    assert found[1][-1].stop == len(text)
 
 
 def test_a_word_without_a_token_moves_no_other(directory: Path) -> None:

@@ -424,10 +424,14 @@ def test_a_step_adds_the_columns_of_a_job(tmp_path: Path) -> None:
         assert list(found) == ["id", "body", "label", "score", "probabilities"]
         assert found["label"] == [row.labels[0] for row in expected]
         np.testing.assert_array_equal(found["score"], [row.probabilities.max() for row in expected])
-    assert step({"body": []})["label"] == []
+    none = step({"body": []})
+    assert (none["label"], none["score"].dtype) == ([], np.float64)
+    unknown: Any = {"text_colum": "body"}
+    with pytest.raises(TypeError, match="text_colum"):
+        ee.PredictBatch(str(tmp_path), **unknown)
     with pytest.raises(InputError, match="no column 'body'; there are text"):
         step({"text": TEXTS})
-    with pytest.raises(InputError, match="'score' already; rename it"):
+    with pytest.raises(InputError, match="'score' already; rename or drop it"):
         step({"body": TEXTS, "score": TEXTS})
     pairs = ee.PredictBatch(str(tmp_path), device="cpu", pair_column="other")
     found = pairs({"text": ["a"], "other": ["b"]})

@@ -78,6 +78,9 @@ def test_rows_answer_for_tokens_words_and_characters(toy: Tokenizer) -> None:
     assert found.sequence_ids(0) == [None, 0, 0, None, 1, *[None] * 5]
     assert found.char_to_token(0, 5) == 2
     assert found.char_to_token(0, 1, 1) == 4
+    assert found.char_to_token(batch_or_char_index=0, char_index=1, sequence_index=1) == 4
+    with pytest.raises(TypeError, match="char_to_token takes batch_or_char_index"):
+        found.char_to_token(0, word_index=1)
     assert found.char_to_word(0, 5) == 1
     assert found.token_to_chars(0, 2) == CharSpan(5, 8)
     assert found.token_to_sequence(0, 4) == 1

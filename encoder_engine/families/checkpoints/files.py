@@ -52,6 +52,7 @@ __all__ = [
     "open_tensors",
     "refuse_compiled",
     "resolve_directory",
+    "take_directory",
 ]
 
 # Holds a compiled encoder, in a directory of its own.
@@ -169,6 +170,12 @@ def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubK
     if not _HUB_ID.fullmatch(name):
         raise CheckpointFileError(f"there is no directory {name}")
     return _download(name, hub)
+
+
+def take_directory(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
+    """Find a model's directory by the :class:`HubKeywords` among options, and take them out."""
+    hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
+    return resolve_directory(path_or_hub_id, **hub)
 
 
 def _download(hub_id: str, hub: HubKeywords) -> Path:

@@ -42,6 +42,14 @@ if TYPE_CHECKING:
 __all__ = ["NativeCalls"]
 
 # Settings of the library's models that may be changed in place.
+PAD_SETTINGS = {
+    "max_length",
+    "pad_to_multiple_of",
+    "padding_side",
+    "return_attention_mask",
+    "return_tensors",
+    "verbose",
+}
 MODEL_SETTINGS = (
     *("unk_token", "unk_id", "continuing_subword_prefix", "max_input_chars_per_word", "dropout"),
     *("end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"),
@@ -57,7 +65,7 @@ COMPUTED = {
 
 
 class NativeCalls:
-    """The methods that replace those of a tokenizer; pickled without the engine's tokenizer."""
+    """The methods that replace those of a tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -92,7 +100,7 @@ class NativeCalls:
         """Encode as the tokenizer's ``_encode_plus``."""
         native = self._current()
         # transformers fails on an empty list, and takes no other iterables.
-        if native is None or not (isinstance(text, str) or (text and type(text) in (list, tuple))):
+        if native is None or not (isinstance(text, str) or (type(text) in (list, tuple) and text)):
             return self._by_transformers(text, text_pair, settings)
         options = self._options(native, settings)
         if options is None:
@@ -210,7 +218,7 @@ class NativeCalls:
         names, mask = tokenizer.model_input_names, settings.get("return_attention_mask")
         mask = "attention_mask" in names if mask is None else mask
         try:
-            if more or names[0] != "input_ids":
+            if more or names[0] != "input_ids" or not settings.keys() <= PAD_SETTINGS:
                 raise UnsupportedFeatureError("the engine pads input_ids, with settings by name")
             strategy, _, max_length, _ = tokenizer._get_padding_truncation_strategies(
                 padding=padding,
@@ -234,14 +242,6 @@ class NativeCalls:
             self._tokenizer, new_tokens, special_tokens=special_tokens
         )
         return added
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the tokenizer alone, of which the engine's is made again."""
-        return {"tokenizer": self._tokenizer}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the tokenizer."""
-        self.__init__(state["tokenizer"])  # type: ignore[misc]
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar
 
 from encoder_engine.errors import (
@@ -17,6 +18,8 @@ __all__ = ["accelerate_tokenizer", "is_tokenizer", "restore_tokenizer", "try_tok
 
 Kind = TypeVar("Kind")
 REPLACED = {"_encode_plus": "encode", "pad": "pad", "_add_tokens": "add_tokens"}
+# What makes a copy or a pickle, which gets methods of its own: those here know their tokenizer.
+REDUCE = "__reduce_ex__"
 # Methods that a class must have from TokenizersBackend, or it encodes in a way of its own.
 OWN = ("__call__", "_encode_plus", "_convert_encoding", "set_truncation_and_padding", "_add_tokens")
 
@@ -41,6 +44,7 @@ def accelerate_tokenizer(tokenizer: Kind) -> Kind:
     for name, ours in REPLACED.items():
         if getattr(kind, name) is getattr(backend, name):
             vars(tokenizer)[name] = getattr(calls, ours)
+    vars(tokenizer)[REDUCE] = partial(_reduce, tokenizer)
     return tokenizer
 
 
@@ -50,7 +54,22 @@ def restore_tokenizer(tokenizer: Kind) -> Kind:
     for name in REPLACED:
         if isinstance(getattr(members.get(name), "__self__", None), NativeCalls):
             del members[name]
+            members.pop(REDUCE, None)
     return tokenizer
+
+
+def _reduce(tokenizer: Any, protocol: Any) -> tuple[Any, ...]:
+    """Return how a copy is made: as one of transformers', and accelerated anew."""
+    parts: Any = object.__reduce_ex__(tokenizer, protocol)
+    make, arguments, state = parts[:3]
+    kept = {name: value for name, value in state.items() if name not in (*REPLACED, REDUCE)}
+    return _make_again, (make, arguments, kept)
+
+
+def _make_again(make: Any, arguments: Any, state: dict[str, Any]) -> Any:
+    made = make(*arguments)
+    vars(made).update(state)
+    return accelerate_tokenizer(made)
 
 
 def try_tokenizer(tokenizer: Any) -> None:

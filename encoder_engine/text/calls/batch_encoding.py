@@ -32,14 +32,22 @@ class TokenSpan(NamedTuple):
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
     """Make a method that asks one row about a token, word or character of it."""
+    unit = name.partition("_to_")[0]
+    names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 
-    def method(self: BatchEncoding, first: int, second: int | None = None, *more: int) -> Any:
+    def method(self: BatchEncoding, *places: int, **named: int) -> Any:
+        given = dict(zip(names, places, strict=False))
+        if len(places) > len(names) or named.keys() - names or named.keys() & given.keys():
+            raise TypeError(f"{name} takes {', '.join(names)}, got {places} and {named}")
+        given |= named
+        first, second = given[names[0]], given.get(names[1])
         row, place = (0, first) if second is None else (first, second)
-        found = getattr(self[row], name)(place, *more)
+        more = {name: one for name, one in given.items() if name == names[2]}
+        found = getattr(self[row], name)(place, **more)
         return found if span is None or found is None else span(*found)
 
     method.__name__ = name
-    method.__doc__ = f"Return {what}. The number of the row may be left out for one row."
+    method.__doc__ = f"Return {what}; ``{names[0]}`` is that of the {unit} where it is alone."
     return method
 
 

@@ -204,9 +204,14 @@ def test_a_tokenizer_may_change_after_it_was_accelerated(
 def test_copies_and_pickles_are_accelerated(plain: Any, fast: Any, tmp_path: Path) -> None:
     expected = dict(plain(list(TEXTS)))
     assert dict(fast(list(TEXTS))) == expected
-    for copied in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+    for copied in (copy.copy(fast), copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         assert copied._encode_plus.__self__._tokenizer is copied
         assert dict(copied(list(TEXTS))) == expected
+        copied.padding_side = "left"
+        assert copied(list(TEXTS), padding=True)["attention_mask"][0][0] == 0
+    assert fast.padding_side == plain.padding_side
+    with pytest.raises(TypeError, match="pad_to_multiple_off"):
+        fast.pad(fast(list(TEXTS)), pad_to_multiple_off=8)
     fast.save_pretrained(tmp_path)
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert "_encode_plus" not in vars(loaded)
