@@ -88,7 +88,15 @@ def losses(model: Any, folder: Path, **more: Any) -> torch.Tensor:
     return torch.stack(trained.losses)
 
 
-@pytest.mark.parametrize("case", heads("MaskedLM"), ids=case_id)
+# The others, in the long run alone, share their blocks.
+SHORT_RUN = ("bert", "deberta-v2", "electra", "modernbert")
+FIFTY = [
+    pytest.param(case, marks=() if case.model_type in SHORT_RUN else pytest.mark.exhaustive)
+    for case in heads("MaskedLM")
+]
+
+
+@pytest.mark.parametrize("case", FIFTY, ids=case_id)
 def test_fifty_losses_are_those_without_acceleration(case: Case, tmp_path: Path) -> None:
     eager = losses(build(case), tmp_path, steps=STEPS)
     with in_float64():
