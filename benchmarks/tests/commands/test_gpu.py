@@ -151,7 +151,7 @@ def test_nothing_starts_that_cannot_end_in_time(tmp_path: Path, runner: Runner) 
     assert (piece.counts["left"], piece.counts["passed"]) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_rehearsal_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "gpu", "--rehearse", "--seconds", "600"]

@@ -89,7 +89,7 @@ def losses(model: Any, folder: Path, **more: Any) -> torch.Tensor:
 
 
 # The others, in the long run alone, share their blocks.
-SHORT_RUN = ("bert", "deberta-v2", "electra", "modernbert")
+SHORT_RUN = ("bert", "modernbert")
 FIFTY = [
     pytest.param(case, marks=() if case.model_type in SHORT_RUN else pytest.mark.exhaustive)
     for case in heads("MaskedLM")
@@ -200,6 +200,7 @@ def test_data_parallel_gradients_are_those_of_the_model(options: dict[str, Any])
         output.logits.mean()
 
 
+@pytest.mark.exhaustive
 def test_compiled_models_skip_logits_in_training_alone() -> None:
     model = accelerate(bert())
     batch = labelled_batch(model)
