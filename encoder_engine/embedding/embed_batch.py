@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from encoder_engine.embedding.any_model import load_dense
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchStep", "EmbedBatch"]
 
 
-class BatchStep:
+class BatchStep(ABC):
     """A step that adds columns to a batch, a mapping of columns, by a model.
 
     The object holds names and options alone, and loads the model at the first call in each process.
@@ -54,9 +55,9 @@ class BatchStep:
             if name in batch:
                 raise InputError(f"the batch has a column {name!r} already; rename or drop it")
 
+    @abstractmethod
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the added columns."""
-        raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_model": None, "_lock": None}

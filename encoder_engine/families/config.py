@@ -104,9 +104,9 @@ def read_config(directory: Path) -> dict[str, Any]:
     Raises :class:`ConfigError` that names the fault.
     """
     path = directory / "config.json"
-    if is_gliner(directory):
-        return encoder_config(directory)
     if not path.is_file():
+        if is_gliner(directory):
+            return encoder_config(directory)
         raise CheckpointFileError(
             f"{directory} has no config.json; it should hold config.json and model.safetensors"
         )

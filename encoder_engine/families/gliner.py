@@ -43,7 +43,7 @@ _POOLINGS = ("first", "last", "mean", "max")
 
 @dataclass(frozen=True, kw_only=True)
 class GlinerSettings:
-    """What gliner_config.json says of the layers after the encoder.
+    """The settings of the layers after the encoder, from gliner_config.json.
 
     width: of words, labels and spans.
     max_width: the most words of a span. max_words: of a text in one piece.

@@ -42,7 +42,7 @@ _SPAN = "span_rep_layer.span_rep_layer"
 
 
 class WordRows(NamedTuple):
-    """Where the words and labels of a batch are.
+    """The places of words and labels among the tokens of a batch.
 
     tokens: int64 [T'], the tokens of words; words: the word of each, ascending in 0 to M - 1.
     offsets: int64 [N + 1], the first word of each item, then M.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.tasks.batching import encode_windows, window_items
+from encoder_engine.tasks.batching import window_items
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.question_answering import (
     AnswerPrediction,
@@ -85,16 +85,7 @@ class PipelineAnswers(QuestionAnsweringTask):
 
         Raises :class:`InputError` for a question that leaves no room for its context.
         """
-        questions = [example.question for example in examples]
-        self._check_room(examples, questions, tokenizer, windows)
-        encoding = encode_windows(
-            tokenizer,
-            windows,
-            questions,
-            [example.context for example in examples],
-            truncation="only_second",
-            return_offsets=True,
-        )
+        encoding = self.encode_rows(examples, tokenizer, windows)
         context, offsets = encoding.sequence_ids == 1, encoding.cu_seqlens.astype(np.int64)
         columns = {
             "allowed": context | (encoding.ids == _classification(tokenizer)),

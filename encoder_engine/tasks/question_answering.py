@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
-    from encoder_engine.text import Tokenizer
+    from encoder_engine.text import Encoding, Tokenizer
 
     Integers = npt.NDArray[np.int64]
 
@@ -197,16 +197,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """Return the answers, to find equal questions with different ones."""
         return example.answers
 
-    def encode(
+    def encode_rows(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
-    ) -> Items:
-        """Tokenize questions with windows of their contexts.
-
-        Raises :class:`InputError` for a question that leaves no room for its context.
-        """
+    ) -> Encoding:
+        """Return the rows of :meth:`encode`, with offsets. Exceptions: see there."""
         questions = [example.question for example in examples]
         self._check_room(examples, questions, tokenizer, windows)
-        encoding = encode_windows(
+        return encode_windows(
             tokenizer,
             windows,
             questions,
@@ -214,6 +211,15 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             truncation="only_second",
             return_offsets=True,
         )
+
+    def encode(
+        self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize questions with windows of their contexts.
+
+        Raises :class:`InputError` for a question that leaves no room for its context.
+        """
+        encoding = self.encode_rows(examples, tokenizer, windows)
         offsets = encoding.cu_seqlens.astype(np.int64)
         context = encoding.sequence_ids == 1
         owners = np.repeat(np.arange(len(encoding)), np.diff(offsets))

@@ -10,16 +10,15 @@ import numpy as np
 
 from encoder_engine.engine.choosing import engine_of, torch_engine
 from encoder_engine.engine.outputs import TokenStates
-from encoder_engine.errors import NonFiniteWeightsError, TensorNamesError, TensorShapeError
-from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors
-from encoder_engine.families.gliner import split_encoder
+from encoder_engine.families.gliner import SETTINGS, split_encoder
 from encoder_engine.inference.prompted_spans import (
     PromptedSpanHead,
     WordRows,
     prompted_span_shapes,
 )
 from encoder_engine.tasks.engines.compiled import CompiledModel
+from encoder_engine.tasks.engines.source import read_exactly
 
 if TYPE_CHECKING:
     import os
@@ -73,24 +72,5 @@ def _load_head(directory: Path, settings: GlinerSettings, width: int) -> Prompte
     """
     shapes = prompted_span_shapes(settings, width)
     with open_tensors(directory) as tensors:
-        others = split_encoder(tensors)[1]
-        missing, unexpected = sorted(shapes.keys() - others), sorted(others.keys() - shapes)
-        if missing or unexpected:
-            raise TensorNamesError(
-                f"{directory} does not hold the layers that its gliner_config.json states: missing "
-                f"{missing or 'none'}, unexpected {unexpected or 'none'}",
-                missing=missing,
-                unexpected=unexpected,
-            )
-        for name, shape in shapes.items():
-            if others[name].shape != shape:
-                raise TensorShapeError(
-                    f"{directory}: {name} is {list(others[name].shape)}, gliner_config.json states "
-                    f"{list(shape)}",
-                    mismatched=[(name, others[name].shape, shape)],
-                )
-        weights = {name: widen(others[name].read()) for name in shapes}
-    for name, array in weights.items():
-        if not np.isfinite(array).all():
-            raise NonFiniteWeightsError(f"{directory}: {name} holds NaN or infinity; copy it again")
+        weights = read_exactly(directory, split_encoder(tensors)[1], shapes, SETTINGS)
     return PromptedSpanHead(weights, settings)

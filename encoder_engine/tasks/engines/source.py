@@ -29,9 +29,48 @@ if TYPE_CHECKING:
     from encoder_engine.engine.choosing import EngineRequest
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.files import StoredTensor
     from encoder_engine.families.facts.head_layout import Task as HeadTask
 
-__all__ = ["CompiledSource"]
+__all__ = ["CompiledSource", "read_exactly"]
+
+
+def read_exactly(
+    path: Path,
+    tensors: Mapping[str, StoredTensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    settings: str,
+    prefix: str = "",
+) -> dict[str, Array]:
+    """Read the tensors of a file or directory, which are to be those of ``shapes`` alone.
+
+    settings: the file that states them. prefix: of the names in messages. Exceptions: see
+    :meth:`CompiledSource.read_beside`.
+    """
+    mend = f"it is of another model, or {settings} was changed"
+    missing, unexpected = sorted(shapes.keys() - tensors), sorted(tensors.keys() - shapes)
+    if missing or unexpected:
+        raise TensorNamesError(
+            f"{path} does not hold the weights that {settings} expects: missing "
+            f"{missing or 'none'}, unexpected {unexpected or 'none'}; {mend}",
+            missing=missing,
+            unexpected=unexpected,
+        )
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            raise TensorShapeError(
+                f"{path}: {prefix}{name} is {list(tensors[name].shape)}, {settings} expects "
+                f"{list(shape)}; {mend}",
+                mismatched=[(name, tensors[name].shape, shape)],
+            )
+    found = {name: widen(tensors[name].read()) for name in shapes}
+    for name, array in found.items():
+        if not np.isfinite(array).all():
+            raise NonFiniteWeightsError(
+                f"{path}: {prefix}{name} holds NaN or infinity; the file is damaged, or its "
+                "training diverged"
+            )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,30 +119,7 @@ class CompiledSource:
                 for name, tensor in open_tensor_file(path, files).items()
                 if name.startswith(prefix)
             }
-            mend = "it is of another model, or task.json was changed"
-            missing, unexpected = sorted(shapes.keys() - tensors), sorted(tensors.keys() - shapes)
-            if missing or unexpected:
-                raise TensorNamesError(
-                    f"{path} does not hold the weights that the task's settings expect: missing "
-                    f"{missing or 'none'}, unexpected {unexpected or 'none'}; {mend}",
-                    missing=missing,
-                    unexpected=unexpected,
-                )
-            for name, shape in shapes.items():
-                if tensors[name].shape != shape:
-                    raise TensorShapeError(
-                        f"{path}: {prefix}{name} is {list(tensors[name].shape)}, the task's "
-                        f"settings expect {list(shape)}; {mend}",
-                        mismatched=[(name, tensors[name].shape, shape)],
-                    )
-            found = {name: widen(tensors[name].read()) for name in shapes}
-        for name, array in found.items():
-            if not np.isfinite(array).all():
-                raise NonFiniteWeightsError(
-                    f"{path}: {prefix}{name} holds NaN or infinity; the file is damaged, or its "
-                    "training diverged"
-                )
-        return found
+            return read_exactly(path, tensors, shapes, "task.json", prefix)
 
     @contextmanager
     def _knowing_heads(self) -> Iterator[None]:

@@ -330,7 +330,7 @@ class CallableTokenizer(ABC):
 
     @property
     def model_input_names(self) -> list[str]:
-        """What a model gets by default."""
+        """The names of the fields that a call returns by default, which a model reads."""
         return list(self.spec.input_names)
 
     @property

@@ -193,7 +193,7 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What a model gets: ``token_type_ids`` only where a template has other than 0."""
+        """The fields that a model reads; ``token_type_ids`` where a template has another than 0."""
         # Only BERT's and DeBERTa's classes give them by themselves.
         types = any(piece.type_id for piece in (*self.single, *self.pair))
         return ("input_ids", *(["token_type_ids"] if types else []), "attention_mask")

@@ -185,7 +185,7 @@ def test_words_of_any_length_are_encoded_as_the_library_does(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_runs_of_long_tokens_are_encoded_as_the_library_does(tmp_path: Path, seed: int) -> None:
-    """What is remembered of one long walk through the tokens holds for the next ones."""
+    """A long walk through the vocabulary is remembered; later walks that use it give equal ids."""
     rng = random.Random(seed)
     merges = [("-" * 2**power, "-" * 2**power) for power in range(7)]
     merges += [("-" * 32, "-" * 16), ("-" * 48, "a"), ("a", "-" * 16), ("-" * 64, "-" * 6)]
