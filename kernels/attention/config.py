@@ -30,8 +30,6 @@ class Launch(NamedTuple):
     max_registers: int | None = None
     # Keys and values are read by TMA where their layout allows it.
     described: bool = False
-    # Forward without terms by specialised warps: opt-in, see forward_specialized.
-    specialized: bool = False
 
     @property
     def block_tail(self) -> int:
@@ -52,10 +50,59 @@ class Launch(NamedTuple):
         return self.sizes() | self.resources()
 
 
+class GluonLaunch(NamedTuple):
+    """Rows and keys of a block of the forward kernel in Gluon, and the stages of its ring.
+
+    ``turns``: two consumers, of 64 rows each, ask for products alternately.
+    """
+
+    block_rows: int
+    block_keys: int
+    num_stages: int
+    turns: bool = False
+
+    @property
+    def num_consumers(self) -> int:
+        """Return how often four warps share the rows."""
+        return self.block_rows // 64
+
+    @property
+    def num_programs(self) -> int:
+        """Return how many programs share a multiprocessor."""
+        return 2 // self.num_consumers
+
+    @property
+    def max_registers(self) -> int:
+        """Return the registers of a thread before warps get their parts."""
+        return 128 if self.num_consumers == 1 else 168
+
+    def constants(self) -> dict[str, int | bool]:
+        """Return the compile-time constants of the kernel that follow from the shape."""
+        return {
+            "BLOCK_KEYS": self.block_keys,
+            "STAGES": self.num_stages,
+            "CONSUMERS": self.num_consumers,
+            "TURNS": self.turns,
+            # Of a consumer's thread. What they leave of all is 40 for a thread of the producer.
+            "REGISTERS": 216 if self.num_consumers == 1 else 232,
+        }
+
+
+# By head size and rows of a program. Nothing spills, and its two programs or one fill the registers
+# of a multiprocessor.
+GLUON_LAUNCHES = {
+    (64, 64): GluonLaunch(64, 128, 2),
+    (64, 128): GluonLaunch(128, 128, 3),
+    (128, 64): GluonLaunch(64, 64, 2),
+    (128, 128): GluonLaunch(128, 128, 2),
+}
+
+
 class Launches(NamedTuple):
     """The launch shapes of the forward kernel and of backward's two, or of its one."""
 
-    forward: Launch
+    # In Gluon on request alone, see ``pin``: that kernel has not run on a GPU.
+    forward: Launch | GluonLaunch
     query: Launch
     key: Launch
     short: Launch | None = None  # of the one kernel, where every sequence fits into a block

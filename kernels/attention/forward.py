@@ -22,7 +22,6 @@ from torch import Tensor
 from ..common.dropout import keep_weights
 from ..common.launch import on_device
 from .descriptors import descriptors
-from .forward_specialized import attention_forward_specialized, can_specialize
 from .tile import (
     add_terms,
     key_range,
@@ -262,9 +261,6 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
     lse = torch.empty(num_heads, num_queries, dtype=torch.float32, device=query.device)
     num_tiles = blocks.forward_tiles.shape[0]
     if num_tiles == 0:
-        return output, lse
-    if launch.specialized and can_specialize(call, blocks):
-        attention_forward_specialized(call, blocks, launch, output, lse)
         return output, lse
     _attention_forward_kernel[(num_tiles * num_heads,)](
         *call[:3],

@@ -10,7 +10,7 @@ from ..common.launch import is_hopper
 from ..common.layout import contiguous, rows_apart
 from .backward import attention_backward
 from .blocks import Blocks
-from .config import Extras, Launches, Longest, choose_launches
+from .config import Extras, GluonLaunch, Launches, Longest, choose_launches
 from .differentiable import Call, Gradients, define_operator
 from .forward import attention_forward
 from .terms import Disentangled
@@ -62,6 +62,11 @@ def _laid_out(call: Call) -> Call:
 def _forward(call: Call) -> tuple[Tensor, Tensor]:
     blocks = Blocks(*call.layout)
     launch = _launches(call.query_MHD, blocks.extras(call), Longest(*call.longest)).forward
+    if isinstance(launch, GluonLaunch):
+        # On request alone, and an experimental part of Triton: 90 ms, and names that may change.
+        from .gluon.launch import attention_forward_gluon
+
+        return attention_forward_gluon(_laid_out(call), blocks, launch)
     return attention_forward(_laid_out(call), blocks, launch)
 
 

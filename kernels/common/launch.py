@@ -56,6 +56,11 @@ def is_hopper(x: Tensor) -> bool:
     return not x.is_cuda or _capability(x.device.index)[0] in (9, 10)
 
 
+def has_wgmma(x: Tensor) -> bool:
+    """Return whether a tensor is on an H100 or H200: later GPUs have no wgmma."""
+    return x.is_cuda and _capability(x.device.index)[0] == 9
+
+
 @cache
 def _processors(index: int) -> int:
     return torch.cuda.get_device_properties(index).multi_processor_count

@@ -306,7 +306,7 @@ def build(variant: Variant, target: int, **more: int) -> Any:
 def compile_variant(variant: Variant, target: int) -> dict[str, int]:
     """Compile a variant and count what it takes."""
     compiled = build(variant, target)
-    used = _resource_usage(compiled.asm["cubin"])
+    used = resource_usage(compiled.asm["cubin"])
     ptx = compiled.asm["ptx"]
     return {
         "registers": used["REG"],
@@ -328,7 +328,8 @@ def _type(name: str, variant: Variant) -> str:
     return "fp32" if name in FLOATS else "i32"
 
 
-def _resource_usage(cubin: bytes) -> dict[str, int]:
+def resource_usage(cubin: bytes) -> dict[str, int]:
+    """Return registers (REG) and bytes of the stack (STACK) of a thread."""
     import triton
 
     beside = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

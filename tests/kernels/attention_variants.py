@@ -53,8 +53,6 @@ def attention_variants(target: int) -> list[Variant]:
         found += _attention_variants(
             [(64, 2, ""), (64, 2, " dropout"), (128, 2, "")], target, longest
         )
-    if target >= 90:
-        found += _specialized()
     return [*found, *_attention_of_one_row(target), *_attention_delta(), *_sum_by_number()]
 
 
@@ -128,31 +126,6 @@ def _absent_pointers(half: str, constants: dict[str, Any]) -> dict[str, None]:
         given["bias_sums_pointer"] = constants["HAS_BIAS"] and constants["LISTED"]
         given["ds_pointer"] = constants["POSITIONS"] > 0
     return dict.fromkeys(name for name, there in given.items() if not there)
-
-
-def _specialized() -> list[Variant]:
-    from encoder_engine.kernels.attention.forward_specialized import MOST_STAGES
-
-    return [
-        Variant(
-            module="attention.forward_specialized",
-            kernel="_attention_specialized_kernel",
-            name=f"attention specialized d{head_dim}",
-            constants={
-                "QUERY_STRIDE": 768,
-                "KEY_STRIDE": 768,
-                "VALUE_STRIDE": 768,
-                "NUM_HEADS": 768 // head_dim,
-                "GROUP": 1,
-                "HEAD_DIM": head_dim,
-                "BLOCK_ROWS": 128,
-                "BLOCK_KEYS": 128,
-            },
-            num_warps=4,
-            num_stages=MOST_STAGES,
-        )
-        for head_dim in (64, 128)
-    ]
 
 
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:

@@ -123,9 +123,8 @@ def disassemble(cubin: bytes) -> str:
 
 def count(sass: str) -> Figures:
     """Count a kernel's inner loop; narrow loads are those of the whole kernel."""
-    instructions, loops = _parse(sass)
-    first, last = _hot(instructions, loops)
-    body = instructions[first : last + 1]
+    instructions, loops = parse(sass)
+    body = inner_loop(sass)
     counts: Counter[str] = Counter()
     cycles: Counter[str] = Counter(issue=len(body))
     tensor = 0.0
@@ -156,7 +155,14 @@ def count(sass: str) -> Figures:
     )
 
 
-def _parse(sass: str) -> tuple[list[str], list[tuple[int, int]]]:
+def inner_loop(sass: str) -> list[str]:
+    """Return the instructions of the loop where a kernel spends its time."""
+    instructions, loops = parse(sass)
+    first, last = _hot(instructions, loops)
+    return instructions[first : last + 1]
+
+
+def parse(sass: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the instructions without their predicates, and the loops as (first, last)."""
     instructions: list[str] = []
     labels: dict[str, int] = {}

@@ -356,9 +356,8 @@ def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> No
 
 @pytest.mark.parametrize("lengths", [[70, 0, 33], [64, 31]])
 @pytest.mark.parametrize("group", [1, 2])
-@pytest.mark.parametrize("specialized", [False, True])
 def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
-    lengths: list[int], group: int, specialized: bool
+    lengths: list[int], group: int
 ) -> None:
     from encoder_engine.kernels.attention.config import Launch
     from encoder_engine.kernels.common.pinned import pin
@@ -370,22 +369,11 @@ def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
     query, key, value = packed[:, :2], packed[:, 2 : 4 if group == 1 else 3], packed[:, 4:]
     value = value[:, : 2 // group].clone()
     value[-40:] = torch.nan
-    with pin(attention_forward=Launch(64, 32, 4, 2, described=True, specialized=specialized)):
+    with pin(attention_forward=Launch(64, 32, 4, 2, described=True)):
         output = ops.attention(query, key, value, layout, implementation="triton")
     expected = ops.attention(query, key, value, layout, implementation="reference")
     assert output[-40:].isnan().all()
     torch.testing.assert_close(output[:-40], expected[:-40], rtol=2e-3, atol=2e-3)
-
-
-def test_specialised_warps_with_more_stages_are_refused() -> None:
-    from encoder_engine.kernels.attention.config import Launch
-    from encoder_engine.kernels.common.pinned import pin
-
-    layout = Sequences.from_lengths([64], device=DEVICE)
-    query = draw(64, 2, 16, grad=False).half()
-    shape = Launch(64, 32, 4, 3, described=True, specialized=True)
-    with pin(attention_forward=shape), pytest.raises(ValueError, match="pin num_stages=2"):
-        ops.attention(query, query, query, layout, implementation="triton")
 
 
 def test_attention_takes_one_row_that_stands_for_many() -> None:
