@@ -70,10 +70,8 @@ def _asked_for() -> list[str]:
 
 # kernels/ has no __init__.py of its own: a PyPI package of that name exists, and the repository
 # root is on sys.path under pytest and python -m.
-KERNELS = {
-    f"encoder_engine.kernels.{folder.parent.name}": f"kernels/{folder.parent.name}"
-    for folder in sorted(ROOT.glob("kernels/*/__init__.py"))
-}
+FOLDERS = [path.parent.relative_to(ROOT) for path in sorted(ROOT.glob("kernels/**/__init__.py"))]
+KERNELS = {f"encoder_engine.{'.'.join(folder.parts)}": folder.as_posix() for folder in FOLDERS}
 
 setup(
     packages=[*find_packages(include=["encoder_engine", "encoder_engine.*"]), *KERNELS],

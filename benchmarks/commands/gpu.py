@@ -55,6 +55,7 @@ class Piece:
         self._ledger = Ledger(folder, records.FOLDER)
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._commit = find_commit().name
+        self._passed: set[str] = set()
         self.counts = dict.fromkeys(("passed", "failed", "stopped", "skipped", "left"), 0)
 
     def run(self, phases: Sequence[Phase]) -> None:
@@ -66,6 +67,7 @@ class Piece:
                 known = self._ledger.outcome(self._key(step))
                 if known == "passed":
                     self.counts["skipped"] += 1
+                    self._passed.add(step.name)
                 else:
                     (steps if known is None else again).append(step)
             self._run_phase(replace(phase, steps=steps), len(phase.steps))
@@ -98,6 +100,11 @@ class Piece:
         if self._stopped.is_set() or seconds > left:
             self._count("left")
             return
+        awaited = [name for name in step.after if name not in self._passed]
+        if awaited:
+            print(f"{step.name}: left, as this has not passed: {'; '.join(awaited)}", flush=True)
+            self._count("left")
+            return
         known = {result.run for result in _results(self._folder)}
         saving = ("--output", str(self._folder)) if step.saves else ()
         ended = self._runner.run(step, min(LIMIT_SECONDS, left), saving)
@@ -109,6 +116,8 @@ class Piece:
             return
         with self._lock:
             self._note(ended, known)
+            if ended.outcome == "passed":
+                self._passed.add(step.name)
         self._count(ended.outcome)
         if ended.outcome == "stopped" and step.again and not again:
             self._run_step(step, again=True)

@@ -57,6 +57,14 @@ FIRST = (
 GRAPHS = ("encoder_short/1-text", "encoder_short/8-texts")
 _SIZES = ("attention", "attention_2k", "attention_8k", "attention_d128", "attention_deberta")
 ATTENTION = tuple(f"{size}/{way}-equal" for size in _SIZES for way in ("training", "forward"))
+# The forward kernel in Gluon, which has to pass its check first: it may wait for itself for ever.
+_GLUON = [
+    (f"attention_{how}{size}/{way}-equal", 128 if size == "_d128" else 64, how == "turns")
+    for how, ways in (("gluon", ("forward", "training")), ("turns", ("forward",)))
+    for way in ways
+    for size in ("_2k", "", "_d128", "_8k")
+]
+GLUON = tuple(name for name, _, _ in _GLUON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +73,7 @@ class Step:
 
     ``sources``: the files and folders that it measures. ``seconds``: the estimated time.
     ``again``: run once more where it was stopped at its limit: what torch compiled is kept.
+    ``after``: the names of steps that have to pass before.
     """
 
     name: str
@@ -73,6 +82,7 @@ class Step:
     sources: tuple[str, ...] = OPERATIONS
     environment: dict[str, str] = field(default_factory=dict)
     again: bool = False
+    after: tuple[str, ...] = ()
 
     @property
     def saves(self) -> bool:
@@ -93,7 +103,7 @@ def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> l
     """List what is done in which order on a machine of so many cores."""
     specs = {spec.name: spec for spec in cases}
     options = ("--device", "cpu", "--smoke") if rehearsed else ("--device", "cuda")
-    chosen = (*FIRST, *GRAPHS, *ATTENTION)
+    chosen = (*FIRST, *GRAPHS, *ATTENTION, *GLUON)
     others = [spec for name, spec in specs.items() if name not in chosen]
 
     def measured(names: Iterable[str]) -> list[Step]:
@@ -106,6 +116,8 @@ def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> l
         Phase(name="training", steps=measured(FIRST)),
         Phase(name="graphs", steps=measured(GRAPHS)),
         Phase(name="attention", steps=measured(ATTENTION)),
+        Phase(name="checks of Gluon", steps=[] if rehearsed else _gluon_checks(), jobs=jobs),
+        Phase(name="attention in Gluon", steps=_after_checks(measured(GLUON), rehearsed=rehearsed)),
         Phase(name="more training", steps=measured(s.name for s in others if _trains(s))),
         Phase(name="tests", steps=[] if rehearsed else _tests(), jobs=jobs),
         Phase(name="other cases", steps=measured(s.name for s in others if not _trains(s))),
@@ -169,6 +181,36 @@ def _checks(*, rehearsed: bool) -> list[Step]:
     return steps + [
         Step(name=name, command=(module, *given), sources=sources) for name, given in checks.items()
     ]
+
+
+def _gluon_check(head_dim: int, rows: int, *, turns: bool) -> str:
+    return f"attention in Gluon d{head_dim}, {rows} rows{', turns' if turns else ''}"
+
+
+def _gluon_checks() -> list[Step]:
+    sources = ("kernels/attention", "kernels/common", "tests/kernels/first_checks.py")
+    return [
+        Step(
+            name=_gluon_check(head_dim, rows, turns=turns),
+            command=(
+                "tests.kernels.first_checks",
+                *("--head-dim", str(head_dim), "--gluon", str(rows)),
+                *(("--turns",) if turns else ()),
+            ),
+            sources=sources,
+        )
+        for head_dim in (64, 128)
+        for rows, turns in ((64, False), (128, False), (128, True))
+    ]
+
+
+def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
+    """Let steps wait for the checks of the kernels that they measure; no CPU runs these."""
+    checks = {}
+    for name, head_dim, turns in _GLUON:
+        shapes = ((128, False), (128, True)) if turns else ((64, False), (128, False))
+        checks[name] = tuple(_gluon_check(head_dim, rows, turns=on) for rows, on in shapes)
+    return [step if rehearsed else replace(step, after=checks[step.name]) for step in steps]
 
 
 def _tests() -> list[Step]:

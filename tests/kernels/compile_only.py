@@ -192,6 +192,7 @@ def install(target: int, *, compiles: bool = True) -> Found:
     from tests.ops import cases
 
     launch.is_hopper = lambda _: target >= 90
+    launch.has_wgmma = lambda _: target == 90
     gpu.interpreted = lambda: True
     # What only the interpreter cannot do, or not in time.
     vars(cases).update(MATRIX_PRODUCTS=(), too_slow=lambda *_: None)

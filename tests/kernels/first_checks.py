@@ -2,7 +2,9 @@
 
 ``python -m tests.kernels.first_checks --head-dim 64 --dropout 0.1``: attention and the gradients of
 query, key and value in bfloat16, with the very weights dropped that the kernels dropped.
-``--norm 0.1``: layer norm of a sum with a tenth of one term dropped. A wrong result ends it with 1.
+``--gluon 128``, with or without ``--turns``: by the forward kernel in Gluon with so many rows a
+program, on sequences that every multiprocessor gets several tiles of. ``--norm 0.1``: layer norm of
+a sum with a tenth of one term dropped. A wrong result ends it with 1.
 
 How it works: attention returns its weights where the values are one-hot rows; a call for each
 ``head_dim`` of the keys shows which weights were dropped. The seed is the same in every call.
@@ -20,10 +22,13 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F  # noqa: N812
+from encoder_engine.kernels.attention.config import GLUON_LAUNCHES
+from encoder_engine.kernels.common.pinned import pin
 from torch import Tensor
 
 from encoder_engine import ops
@@ -33,10 +38,13 @@ from tests.ops.compare import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Several blocks and a ragged one, one row, none, and a short text.
 LENGTHS = [300, 1, 0, 77]
+# Of whole and ragged blocks; so many that programs take one tile after the other.
+MANY_LENGTHS = [200, 64, 130, 1, 0, 300, 128, 700] * 32
 NUM_HEADS, SEED = 3, 5
 NORM_ROWS, NORM_WIDTH, EPSILON = 77, 1024, 1e-5
 
@@ -123,6 +131,12 @@ def check_norm(*, dropout: float, dtype: torch.dtype) -> None:
     compare(ours, eager, eager, inputs, terms=NORM_ROWS + NORM_WIDTH)
 
 
+def _in_gluon(given: argparse.Namespace) -> AbstractContextManager[None]:
+    launch = GLUON_LAUNCHES[given.head_dim, given.gluon]
+    pinned: AbstractContextManager[None] = pin(attention_forward=launch._replace(turns=given.turns))
+    return pinned
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one check; return 1 and print what is wrong, or 0."""
     parser = argparse.ArgumentParser(
@@ -130,18 +144,22 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--lengths", type=int, nargs="+")
+    parser.add_argument("--gluon", type=int, metavar="ROWS")
+    parser.add_argument("--turns", action="store_true")
     parser.add_argument("--norm", type=float, metavar="DROPOUT")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="bfloat16")
     given = parser.parse_args(arguments)
     dtype = getattr(torch, given.dtype)
+    lengths = given.lengths or (LENGTHS if given.gluon is None else MANY_LENGTHS)
     try:
         if given.norm is not None:
             check_norm(dropout=given.norm, dtype=dtype)
         else:
-            check_attention(
-                given.lengths, head_dim=given.head_dim, dropout=given.dropout, dtype=dtype
-            )
+            with nullcontext() if given.gluon is None else _in_gluon(given):
+                check_attention(
+                    lengths, head_dim=given.head_dim, dropout=given.dropout, dtype=dtype
+                )
     except AssertionError as error:
         sys.stdout.write(f"{error}\n")
         return 1

@@ -145,6 +145,25 @@ def test_what_the_end_of_a_run_cut_off_is_left_for_the_next(tmp_path: Path, runn
 
 
 @pytest.mark.slow
+def test_a_step_waits_for_the_steps_that_have_to_pass(
+    tmp_path: Path, runner: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check, step = python("check", "exit(1)"), python("step", "1", after=("check",))
+    assert run([check], tmp_path, runner).counts["failed"] == 1
+    assert run([step], tmp_path, runner).counts["left"] == 1
+    assert "step: left, as this has not passed: check" in capsys.readouterr().out
+    check = python("check", "2")
+    piece = Piece(tmp_path, runner, facts=FACTS, ends=time.monotonic() + 60)
+    piece.run([Phase(name="checks", steps=[check]), Phase(name="cases", steps=[step])])
+    assert piece.counts["passed"] == 2
+    # What passed in another run counts as well.
+    again = python("another", "3", after=("check",))
+    piece = Piece(tmp_path, runner, facts=FACTS, ends=time.monotonic() + 60)
+    piece.run([Phase(name="checks", steps=[check]), Phase(name="cases", steps=[again])])
+    assert (piece.counts["skipped"], piece.counts["passed"]) == (1, 1)
+
+
+@pytest.mark.slow
 def test_nothing_starts_that_cannot_end_in_time(tmp_path: Path, runner: Runner) -> None:
     late = python("late", "", seconds=1000.0)
     piece = run([late, python("short", "")], tmp_path, runner)
@@ -178,7 +197,9 @@ def test_the_plan_begins_with_checks_and_has_every_case_once() -> None:
     specs = choose_cases([], "cuda")
     phases = {phase.name: phase for phase in plan(specs, cores=16)}
     names = [spec.name for spec in specs]
-    assert {*plans.FIRST, *plans.GRAPHS, *plans.ATTENTION} <= set(names), "a case has another name"
+    assert {*plans.FIRST, *plans.GRAPHS, *plans.ATTENTION, *plans.GLUON} <= set(names), (
+        "a case has another name"
+    )
     assert list(phases)[:2] == ["first checks", "training"]
     assert phases["tests"].jobs == 14
     measured = [step for phase in phases.values() if phase.jobs == 1 for step in phase.steps]
@@ -209,6 +230,17 @@ def test_the_sources_of_a_step_are_its_kernels_and_its_case(tmp_path: Path) -> N
         keys.add(make_key("ab", [str(source)], []))
     assert len(keys) == 2
     assert make_key("ab", ["kernels/attention"], []) != make_key("ab", ["kernels/pooling"], [])
+
+
+def test_attention_in_gluon_is_measured_after_its_checks_alone() -> None:
+    steps = [step for phase in plan(choose_cases([], "cuda"), cores=2) for step in phase.steps]
+    names = [step.name for step in steps]
+    waiting = [step for step in steps if step.after]
+    assert [step.name for step in waiting] == list(plans.GLUON)
+    for step in waiting:
+        assert all(names.index(check) < names.index(step.name) for check in step.after)
+    awaited = {name for step in waiting for name in step.after}
+    assert awaited == {step.name for step in steps if "--gluon" in step.command}
 
 
 def test_every_test_of_a_gpu_is_planned_and_every_part_of_it() -> None:

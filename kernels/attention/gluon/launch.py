@@ -35,12 +35,12 @@ def refuse(call: Call, blocks: Blocks) -> str | None:
     if query.shape[2] not in sizes:
         return f"its heads are {sizes} wide, these are {query.shape[2]}"
     given = {
-        "a bias": call.bias_HR,
+        "bias": call.bias_HR,
         "slopes": call.slopes_H,
         "dropout": call.seed,
-        "a window": call.window,
+        "window": call.window,
         "positions": call.entries_R,
-        "a causal border": call.causal or None,
+        "causal border": call.causal or None,
         "query rows": blocks.places if len(blocks.places) else None,
         "global rows": blocks.global_places if len(blocks.global_places) else None,
     }
