@@ -73,7 +73,7 @@ def attention_backward(
     if launches.short is not None:
         _launch_short(call, blocks, launches.short, (grad_output, output_MHD, lse_HM), grads)
         return Gradients._make((*grads, *(query.new_empty(0) for _ in range(3))))
-    inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
+    inputs = (*call[:3], grad_output, lse_HM, attention_delta(output_MHD, grad_output, lse_HM))
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
     sums = _bias_sums(call, blocks.query_tiles.shape[0], launches.query.block_keys)
@@ -152,7 +152,7 @@ def _launch_short(
 
 
 @on_device
-def _delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tensor:
+def attention_delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tensor:
     """Return ``rowsum(grad * output)``, float32 [H, M]."""
     num_queries, num_heads, head_dim = output_MHD.shape
     delta = torch.empty_like(lse_HM)

@@ -20,7 +20,7 @@ class Blocks(NamedTuple):
     """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
 
     ``places`` is empty where every row is a query, ``global_places`` where no key is global. The
-    tiles of backward are empty without gradients.
+    tiles of backward are empty without gradients, ``sequence_tiles`` unless these are in Gluon.
     """
 
     cu_seqlens: Tensor  # [B + 1]
@@ -32,6 +32,7 @@ class Blocks(NamedTuple):
     cu_globals: Tensor  # [B + 1]
     global_places: Tensor  # [G]
     global_tiles: Tensor  # blocks of global keys
+    sequence_tiles: Tensor  # whole sequences, where the gradients are those in Gluon
 
     def extras(self, call: Call) -> Extras:
         """Return the options by which launch shapes are chosen."""

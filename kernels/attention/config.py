@@ -98,6 +98,29 @@ GLUON_LAUNCHES = {
 }
 
 
+class GluonBackwardLaunch(NamedTuple):
+    """Stages of the ring of the backward kernel in Gluon, and where it sums the query's gradient.
+
+    ``sum_blocks``: of 64 rows of a sequence, in shared memory; 0: in scratch memory.
+    """
+
+    num_stages: int
+    sum_blocks: int
+    max_registers: int = 168  # of a thread before warps get their parts
+
+    def constants(self) -> dict[str, int]:
+        """Return the compile-time constants of the kernel that follow from the shape."""
+        return {"STAGES": self.num_stages, "SUM_BLOCKS": self.sum_blocks, "REGISTERS": 232}
+
+
+# Of sequences of up to 512 tokens and one query head a key head, which fill the shared memory, and
+# of any others.
+GLUON_BACKWARD_SHARED = GluonBackwardLaunch(2, 8)
+GLUON_BACKWARD_SCRATCH = GluonBackwardLaunch(2, 0)
+# What a program of it owns: the sequence whole.
+WHOLE_SEQUENCE = 2**30
+
+
 class Launches(NamedTuple):
     """The launch shapes of the forward kernel and of backward's two, or of its one."""
 
@@ -106,6 +129,8 @@ class Launches(NamedTuple):
     query: Launch
     key: Launch
     short: Launch | None = None  # of the one kernel, where every sequence fits into a block
+    # Whether the one kernel in Gluon computes the gradients, on request alone.
+    gluon_gradients: bool = False
 
     @property
     def key_block(self) -> int:
@@ -148,6 +173,7 @@ def choose_launches(
         query=pinned("attention_query", launches.query),
         key=pinned("attention_key", launches.key),
         short=pinned("attention_short", launches.short),
+        gluon_gradients=pinned("attention_gluon_gradients", False),
     )
 
 

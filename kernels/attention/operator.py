@@ -10,7 +10,14 @@ from ..common.launch import is_hopper
 from ..common.layout import contiguous, rows_apart
 from .backward import attention_backward
 from .blocks import Blocks
-from .config import Extras, GluonLaunch, Launches, Longest, choose_launches
+from .config import (
+    WHOLE_SEQUENCE,
+    Extras,
+    GluonLaunch,
+    Launches,
+    Longest,
+    choose_launches,
+)
 from .differentiable import Call, Gradients, define_operator
 from .forward import attention_forward
 from .terms import Disentangled
@@ -73,9 +80,13 @@ def _forward(call: Call) -> tuple[Tensor, Tensor]:
 def _backward(grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call) -> Gradients:
     blocks = Blocks(*call.layout)
     launches = _launches(call.query_MHD, blocks.extras(call), Longest(*call.longest))
-    gradients = attention_backward(
-        grad_output_MHD, output_MHD, lse_HM, _laid_out(call), blocks, launches
-    )
+    given = (grad_output_MHD, output_MHD, lse_HM, _laid_out(call), blocks)
+    if len(blocks.sequence_tiles):
+        from .gluon.launch import attention_backward_gluon
+
+        gradients = attention_backward_gluon(*given)
+    else:
+        gradients = attention_backward(*given, launches)
     if call.scale < 0.0:
         gradients = gradients._replace(
             query_MHD=-gradients.query_MHD, position_query_NHD=-gradients.position_query_NHD
@@ -146,11 +157,13 @@ def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:
         cu_globals = terms.global_rows.within.cu_seqlens
         global_places = terms.global_rows.places
         global_tiles = terms.global_rows.within.tiles(launches.key.block_keys)
-    query_tiles, key_tiles = nothing, nothing
+    query_tiles, key_tiles, sequence_tiles = nothing, nothing, nothing
     # A graph that was traced without gradients may be called with them.
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         query_tiles = queries.tiles(launches.query.block_rows)
         key_tiles = sequences.tiles(launches.key_block)
+        if launches.gluon_gradients:
+            sequence_tiles = sequences.tiles(WHOLE_SEQUENCE)
     return Blocks(
         cu_seqlens=sequences.cu_seqlens,
         forward_tiles=queries.tiles(launches.forward.block_rows),
@@ -161,4 +174,5 @@ def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:
         cu_globals=cu_globals,
         global_places=global_places,
         global_tiles=global_tiles,
+        sequence_tiles=sequence_tiles,
     )

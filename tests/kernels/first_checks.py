@@ -3,8 +3,9 @@
 ``python -m tests.kernels.first_checks --head-dim 64 --dropout 0.1``: attention and the gradients of
 query, key and value in bfloat16, with the very weights dropped that the kernels dropped.
 ``--gluon 128``, with or without ``--turns``: by the forward kernel in Gluon with so many rows a
-program, on sequences that every multiprocessor gets several tiles of. ``--norm 0.1``: layer norm of
-a sum with a tenth of one term dropped. A wrong result ends it with 1.
+program, on sequences that every multiprocessor gets several tiles of; ``--gluon-gradients``: by its
+gradients. ``--norm 0.1``: layer norm of a sum with a tenth of one term dropped. A wrong result ends
+it with 1.
 
 How it works: attention returns its weights where the values are one-hot rows; a call for each
 ``head_dim`` of the keys shows which weights were dropped. The seed is the same in every call.
@@ -22,9 +23,8 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F  # noqa: N812
 from encoder_engine.kernels.attention.config import GLUON_LAUNCHES
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Several blocks and a ragged one, one row, none, and a short text.
 LENGTHS = [300, 1, 0, 77]
-# Of whole and ragged blocks; so many that programs take one tile after the other.
+# Of whole and ragged blocks; so many that programs take one tile after the other. The gradients in
+# Gluon have a kernel of their own for up to 512 tokens.
 MANY_LENGTHS = [200, 64, 130, 1, 0, 300, 128, 700] * 32
+MANY_SHORT_LENGTHS = [min(length, 512) for length in MANY_LENGTHS]
 NUM_HEADS, SEED = 3, 5
 NORM_ROWS, NORM_WIDTH, EPSILON = 77, 1024, 1e-5
 
@@ -132,8 +134,13 @@ def check_norm(*, dropout: float, dtype: torch.dtype) -> None:
 
 
 def _in_gluon(given: argparse.Namespace) -> AbstractContextManager[None]:
-    launch = GLUON_LAUNCHES[given.head_dim, given.gluon]
-    pinned: AbstractContextManager[None] = pin(attention_forward=launch._replace(turns=given.turns))
+    pins: dict[str, Any] = {}
+    if given.gluon is not None:
+        launch = GLUON_LAUNCHES[given.head_dim, given.gluon]
+        pins["attention_forward"] = launch._replace(turns=given.turns)
+    if given.gluon_gradients:
+        pins["attention_gluon_gradients"] = True
+    pinned: AbstractContextManager[None] = pin(**pins)
     return pinned
 
 
@@ -147,19 +154,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lengths", type=int, nargs="+")
     parser.add_argument("--gluon", type=int, metavar="ROWS")
     parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--gluon-gradients", action="store_true")
     parser.add_argument("--norm", type=float, metavar="DROPOUT")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="bfloat16")
     given = parser.parse_args(arguments)
     dtype = getattr(torch, given.dtype)
-    lengths = given.lengths or (LENGTHS if given.gluon is None else MANY_LENGTHS)
+    in_gluon = given.gluon is not None or given.gluon_gradients
+    chosen = [given.lengths or (MANY_LENGTHS if in_gluon else LENGTHS)]
+    if given.gluon_gradients and not given.lengths:
+        chosen.append(MANY_SHORT_LENGTHS)
     try:
         if given.norm is not None:
             check_norm(dropout=given.norm, dtype=dtype)
         else:
-            with nullcontext() if given.gluon is None else _in_gluon(given):
-                check_attention(
-                    lengths, head_dim=given.head_dim, dropout=given.dropout, dtype=dtype
-                )
+            with _in_gluon(given):
+                for lengths in chosen:
+                    check_attention(
+                        lengths, head_dim=given.head_dim, dropout=given.dropout, dtype=dtype
+                    )
     except AssertionError as error:
         sys.stdout.write(f"{error}\n")
         return 1

@@ -40,7 +40,8 @@ def test_attention_of_one_token_compiles_with_its_gradients(target: str) -> None
     assert " kernels, " in printed
 
 
-@pytest.mark.parametrize("head_dim", [64, pytest.param(128, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("head_dim", [64, 128])
 def test_attention_in_gluon_compiles_with_the_gradients_of_the_other_kernels(head_dim: int) -> None:
     code, printed = compile_only(
         CHECK, "--head-dim", str(head_dim), "--gluon", "128", "--lengths", "300", "0", "77"
@@ -48,6 +49,16 @@ def test_attention_in_gluon_compiles_with_the_gradients_of_the_other_kernels(hea
     assert code == 0, printed
     # Forward, delta, and two of gradients; a call that is refused launches nothing.
     assert "4 kernels, 4 launches" in printed
+
+
+@pytest.mark.parametrize(
+    "lengths", [("300", "0", "77"), pytest.param(("600", "1"), marks=pytest.mark.exhaustive)]
+)
+def test_the_gradients_in_gluon_compile(lengths: tuple[str, ...]) -> None:
+    code, printed = compile_only(CHECK, "--gluon-gradients", "--gluon", "64", "--lengths", *lengths)
+    assert code == 0, printed
+    # Forward, delta, and one of all gradients.
+    assert "3 kernels, 3 launches" in printed
 
 
 def test_layer_norm_with_dropout_compiles_and_reads_whole_vectors() -> None:

@@ -34,11 +34,11 @@ def attention_arguments(
     if few:
         layout = [queries.rows, queries.within.cu_seqlens, queries.rows]
     if tiled:
-        layout = [*(LAYOUT.tiles(size) for size in (64, 32, 32)), LAYOUT.cu_seqlens, *[none] * 4]
+        layout = [*(LAYOUT.tiles(size) for size in (64, 32, 32)), LAYOUT.cu_seqlens, *[none] * 5]
     if tiled and few:
         own = queries.within
         layout = [own.tiles(64), own.tiles(32), LAYOUT.tiles(32), own.cu_seqlens, queries.places]
-        layout += [own.cu_seqlens, queries.places, own.tiles(32)]
+        layout += [own.cu_seqlens, queries.places, own.tiles(32), none]
     query, key, value = draw(3 if few else 14, 2, 16), *(draw(14, 2 - few, 16) for _ in range(2))
     bias, slopes = (draw(2, 5), draw(2, grad=False)) if few else (None, None)
     numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False, [0, 0])

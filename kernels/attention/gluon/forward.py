@@ -24,60 +24,27 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
-# Triton 3.9 renamed it.
-async_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+from .primitives import async_load, clear_rows, keep, next_place
 
 
 @gluon.jit
-def _keep(x):
-    """Keep the registers of an operand until here: an asynchronous product may read them so long.
-
-    It is volatile, so that what computes ``x`` stays in front of it.
-    """
-    return gl.inline_asm_elementwise("", "=r,0", [x], dtype=x.dtype, is_pure=False, pack=2)
-
-
-@gluon.jit
-def _next(stage, phase, STAGES: gl.constexpr):
-    """Return the place in the ring that follows."""
-    wraps = stage + 1 == STAGES
-    return gl.where(wraps, 0, stage + 1), gl.where(wraps, phase ^ 1, phase)
+def _tile(index, num_tiles, lists, NUM_HEADS: gl.constexpr):
+    """Return the sequence and the block of rows of a tile; of the last one beyond the list."""
+    tile = gl.minimum(index // NUM_HEADS, num_tiles - 1)
+    at = lists[0] + 2 * tile
+    return gl.load(at), gl.load(at + 1)
 
 
 @gluon.jit
-def _tile(index, lists, NUM_HEADS: gl.constexpr, BLOCK_ROWS: gl.constexpr):
-    """Return the head, first row and length of the sequence, and first query row of a tile."""
-    tiles_pointer, cu_seqlens_pointer = lists
-    tile = index // NUM_HEADS
-    sequence = gl.load(tiles_pointer + 2 * tile)
-    block = gl.load(tiles_pointer + 2 * tile + 1)
-    start = gl.load(cu_seqlens_pointer + sequence)
-    length = gl.load(cu_seqlens_pointer + sequence + 1) - start
-    return index % NUM_HEADS, start, length, block * BLOCK_ROWS
-
-
-@gluon.jit
-def _clear_rows(block, first, BLOCK_KEYS: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Set the rows of a block in shared memory from ``first`` on to zero, by four warps."""
-    # 16 bytes of a thread: a producer's has 24 registers.
-    part_rows: gl.constexpr = 2048 // HEAD_DIM
-    layout: gl.constexpr = gl.BlockedLayout(
-        [1, 8], [256 // HEAD_DIM, HEAD_DIM // 8], [4, 1], [1, 0]
-    )
-    places = gl.arange(0, part_rows, layout=gl.SliceLayout(1, layout))
-    zeros = gl.zeros([part_rows, HEAD_DIM], block.dtype, layout)
-    for part in gl.static_range(BLOCK_KEYS // part_rows):
-        rows = block.slice(part_rows * part, part_rows)
-        if part_rows * part >= first:
-            rows.store(zeros)
-        elif part_rows * (part + 1) > first:
-            inside = gl.expand_dims(part_rows * part + places < first, 1)
-            rows.store(gl.where(inside, rows.load(layout), zeros))
+def _span(sequence, lists):
+    """Return the first row of a sequence and its length."""
+    at = lists[1] + sequence
+    start = gl.load(at)
+    return start, gl.load(at + 1) - start
 
 
 @gluon.jit
@@ -106,7 +73,10 @@ def _produce(
     key_stage, key_phase = 0, 1
     value_stage, value_phase = 0, 1
     for index in range(gl.program_id(0), num_tiles * NUM_HEADS, gl.num_programs(0)):
-        head, start, length, row = _tile(index, lists, NUM_HEADS, 64 * CONSUMERS)
+        head = index % NUM_HEADS
+        sequence, block = _tile(index, num_tiles, lists, NUM_HEADS)
+        start, length = _span(sequence, lists)
+        row = block * (64 * CONSUMERS)
         # Tiles beyond the batch, where a CUDA graph has room for more, are of an empty sequence.
         if length > 0:
             column = (head // GROUP) * HEAD_DIM
@@ -126,7 +96,7 @@ def _produce(
                         key_shared.index(key_stage),
                     )
                     key_at = place
-                    key_stage, key_phase = _next(key_stage, key_phase, STAGES)
+                    key_stage, key_phase = next_place(key_stage, key_phase, STAGES)
                 if place == 0:
                     mbarrier.wait(query_empty, query_phase)
                     query_phase ^= 1
@@ -146,7 +116,7 @@ def _produce(
                         async_load(value_rows, [start + value_at, column], tail_ready, here)
                         mbarrier.wait(tail_ready, tail_phase)
                         tail_phase ^= 1
-                        _clear_rows(here, length - value_at, BLOCK_KEYS, HEAD_DIM)
+                        clear_rows(here, length - value_at, BLOCK_KEYS, HEAD_DIM)
                         # Products read shared memory by another way than stores write it.
                         fence_async_shared()
                         mbarrier.arrive(value_ready.index(value_stage), count=1)
@@ -161,7 +131,7 @@ def _produce(
                             here,
                         )
                     value_at = place - BLOCK_KEYS
-                    value_stage, value_phase = _next(value_stage, value_phase, STAGES)
+                    value_stage, value_phase = next_place(value_stage, value_phase, STAGES)
 
 
 @gluon.jit
@@ -217,9 +187,17 @@ def _consume(
     columns = gl.arange(0, BLOCK_KEYS, layout=gl.SliceLayout(0, scores_layout))
     query_phase, turns = 0, 0
     stage, phase = 0, 0
-    for index in range(gl.program_id(0), num_tiles * NUM_HEADS, gl.num_programs(0)):
-        head, start, length, row = _tile(index, lists, NUM_HEADS, 64 * CONSUMERS)
-        # Tiles beyond the batch, where a CUDA graph has room for more, are of an empty sequence.
+    program, num_programs = gl.program_id(0), gl.num_programs(0)
+    # What a tile is, is known a tile ahead, and its entry in the list two: no load is waited for.
+    sequence, tile_block = _tile(program, num_tiles, lists, NUM_HEADS)
+    start, length = _span(sequence, lists)
+    row = tile_block * (64 * CONSUMERS)
+    sequence, tile_block = _tile(program + num_programs, num_tiles, lists, NUM_HEADS)
+    for index in range(program, num_tiles * NUM_HEADS, num_programs):
+        head = index % NUM_HEADS
+        next_start, next_length = _span(sequence, lists)
+        next_row = tile_block * (64 * CONSUMERS)
+        sequence, tile_block = _tile(index + 2 * num_programs, num_tiles, lists, NUM_HEADS)
         if length > 0:
             num_blocks = (length + BLOCK_KEYS - 1) // BLOCK_KEYS
             m_i = gl.full([64], float("-inf"), gl.float32, row_layout)
@@ -242,7 +220,7 @@ def _consume(
             scores = gl.where(gl.expand_dims(columns, 0) < ragged, scores, float("-inf"))
             p, alpha, m_i, l_i = _exponentials(scores, m_i, l_i, factor)
             weights = gl.convert_layout(p.to(kind), weights_layout, assert_trivial=True)
-            next_stage, next_phase = _next(stage, phase, STAGES)
+            next_stage, next_phase = next_place(stage, phase, STAGES)
             mbarrier.wait(key_ready.index(next_stage), next_phase, pred=num_blocks > 1)
             if TURNS:
                 mbarrier.wait(turn.index(ME), turns & 1, pred=num_blocks > 1)
@@ -266,18 +244,18 @@ def _consume(
                 )
                 mbarrier.arrive(key_empty.index(next_stage), count=1)
                 p, alpha, m_i, l_i = _exponentials(scores, m_i, l_i, factor)
-                next_weights = _keep(
+                next_weights = keep(
                     gl.convert_layout(p.to(kind), weights_layout, assert_trivial=True)
                 )
                 # The branch over which ptxas moves no exponential.
-                after_stage, after_phase = _next(next_stage, next_phase, STAGES)
+                after_stage, after_phase = next_place(next_stage, next_phase, STAGES)
                 mbarrier.wait(
                     key_ready.index(after_stage), after_phase, pred=block + 1 < num_blocks
                 )
                 if TURNS:
                     mbarrier.wait(turn.index(ME), turns & 1, pred=block + 1 < num_blocks)
                 acc = warpgroup_mma_wait(0, deps=[acc_under_way])
-                _keep(weights)
+                keep(weights)
                 mbarrier.arrive(value_empty.index(stage), count=1)
                 acc = acc * gl.expand_dims(
                     gl.convert_layout(alpha, acc_row_layout, assert_trivial=True), 1
@@ -289,7 +267,7 @@ def _consume(
             mbarrier.wait(value_ready.index(stage), phase)
             acc_under_way = warpgroup_mma(weights, value_shared.index(stage), acc, is_async=True)
             acc = warpgroup_mma_wait(0, deps=[acc_under_way])
-            _keep(weights)
+            keep(weights)
             mbarrier.arrive(value_empty.index(stage), count=1)
             stage, phase = next_stage, next_phase
             at = start + row + 64 * ME
@@ -306,6 +284,7 @@ def _consume(
             places = gl.expand_dims(rows, 1) * (NUM_HEADS * HEAD_DIM) + gl.expand_dims(features, 0)
             output_at = output_pointer + at.to(gl.int64) * (NUM_HEADS * HEAD_DIM) + head * HEAD_DIM
             gl.store(output_at + places, output, mask=gl.expand_dims(rows < count, 1))
+        start, length, row = next_start, next_length, next_row
 
 
 @gluon.jit

@@ -9,11 +9,16 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...common.launch import has_wgmma, num_processors, on_device
-from ..config import GLUON_LAUNCHES
+from ..backward import attention_delta
+from ..config import GLUON_BACKWARD_SCRATCH, GLUON_BACKWARD_SHARED, GLUON_LAUNCHES
 from ..descriptors import can_describe
+from ..differentiable import Gradients
+from .backward import _attention_backward_gluon_kernel
 from .forward import _attention_forward_gluon_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from torch import Tensor
 
     from ..blocks import Blocks
@@ -21,19 +26,20 @@ if TYPE_CHECKING:
     from ..differentiable import Call
 
 LOG2E = 1.4426950408889634
+# The gradients of wider heads would spill.
+BACKWARD_HEAD_DIM = 64
 ELEMENTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
-def refuse(call: Call, blocks: Blocks) -> str | None:
-    """Return why the kernel cannot take a call, or None."""
+def refuse(call: Call, blocks: Blocks, sizes: Collection[int]) -> str | None:
+    """Return why a kernel for heads of these sizes cannot take a call, or None."""
     query = call.query_MHD
-    sizes = sorted({head_dim for head_dim, _ in GLUON_LAUNCHES})
     if not has_wgmma(query):
         return f"it needs an H100 or H200, the tensors are on {query.device}"
     if query.dtype not in ELEMENTS:
         return f"it computes bfloat16 and float16, not {query.dtype}"
     if query.shape[2] not in sizes:
-        return f"its heads are {sizes} wide, these are {query.shape[2]}"
+        return f"its heads are {sorted(sizes)} wide, these are {query.shape[2]}"
     given = {
         "bias": call.bias_HR,
         "slopes": call.slopes_H,
@@ -69,9 +75,7 @@ def attention_forward_gluon(
     num_tiles = blocks.forward_tiles.shape[0]
     if num_tiles == 0:
         return output, lse
-    refusal = refuse(call, blocks)
-    if refusal is not None:
-        raise ValueError(f"attention in Gluon cannot take this call: {refusal}; or do not pin it")
+    _check(call, blocks, {head_dim for head_dim, _ in GLUON_LAUNCHES})
     num_programs = min(num_tiles * num_heads, launch.num_programs * num_processors(query))
     _attention_forward_gluon_kernel[(num_programs,)](
         _describe(query, 64),
@@ -92,6 +96,56 @@ def attention_forward_gluon(
         maxnreg=launch.max_registers,
     )
     return output, lse
+
+
+@on_device
+def attention_backward_gluon(
+    grad_output_THD: Tensor, output_THD: Tensor, lse_HT: Tensor, call: Call, blocks: Blocks
+) -> Gradients:
+    """Launch the kernel of all gradients; a program owns a sequence and a key head.
+
+    Raises ``ValueError`` for a call that it cannot take.
+    """
+    _check(call, blocks, {BACKWARD_HEAD_DIM})
+    query, key, value = call[:3]
+    num_rows, num_heads, head_dim = query.shape
+    grads = [
+        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
+    ]
+    grad_output = grad_output_THD.contiguous()
+    longest = call.longest[1]
+    launch = GLUON_BACKWARD_SCRATCH
+    if 0 < longest <= 64 * GLUON_BACKWARD_SHARED.sum_blocks and call.group == 1:
+        launch = GLUON_BACKWARD_SHARED
+    sums = None if launch.sum_blocks else torch.empty_like(grads[0], dtype=torch.float32)
+    _attention_backward_gluon_kernel[(len(blocks.sequence_tiles) * key.shape[1],)](
+        _describe(query, 64),
+        _describe(grad_output, 64),
+        _describe(key, 128),
+        _describe(value, 128),
+        lse_HT,
+        attention_delta(output_THD, grad_output, lse_HT),
+        sums,
+        *grads,
+        blocks.cu_seqlens,
+        blocks.sequence_tiles,
+        num_rows,
+        call.scale * LOG2E,
+        call.scale,
+        NUM_HEADS=num_heads,
+        GROUP=call.group,
+        HEAD_DIM=head_dim,
+        **launch.constants(),
+        num_warps=4,
+        maxnreg=launch.max_registers,
+    )
+    return Gradients._make((*grads, *(query.new_empty(0) for _ in range(3))))
+
+
+def _check(call: Call, blocks: Blocks, sizes: Collection[int]) -> None:
+    refusal = refuse(call, blocks, sizes)
+    if refusal is not None:
+        raise ValueError(f"attention in Gluon cannot take this call: {refusal}; or do not pin it")
 
 
 def _describe(x_TKD: Tensor, block_rows: int) -> TensorDescriptor:

@@ -6,6 +6,7 @@ Values of half precision are float32 arrays that were rounded. Layouts are nothi
 from __future__ import annotations
 
 import ast
+import threading
 from math import prod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,12 @@ KINDS = {
 }
 
 
+LAYOUTS = (
+    *("NVMMADistributedLayout", "DotOperandLayout", "SliceLayout", "BlockedLayout"),
+    *("DistributedLinearLayout", "SwizzledSharedLayout"),
+)
+
+
 class Values(np.ndarray[Any, np.dtype[Any]]):
     """Registers: an array that converts."""
 
@@ -60,24 +67,39 @@ def values(x: Any) -> Values:
 
 
 class Memory:
-    """A tensor in global memory, flat; what is stored twice, or outside, is an error."""
+    """A tensor in global memory, flat: to read, to write once, or ``scratch``.
 
-    def __init__(self, array: Array, *, writable: bool = False) -> None:
+    A store or a load outside, and of scratch memory by two partitions, is an error, and so is a
+    second store to what is written once.
+    """
+
+    def __init__(self, array: Array, *, writable: bool = False, scratch: bool = False) -> None:
         self.array = array.reshape(-1)
-        self.stores = np.zeros(self.array.size, np.int8) if writable else None
+        self._stores = np.zeros(self.array.size, np.int8) if writable else None
+        self._owners = np.zeros(self.array.size, np.int64) if scratch else None
 
     def load(self, places: Array) -> Values:
         self._check(places)
+        self._own(places)
         return values(self.array[places])
 
     def store(self, places: Array, x: Array) -> None:
-        if self.stores is None:
+        if self._stores is None and self._owners is None:
             raise SimulationError("a store to a tensor that is read")
         self._check(places)
-        if np.unique(places).size != places.size or self.stores[places].any():
-            raise SimulationError("an element is stored twice")
-        self.stores[places] = 1
+        self._own(places)
+        if self._stores is not None:
+            if np.unique(places).size != places.size or self._stores[places].any():
+                raise SimulationError("an element is stored twice")
+            self._stores[places] = 1
         self.array[places] = x
+
+    def _own(self, places: Array) -> None:
+        if self._owners is not None:
+            me = threading.get_ident()
+            if not np.isin(self._owners[places], (0, me)).all():
+                raise SimulationError("two partitions use one place of scratch memory")
+            self._owners[places] = me
 
     def _check(self, places: Array) -> None:
         if places.size and not (places.min() >= 0 and places.max() < self.array.size):
@@ -117,7 +139,7 @@ class Shared:
     def _touch(self, doing: str, *, writes: bool) -> None:
         self.machine.step()
         self.buffer.check(doing, writes=writes, asynchronous=False)
-        self.buffer.unfenced = self.machine.partition
+        self.buffer.unfenced.add(self.machine.partition)
 
     def _part(self, view: Array) -> Shared:
         return Shared(self.machine, self.buffer, view, self.dtype)
@@ -199,11 +221,11 @@ class Language:
         }
 
     def _gluon(self) -> SimpleNamespace:
-        layouts = ("NVMMADistributedLayout", "DotOperandLayout", "SliceLayout", "BlockedLayout")
         nothing = lambda *_, **__: None  # noqa: E731
         return SimpleNamespace(
             **KINDS,
-            **dict.fromkeys((*layouts, "DistributedLinearLayout"), nothing),
+            **dict.fromkeys(LAYOUTS, nothing),
+            NVMMASharedLayout=SimpleNamespace(get_default_for=nothing),
             constexpr=object,
             static_range=range,
             program_id=lambda _: values(np.int32(self.program)),
@@ -212,7 +234,7 @@ class Language:
             allocate_shared_memory=self._allocate,
             inline_asm_elementwise=lambda _text, _constraints, given, **_: given[0],
             convert_layout=lambda x, *_, **__: x,
-            load=lambda pointer: pointer.memory.load(pointer.places),
+            load=_load,
             store=_store,
             zeros=lambda shape, kind, *_: values(np.zeros(shape, _dtype(kind))),
             full=lambda shape, x, kind, *_: values(np.full(shape, x, _dtype(kind))),
@@ -220,6 +242,7 @@ class Language:
             expand_dims=lambda x, axis: values(np.expand_dims(x, axis)),
             where=lambda condition, x, y: values(np.where(condition, x, y)),
             maximum=lambda x, y: values(np.maximum(x, y)),
+            minimum=lambda x, y: values(np.minimum(x, y)),
             max=lambda x, axis: values(np.asarray(x).max(axis)),
             sum=lambda x, axis: values(np.asarray(x).sum(axis)),
             exp2=lambda x: values(np.exp2(x)),
@@ -256,8 +279,7 @@ class Language:
     def _fence(self) -> None:
         self.machine.step()
         for buffer in self.machine.buffers:
-            if buffer.unfenced is self.machine.partition:
-                buffer.unfenced = None
+            buffer.unfenced.discard(self.machine.partition)
 
     def _async_load(
         self, rows: Descriptor, at: Sequence[Any], ready: Barriers, into: Shared
@@ -308,19 +330,28 @@ def _dtype(kind: Kind) -> str:
     return "float32" if kind.itemsize == 2 else kind.name
 
 
+def _load(pointer: Pointer, mask: Any = True, other: Any = np.nan) -> Values:
+    places, mask = np.broadcast_arrays(pointer.places, np.asarray(mask))
+    if mask.all():
+        return pointer.memory.load(places)
+    found = np.full(places.shape, other, pointer.memory.array.dtype)
+    found[mask] = pointer.memory.load(places[mask])
+    return values(found)
+
+
 def _store(pointer: Pointer, x: Any, *, mask: Any) -> None:
     places, x, mask = np.broadcast_arrays(pointer.places, np.asarray(x), np.asarray(mask))
     pointer.memory.store(places[mask], x[mask])
 
 
-def functions_of(module: str, change: Callable[[str], str] = str) -> dict[str, ast.FunctionDef]:
-    """Return the functions of a kernel's module without their decorators, perhaps changed.
+def functions_of(*modules: str, change: Callable[[str], str] = str) -> dict[str, ast.FunctionDef]:
+    """Return the functions of kernels' modules without their decorators, perhaps changed.
 
-    ``change`` gets and returns the module's text, a statement a line.
+    ``change`` gets and returns the modules' text, a statement a line.
     """
-    text = change(ast.unparse(ast.parse((ROOT / "kernels" / f"{module}.py").read_text("utf-8"))))
+    texts = [(ROOT / "kernels" / f"{module}.py").read_text("utf-8") for module in modules]
     found = {}
-    for node in ast.parse(text).body:
+    for node in ast.parse(change("\n".join(ast.unparse(ast.parse(x)) for x in texts))).body:
         if isinstance(node, ast.FunctionDef) and node.decorator_list:
             node.decorator_list = []
             found[node.name] = node

@@ -44,8 +44,8 @@ class Buffer:
     values: Floats
     copies: int = 0  # by TMA, under way
     products: int = 0  # that read it, under way
-    # The partition that stored or loaded and has not fenced since.
-    unfenced: Partition | None = None
+    # Who stored or loaded and has not fenced since.
+    unfenced: set[Partition] = field(default_factory=set)
 
     def check(self, doing: str, *, writes: bool, asynchronous: bool) -> None:
         """Raise where ``doing`` something now is undefined."""
@@ -53,8 +53,9 @@ class Buffer:
             raise SimulationError(f"{doing}, and a copy into it is under way")
         if self.products and writes:
             raise SimulationError(f"{doing}, and a product that reads it is under way")
-        if self.unfenced is not None and asynchronous:
-            raise SimulationError(f"{doing}, and {self.unfenced.name} has not fenced")
+        if self.unfenced and asynchronous:
+            names = " and ".join(sorted(partition.name for partition in self.unfenced))
+            raise SimulationError(f"{doing}, and {names} has not fenced")
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from encoder_engine.packing import Sequences
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
+from encoder_engine.kernels.attention import operator  # noqa: E402
 from encoder_engine.kernels.attention.blocks import Blocks  # noqa: E402
 from encoder_engine.kernels.attention.config import (  # noqa: E402
     GLUON_LAUNCHES,
@@ -44,6 +45,7 @@ def make_blocks(**lists: torch.Tensor) -> Blocks:
 def test_no_call_gets_it_unasked(head_dim: int, itemsize: int) -> None:
     launches = choose_launches(head_dim, itemsize=itemsize, extras=Extras(), hopper=True)
     assert isinstance(launches.forward, Launch)
+    assert not launches.gluon_gradients
 
 
 def test_a_request_for_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +57,20 @@ def test_a_request_for_another_device_is_refused(monkeypatch: pytest.MonkeyPatch
         pytest.raises(ValueError, match="it needs an H100 or H200, the tensors are on cpu"),
     ):
         ops.attention(query, query, query, layout, implementation="triton")
+
+
+def test_gradients_on_another_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    query = torch.zeros(8, 2, 64, dtype=torch.float16, requires_grad=True)
+    lse = torch.zeros(2, 8)
+    monkeypatch.setattr(operator, "attention_forward", lambda call, *_: (call.query_MHD + 0, lse))
+    with pin(attention_gluon_gradients=True):
+        output = ops.attention(
+            query, query, query, Sequences.from_lengths([8]), implementation="triton"
+        )
+    # Chosen as the output was computed.
+    with pytest.raises(ValueError, match="it needs an H100 or H200, the tensors are on cpu"):
+        torch.autograd.backward(output.sum())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +94,7 @@ def test_what_it_cannot_take_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launch, "has_wgmma", lambda _: True)
-    told = launch.refuse(make_call(**call), make_blocks(**blocks))
+    told = launch.refuse(make_call(**call), make_blocks(**blocks), {64, 128})
     assert told is not None
     assert reason in told
 
@@ -86,4 +102,4 @@ def test_what_it_cannot_take_is_told(
 def test_a_plain_call_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "has_wgmma", lambda _: True)
     for head_dim, _ in GLUON_LAUNCHES:
-        assert launch.refuse(make_call(shape=(8, 2, head_dim)), make_blocks()) is None
+        assert launch.refuse(make_call(shape=(8, 2, head_dim)), make_blocks(), {64, 128}) is None

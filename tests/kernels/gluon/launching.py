@@ -1,4 +1,4 @@
-"""Launches the simulated forward kernel as ``attention_forward_gluon`` launches the real one."""
+"""Launches the simulated kernels as ``attention.gluon.launch`` launches the real ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from tests.kernels.gluon.machine import Machine
 if TYPE_CHECKING:
     import ast
 
-    from encoder_engine.kernels.attention.config import GluonLaunch
+    from encoder_engine.kernels.attention.config import GluonBackwardLaunch, GluonLaunch
     from torch import Tensor
 
-MODULE = "attention/gluon/forward"
-FORWARD = functions_of(MODULE)
+MODULES = ("attention/gluon/primitives", "attention/gluon/forward")
+BACKWARD_MODULES = ("attention/gluon/primitives", "attention/gluon/backward")
+FORWARD, BACKWARD = functions_of(*MODULES), functions_of(*BACKWARD_MODULES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,57 @@ def simulate(
         torch.from_numpy(output.array).view(shape),
         torch.from_numpy(lse.array).view(num_heads, num_rows),
     )
+
+
+def simulate_backward(
+    inputs: Inputs,
+    given: dict[str, Tensor],
+    launch: GluonBackwardLaunch,
+    *,
+    seed: int,
+    functions: dict[str, ast.FunctionDef] = BACKWARD,
+) -> dict[str, Tensor]:
+    """Return the gradients of query, key and value in float32, NaN where unwritten.
+
+    ``given``: the gradient of the output, and in float32 [H, T] lse, of powers of two, and delta.
+    """
+    query, key = inputs.query, inputs.key
+    num_rows, num_heads, head_dim = query.shape
+    kind = KINDS[str(query.dtype).removeprefix("torch.")]
+    found = {
+        name: Memory(np.full(x.shape, np.nan, np.float32), writable=True)
+        for name, x in (("query", query), ("key", key), ("value", key))
+    }
+    sums = Memory(np.full(query.shape, np.nan, np.float32), scratch=True)
+    sequences = inputs.tiles(2**30)
+    arguments: dict[str, Any] = {
+        "query_rows": _describe(query, 64, kind),
+        "grad_rows": _describe(given["grad"], 64, kind),
+        "key_rows": _describe(key, 128, kind),
+        "value_rows": _describe(inputs.value, 128, kind),
+        "lse_pointer": Pointer(Memory(given["lse"].numpy())),
+        "delta_pointer": Pointer(Memory(given["delta"].numpy())),
+        "sum_pointer": None if launch.sum_blocks else Pointer(sums),
+        **{f"grad_{name}_pointer": Pointer(memory) for name, memory in found.items()},
+        "cu_seqlens_pointer": Pointer(Memory(np.array(inputs.cu_seqlens, np.int32))),
+        "tiles_pointer": Pointer(Memory(np.array(sequences, np.int32))),
+        "num_rows": num_rows,
+        "factor": inputs.scale * log2(np.e),
+        "scale": inputs.scale,
+        "NUM_HEADS": num_heads,
+        "GROUP": num_heads // key.shape[1],
+        "HEAD_DIM": head_dim,
+        **launch.constants(),
+    }
+    num_programs = len(sequences) * key.shape[1]
+    for program in range(num_programs):
+        machine = Machine(seed * num_programs + program)
+        names = compile_functions(functions, Language(machine, program, num_programs))
+        names["_attention_backward_gluon_kernel"](**arguments)
+    return {
+        name: torch.from_numpy(memory.array).view(x.shape)
+        for (name, memory), x in zip(found.items(), (query, key, key), strict=True)
+    }
 
 
 def _describe(x: Tensor, block_rows: int, kind: Any) -> Descriptor:
