@@ -57,14 +57,24 @@ FIRST = (
 GRAPHS = ("encoder_short/1-text", "encoder_short/8-texts")
 _SIZES = ("attention", "attention_2k", "attention_8k", "attention_d128", "attention_deberta")
 ATTENTION = tuple(f"{size}/{way}-equal" for size in _SIZES for way in ("training", "forward"))
-# The forward kernel in Gluon, which has to pass its check first: it may wait for itself for ever.
-_GLUON = [
-    (f"attention_{how}{size}/{way}-equal", 128 if size == "_d128" else 64, how == "turns")
-    for how, ways in (("gluon", ("forward", "training")), ("turns", ("forward",)))
-    for way in ways
-    for size in ("_2k", "", "_d128", "_8k")
-]
-GLUON = tuple(name for name, _, _ in _GLUON)
+# The kernels in Gluon, which have to pass their checks first: they may wait for ever.
+# A check: its name, and the options of tests.kernels.first_checks.
+_ROWS_64, _ROWS_128 = (("64 rows", ("--gluon", "64")), ("128 rows", ("--gluon", "128")))
+_TURNS = ("128 rows, turns", ("--gluon", "128", "--turns"))
+_GRADIENTS = ("gradients", ("--gluon", "128", "--gluon-gradients"))
+_WIDE = "_d128"
+# The cases, in order, and the checks of each.
+_GLUON = {
+    f"{group}{size}/{way}-equal": (size, checks)
+    for group, way, checks, sizes in (
+        ("attention_gluon", "forward", (_ROWS_64, _ROWS_128), ("_2k", "", _WIDE, "_8k")),
+        ("attention_gluon_gradients", "training", (_ROWS_128, _GRADIENTS), ("", "_2k", "_8k")),
+        ("attention_turns", "forward", (_ROWS_128, _TURNS), ("_2k", "", _WIDE, "_8k")),
+        ("attention_gluon", "training", (_ROWS_64, _ROWS_128), ("_2k", "", _WIDE, "_8k")),
+    )
+    for size in sizes
+}
+GLUON = tuple(_GLUON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,34 +193,31 @@ def _checks(*, rehearsed: bool) -> list[Step]:
     ]
 
 
-def _gluon_check(head_dim: int, rows: int, *, turns: bool) -> str:
-    return f"attention in Gluon d{head_dim}, {rows} rows{', turns' if turns else ''}"
+def _gluon_check(size: str, check: tuple[str, tuple[str, ...]]) -> Step:
+    name, options = check
+    head_dim = "128" if size == _WIDE else "64"
+    return Step(
+        name=f"attention in Gluon d{head_dim}, {name}",
+        command=("tests.kernels.first_checks", "--head-dim", head_dim, *options),
+        sources=("kernels/attention", "kernels/common", "tests/kernels/first_checks.py"),
+    )
 
 
 def _gluon_checks() -> list[Step]:
-    sources = ("kernels/attention", "kernels/common", "tests/kernels/first_checks.py")
-    return [
-        Step(
-            name=_gluon_check(head_dim, rows, turns=turns),
-            command=(
-                "tests.kernels.first_checks",
-                *("--head-dim", str(head_dim), "--gluon", str(rows)),
-                *(("--turns",) if turns else ()),
-            ),
-            sources=sources,
-        )
-        for head_dim in (64, 128)
-        for rows, turns in ((64, False), (128, False), (128, True))
-    ]
+    steps = [_gluon_check(size, check) for size, checks in _GLUON.values() for check in checks]
+    return list({step.name: step for step in steps}.values())
 
 
 def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
     """Let steps wait for the checks of the kernels that they measure; no CPU runs these."""
-    checks = {}
-    for name, head_dim, turns in _GLUON:
-        shapes = ((128, False), (128, True)) if turns else ((64, False), (128, False))
-        checks[name] = tuple(_gluon_check(head_dim, rows, turns=on) for rows, on in shapes)
-    return [step if rehearsed else replace(step, after=checks[step.name]) for step in steps]
+    if rehearsed:
+        return list(steps)
+    found = []
+    for step in steps:
+        size, checks = _GLUON[step.name]
+        names = tuple(_gluon_check(size, check).name for check in checks)
+        found.append(replace(step, after=names))
+    return found
 
 
 def _tests() -> list[Step]:

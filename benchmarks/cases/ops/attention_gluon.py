@@ -1,18 +1,18 @@
-"""Packed attention with the forward kernel in Gluon, which calls do not choose, on a Hopper GPU.
+"""Packed attention with the kernels in Gluon, which calls do not choose, on a Hopper GPU.
 
 Without a window or dropout, on equal lengths, beside the Triton kernels and cuDNN's, dense and
-packed. The gradients are the Triton kernels'. Two consumers that take turns are cases of their own:
-should they wait for each other for ever, the others are measured all the same.
+packed. Consumers that take turns, and the gradients in Gluon, are cases of their own: should these
+wait for themselves for ever, the others are measured all the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import torch
-from encoder_engine.kernels.attention.config import GLUON_LAUNCHES, GluonLaunch
+from encoder_engine.kernels.attention.config import GLUON_LAUNCHES
 from encoder_engine.kernels.common.pinned import pin
 
 from benchmarks.cases.ops.attention import make_work as make_any_work
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.case import CaseSpec
 
+
+class Pins(TypedDict):
+    """The rows of a program of the forward kernel, whether by turns, and whose gradients."""
+
+    rows: int
+    turns: NotRequired[bool]
+    gradients: NotRequired[bool]
+
+
 # Lengths, heads and head size.
 SIZES = {
     "": ((512,) * 128, 16, 64),
@@ -33,51 +42,70 @@ SIZES = {
 }
 
 
+# By the beginning of a group's name: the modes, the sizes, and what is pinned for a candidate.
+VARIANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Pins]]] = {
+    "attention_gluon": (
+        ("forward", "training"),
+        tuple(SIZES),
+        {"Gluon, 64 rows": {"rows": 64}, "Gluon, 128 rows": {"rows": 128}},
+    ),
+    "attention_turns": (
+        ("forward",),
+        tuple(SIZES),
+        {"Gluon, 128 rows": {"rows": 128}, "Gluon, 128 rows, turns": {"rows": 128, "turns": True}},
+    ),
+    "attention_gluon_gradients": (
+        ("training",),
+        ("", "_2k", "_8k"),
+        {
+            "Gluon, 128 rows": {"rows": 128},
+            "Gluon, 128 rows and gradients": {"rows": 128, "gradients": True},
+        },
+    ),
+}
+
+
 def case_specs() -> list[CaseSpec]:
-    """Forward and training by 64 and 128 rows a program; forward with and without turns."""
+    """Each variant at its sizes, in its modes."""
     return [
         spec
-        for size, given in SIZES.items()
-        for group, modes, turns in (
-            ("attention_gluon", ("forward", "training"), False),
-            ("attention_turns", ("forward",), True),
-        )
+        for group, (modes, sizes, candidates) in VARIANTS.items()
+        for size in sizes
         for spec in op_specs(
             "attention",
-            partial(make_work, turns=turns),
+            partial(make_work, candidates=candidates),
             group=f"{group}{size}",
             modes=modes,
             lengths=("equal",),
-            shape=partial(fixed_shape, *given),
+            shape=partial(fixed_shape, *SIZES[size]),
             devices=GPU,
         )
     ]
 
 
-def make_work(shape: Shape, *, turns: bool) -> Work:
-    """Attend within each sequence; ``turns``: by two consumers, with and without them."""
+def make_work(shape: Shape, *, candidates: dict[str, Pins]) -> Work:
+    """Attend within each sequence, by Triton and by each candidate."""
     plain = make_any_work(shape)
-    launches = {
-        f"Gluon, {rows} rows{', turns' if wanted else ''}": GLUON_LAUNCHES[
-            shape.head_dim, rows
-        ]._replace(turns=wanted)
-        for rows, wanted in (((128, False), (128, True)) if turns else ((64, False), (128, False)))
-    }
     assert plain.facts is not None
     by_triton = dict(ops.find_operation("attention").explain(plain.facts))["triton"]
-    refusals = {"triton": by_triton} | dict.fromkeys(launches, by_triton or _why_not(shape.device))
+    why_not = by_triton or _why_not(shape.device)
     return replace(
         plain,
-        ours=partial(_ours, plain, launches),
-        refusals=refusals,
+        ours=partial(_ours, plain, shape.head_dim, candidates),
+        refusals={"triton": by_triton} | dict.fromkeys(candidates, why_not),
         rivals=tuple(rival for rival in plain.rivals if "cudnn" in rival.name),
     )
 
 
-def _ours(plain: Work, launches: dict[str, GluonLaunch], by: str, **inputs: Tensor) -> Tensor:
-    if by not in launches:
+def _ours(
+    plain: Work, head_dim: int, candidates: dict[str, Pins], by: str, **inputs: Tensor
+) -> Tensor:
+    if by not in candidates:
         return plain.ours(by, **inputs)
-    with pin(attention_forward=launches[by]):
+    given = candidates[by]
+    launch = GLUON_LAUNCHES[head_dim, given["rows"]]._replace(turns=given.get("turns", False))
+    # Backward follows what was pinned as the output was computed.
+    with pin(attention_forward=launch, attention_gluon_gradients=given.get("gradients", False)):
         return plain.ours("triton", **inputs)
 
 
