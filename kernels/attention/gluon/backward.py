@@ -236,7 +236,8 @@ def _differentiate(
         gl.store(to, grad_value.to(kind), mask=exists)
 
 
-@gluon.jit
+# Batches of other sizes are the same kernel.
+@gluon.jit(do_not_specialize=["num_rows"])
 def _attention_backward_gluon_kernel(
     query_rows,  # TMA descriptor of [T, H D] in blocks [64, D]
     grad_rows,  # of the output's gradient, the same

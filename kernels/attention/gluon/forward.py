@@ -287,7 +287,8 @@ def _consume(
         start, length, row = next_start, next_length, next_row
 
 
-@gluon.jit
+# Batches of other sizes are the same kernel.
+@gluon.jit(do_not_specialize=["num_tiles", "num_rows"])
 def _attention_forward_gluon_kernel(
     query_rows,  # TMA descriptor of [T, H D] in blocks [64, D]
     key_rows,  # of [T, K D] in blocks [BLOCK_KEYS, D], K heads dividing H
