@@ -178,11 +178,10 @@ def _differentiate(
                 at = statistics_at + row_at
                 inside = row_at + rows < length
                 lse = gl.load(lse_pointer + at + rows, mask=inside, other=0.0)
+                delta = gl.load(delta_pointer + at + rows, mask=inside, other=0.0)
                 scores, dp = warpgroup_mma_wait(1, deps=[scores, dp])
                 p = gl.exp2(gl.fma(scores, factor, -gl.expand_dims(lse, 0)))
                 weights = gl.convert_layout(p.to(kind), left_layout, assert_trivial=True)
-                # Here, and not beside lse: 16 registers fewer at once.
-                delta = gl.load(delta_pointer + at + rows, mask=inside, other=0.0)
                 grad_value = warpgroup_mma(weights, grad, grad_value, is_async=True)
                 dp, grad_value = warpgroup_mma_wait(1, deps=[dp, grad_value])
                 ds = p * (dp - gl.expand_dims(delta, 0))
