@@ -1,4 +1,4 @@
-# Everything there is to remember: run, check, test, test-all, coverage, lint, bench, gpu, docs. Each sets itself up.
+# Everything there is to remember: run, check, test, test-all, coverage, lint, bench, speedrun, gpu, docs. Each sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist work
 	-o faulthandler_exit_on_timeout=true -o faulthandler_timeout=900
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name "*.cpp" -o -name "*.h" -o -name "*.inc")
 
-.PHONY: run check test test-all coverage lint bench gpu docs clean
+.PHONY: run check test test-all coverage lint bench speedrun gpu docs clean
 
 run: $(VENV)/.installed-run      ## embed the example corpus with real weights and search it
 	$(BIN)/python examples/run.py
@@ -29,7 +29,6 @@ test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill an
 	$(BIN)/python -m tests.vectors.damaged_stores --cases 500 --seed 1
 	$(BIN)/python -m tests.text.parity.long --options --strings 20000 --seed 1
 	$(BIN)/python -m tests.embedding.kill_long --kills 50 --full 10 --seconds 300
-	$(BIN)/python -m tests.jobs.append_kills --kills 200 --seed 1
 	$(BIN)/python -m tests.prediction.kill_long --rows 1000000 --kills 5
 	$(BIN)/python -m tests.training.kill_long --times 10 --seed 1
 	$(BIN)/python -m tests.finetuning.kill_long --times 30 --seed 1
@@ -50,6 +49,12 @@ lint: $(VENV)/.installed-dev     ## style and types
 bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.md
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
+
+PRESET ?= small
+DATA ?= ../shared/data
+TEXTS ?= $(DATA)/corpus/en_prose.txt.xz
+speedrun: $(VENV)/.installed-dev ## raw text to a judged model, in half an hour on two cores: build/speedrun/speedrun.html
+	$(BIN)/python examples/speedrun.py $(TEXTS) --data $(DATA) --output build/speedrun --preset $(PRESET)
 
 gpu:                             ## GPU tests and cases that have not passed yet, into $$OUT; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks gpu

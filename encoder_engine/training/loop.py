@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,11 @@ from encoder_engine.data.loader import Position
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
+from encoder_engine.models.linear import dense_weights
 from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops import cpu
+from encoder_engine.ops.aten.autocast_linear import NarrowWeights
+from encoder_engine.ops.registry import residual
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
@@ -118,6 +121,7 @@ class Loop:
             recompute_blocks(self.model.encoders)
         # Counted before FSDP shards the weights.
         self._flops = flops_per_token(self.model.encoders, course.max_length)
+        self._narrow = self._narrow_weights()
         self._computed = self._parallel()
         if run.compile:
             for encoder in self.model.encoders:
@@ -271,21 +275,22 @@ class Loop:
         terms = dict(zip(names, sums[1:], strict=True))
         totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
         step_inputs = batches.inputs
-        if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
-            step_inputs, totals = couple(
-                *(self.model, batches, self.world, self._scales(terms)),
-                prepare=lambda place: self._seed(step, place),
-                casting=self._casting,
-            )
-        for place, inputs in enumerate(step_inputs):
-            self._seed(step, place)
-            with self._synchronised(place == len(batches.inputs) - 1), self._casting():
-                loss, parts = self._loss(inputs, terms)
-                if place >= batches.num_counted:
-                    loss = loss * 0.0
-                else:
-                    totals += parts
-                torch.autograd.backward(self.scaler.scale(loss))
+        with nullcontext() if self._narrow is None else self._narrow.used():
+            if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
+                step_inputs, totals = couple(
+                    *(self.model, batches, self.world, self._scales(terms)),
+                    prepare=lambda place: self._seed(step, place),
+                    casting=self._casting,
+                )
+            for place, inputs in enumerate(step_inputs):
+                self._seed(step, place)
+                with self._synchronised(place == len(batches.inputs) - 1), self._casting():
+                    loss, parts = self._loss(inputs, terms)
+                    if place >= batches.num_counted:
+                        loss = loss * 0.0
+                    else:
+                        totals += parts
+                    torch.autograd.backward(self.scaler.scale(loss))
         losses = self.world.sums(totals.tolist())
         means = {n: x / max(terms[n], 1.0) for n, x in zip(names, losses, strict=True)}
         whole = sum(self.model.weights[name] * mean for name, mean in means.items())
@@ -357,11 +362,26 @@ class Loop:
         )
         return context
 
-    def _casting(self) -> AbstractContextManager[Any]:
-        precision = self.course.run.precision
+    def _narrow_weights(self) -> NarrowWeights | None:
+        """Return copies of the dense layers' weights, which a GPU multiplies by in 16 bits."""
+        precision, sharding = self.course.run.precision, self.course.run.sharding
+        if self.world.device.type == "cpu" or sharding == "full":
+            return None
         if precision not in ("bfloat16", "float16"):
-            return nullcontext()
-        return torch.autocast(self.world.device.type, dtype=getattr(torch, precision))
+            return None
+        return NarrowWeights(dense_weights(self.model), getattr(torch, precision))
+
+    @contextmanager
+    def _casting(self) -> Iterator[None]:
+        run, device = self.course.run, self.world.device.type
+        if run.precision not in ("bfloat16", "float16"):
+            yield
+            return
+        stream = torch.bfloat16 if device == "cuda" and run.precision == "bfloat16" else None
+        if run.residual is not None:
+            stream = getattr(torch, run.residual)
+        with residual(stream), torch.autocast(device, dtype=getattr(torch, run.precision)):
+            yield
 
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights, or their average with ``run.ema``."""

@@ -238,6 +238,8 @@ class RunRecipe:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: bfloat16
+    on a GPU, where norms are bound by memory, and float32 on a CPU.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
@@ -255,6 +257,7 @@ class RunRecipe:
     seed: int = 0
     device: str = "auto"
     precision: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    residual: Literal["float32", "bfloat16"] | None = None
     deterministic: bool = False
     compile: bool = False
     peak_tflops: float | None = None
@@ -274,6 +277,11 @@ class RunRecipe:
         for name in ("steps", "evaluation_tokens", "keep_last", *every):
             _at_least(f"run.{name}", getattr(self, name), 1)
         _at_least("run.seed", self.seed, 0)
+        if self.residual is not None and self.precision != "bfloat16":
+            raise ConfigError(
+                f"run.residual is {self.residual}, which is for run.precision bfloat16; that is "
+                f"{self.precision}"
+            )
         _above_zero("run.peak_tflops", self.peak_tflops)
         _share_below_one("run.ema", self.ema)
 

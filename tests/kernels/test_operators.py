@@ -41,7 +41,7 @@ def attention_arguments(
         layout += [own.cu_seqlens, queries.places, own.tiles(32), none]
     query, key, value = draw(3 if few else 14, 2, 16), *(draw(14, 2 - few, 16) for _ in range(2))
     bias, slopes = (draw(2, 5), draw(2, grad=False)) if few else (None, None)
-    numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False, [0, 0])
+    numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False, [0, 0], False)
     vectors: tuple[Any, ...] = (None, None, None)
     if positions:
         vectors = (draw(4, 2, 16), draw(4, 2, 16), torch.arange(7, device=DEVICE) % 4)

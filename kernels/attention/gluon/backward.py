@@ -135,6 +135,7 @@ def _differentiate(
     HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr,
     SUM_SHARED: gl.constexpr,
+    JOINED: gl.constexpr,
 ):
     """Compute the gradients of 64 keys of each block, and those of every other block of queries."""
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
@@ -142,6 +143,8 @@ def _differentiate(
     left_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
     WIDTH: gl.constexpr = NUM_HEADS * HEAD_DIM
     KEY_WIDTH: gl.constexpr = NUM_HEADS // GROUP * HEAD_DIM
+    GRAD_WIDTH: gl.constexpr = WIDTH + 2 * KEY_WIDTH if JOINED else WIDTH
+    GRAD_KEY_WIDTH: gl.constexpr = GRAD_WIDTH if JOINED else KEY_WIDTH
     query_shared, grad_shared, key_shared, value_shared = shared
     keys_ready, keys_empty, rows_ready, rows_empty, ds_ready = barriers
     ds_shared, sum_shared, sum_pointer = sums
@@ -178,10 +181,11 @@ def _differentiate(
                 at = statistics_at + row_at
                 inside = row_at + rows < length
                 lse = gl.load(lse_pointer + at + rows, mask=inside, other=0.0)
-                delta = gl.load(delta_pointer + at + rows, mask=inside, other=0.0)
                 scores, dp = warpgroup_mma_wait(1, deps=[scores, dp])
                 p = gl.exp2(gl.fma(scores, factor, -gl.expand_dims(lse, 0)))
                 weights = gl.convert_layout(p.to(kind), left_layout, assert_trivial=True)
+                # Beside lse, it would make Triton 3.6 spill 8 bytes.
+                delta = gl.load(delta_pointer + at + rows, mask=inside, other=0.0)
                 grad_value = warpgroup_mma(weights, grad, grad_value, is_async=True)
                 dp, grad_value = warpgroup_mma_wait(1, deps=[dp, grad_value])
                 ds = p * (dp - gl.expand_dims(delta, 0))
@@ -222,16 +226,16 @@ def _differentiate(
                         if key_at + 128 < length:
                             gl.store(kept, added, mask=exists)
                     if key_at + 128 >= length:
-                        to = _places(grad_query_pointer, row, column, own, features, WIDTH)
+                        to = _places(grad_query_pointer, row, column, own, features, GRAD_WIDTH)
                         gl.store(to, (added * scale).to(kind), mask=exists)
                 stage, phase = next_place(stage, phase, STAGES)
         mbarrier.arrive(keys_empty, count=1)
         first = key_at + 64 * ME
         row, column = start + first, key_head * HEAD_DIM
         exists = gl.expand_dims(first + own < length, 1)
-        to = _places(grad_key_pointer, row, column, own, features, KEY_WIDTH)
+        to = _places(grad_key_pointer, row, column, own, features, GRAD_KEY_WIDTH)
         gl.store(to, (grad_key * scale).to(kind), mask=exists)
-        to = _places(grad_value_pointer, row, column, own, features, KEY_WIDTH)
+        to = _places(grad_value_pointer, row, column, own, features, GRAD_KEY_WIDTH)
         gl.store(to, grad_value.to(kind), mask=exists)
 
 
@@ -245,9 +249,9 @@ def _attention_backward_gluon_kernel(
     lse_pointer,  # float32 [H, T], of powers of two
     delta_pointer,  # float32 [H, T], rowsum(grad * output)
     sum_pointer,  # float32 [T, H, D], or null where the sum is in shared memory
-    grad_query_pointer,  # [T, H, D] contiguous
-    grad_key_pointer,  # [T, K, D] contiguous
-    grad_value_pointer,  # [T, K, D] contiguous
+    grad_query_pointer,  # [T, H, D] contiguous, or the first heads of [T, H + 2 K, D]
+    grad_key_pointer,  # [T, K, D] likewise
+    grad_value_pointer,  # [T, K, D] likewise
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, 0
     num_rows,
@@ -259,6 +263,7 @@ def _attention_backward_gluon_kernel(
     STAGES: gl.constexpr,
     SUM_BLOCKS: gl.constexpr,  # of 64 rows, in shared memory; 0: none
     REGISTERS: gl.constexpr,
+    JOINED: gl.constexpr,
 ):
     NUM_KEY_HEADS: gl.constexpr = NUM_HEADS // GROUP
     program = gl.program_id(0)
@@ -310,11 +315,11 @@ def _attention_backward_gluon_kernel(
             )),
             (_differentiate, (
                 shared, reading, sums, pointers, start, length, key_head, num_rows, factor, scale,
-                0, GROUP, NUM_HEADS, HEAD_DIM, STAGES, SUM_BLOCKS > 0,
+                0, GROUP, NUM_HEADS, HEAD_DIM, STAGES, SUM_BLOCKS > 0, JOINED,
             )),
             (_differentiate, (
                 shared, reading, sums, pointers, start, length, key_head, num_rows, factor, scale,
-                1, GROUP, NUM_HEADS, HEAD_DIM, STAGES, SUM_BLOCKS > 0,
+                1, GROUP, NUM_HEADS, HEAD_DIM, STAGES, SUM_BLOCKS > 0, JOINED,
             )),
         ],
         [4, 4],

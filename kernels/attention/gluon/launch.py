@@ -12,7 +12,8 @@ from ...common.launch import has_wgmma, num_processors, on_device
 from ..backward import attention_delta
 from ..config import GLUON_BACKWARD_SCRATCH, GLUON_BACKWARD_SHARED, GLUON_LAUNCHES
 from ..descriptors import can_describe
-from ..differentiable import Gradients
+from ..differentiable import Gradients, empty_gradients
+from ..joined import heads_apart
 from .backward import _attention_backward_gluon_kernel
 from .forward import _attention_forward_gluon_kernel
 
@@ -109,15 +110,14 @@ def attention_backward_gluon(
     _check(call, blocks, {BACKWARD_HEAD_DIM})
     query, key, value = call[:3]
     num_rows, num_heads, head_dim = query.shape
-    grads = [
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
-    ]
+    whole = empty_gradients(call)
+    grads = heads_apart(whole[0], key.shape[1]) if call.joined else whole
     grad_output = grad_output_THD.contiguous()
     longest = call.longest[1]
     launch = GLUON_BACKWARD_SCRATCH
     if 0 < longest <= 64 * GLUON_BACKWARD_SHARED.sum_blocks and call.group == 1:
         launch = GLUON_BACKWARD_SHARED
-    sums = None if launch.sum_blocks else torch.empty_like(grads[0], dtype=torch.float32)
+    sums = None if launch.sum_blocks else query.new_empty(query.shape, dtype=torch.float32)
     _attention_backward_gluon_kernel[(len(blocks.sequence_tiles) * key.shape[1],)](
         _describe(query, 64),
         _describe(grad_output, 64),
@@ -135,11 +135,12 @@ def attention_backward_gluon(
         NUM_HEADS=num_heads,
         GROUP=call.group,
         HEAD_DIM=head_dim,
+        JOINED=call.joined,
         **launch.constants(),
         num_warps=4,
         maxnreg=launch.max_registers,
     )
-    return Gradients._make((*grads, *(query.new_empty(0) for _ in range(3))))
+    return Gradients._make((*whole, *(query.new_empty(0) for _ in range(3))))
 
 
 def _check(call: Call, blocks: Blocks, sizes: Collection[int]) -> None:

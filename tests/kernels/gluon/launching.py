@@ -97,18 +97,27 @@ def simulate_backward(
     launch: GluonBackwardLaunch,
     *,
     seed: int,
+    joined: bool = False,
     functions: dict[str, ast.FunctionDef] = BACKWARD,
 ) -> dict[str, Tensor]:
-    """Return the gradients of query, key and value in float32, NaN where unwritten.
+    """Return the gradients of query, key and value in float32, perhaps heads of one tensor.
 
     ``given``: the gradient of the output, and in float32 [H, T] lse, of powers of two, and delta.
     """
     query, key = inputs.query, inputs.key
     num_rows, num_heads, head_dim = query.shape
     kind = KINDS[str(query.dtype).removeprefix("torch.")]
-    found = {
-        name: Memory(np.full(x.shape, np.nan, np.float32), writable=True)
-        for name, x in (("query", query), ("key", key), ("value", key))
+    heads = {"query": num_heads, "key": key.shape[1], "value": key.shape[1]}
+    # The places of each one's heads in a row of its tensor.
+    ends = np.cumsum([0, *heads.values()]) if joined else np.zeros(len(heads), np.int64)
+    width = (sum(heads.values()),) if joined else tuple(heads.values())
+    tensors = [
+        Memory(np.full((num_rows, number, head_dim), np.nan, np.float32), writable=True)
+        for number in width
+    ]
+    pointers = {
+        f"grad_{name}_pointer": Pointer(tensors[0 if joined else place], ends[place] * head_dim)
+        for place, name in enumerate(heads)
     }
     sums = Memory(np.full(query.shape, np.nan, np.float32), scratch=True)
     sequences = inputs.tiles(2**30)
@@ -120,7 +129,7 @@ def simulate_backward(
         "lse_pointer": Pointer(Memory(given["lse"].numpy())),
         "delta_pointer": Pointer(Memory(given["delta"].numpy())),
         "sum_pointer": None if launch.sum_blocks else Pointer(sums),
-        **{f"grad_{name}_pointer": Pointer(memory) for name, memory in found.items()},
+        **pointers,
         "cu_seqlens_pointer": Pointer(Memory(np.array(inputs.cu_seqlens, np.int32))),
         "tiles_pointer": Pointer(Memory(np.array(sequences, np.int32))),
         "num_rows": num_rows,
@@ -129,6 +138,7 @@ def simulate_backward(
         "NUM_HEADS": num_heads,
         "GROUP": num_heads // key.shape[1],
         "HEAD_DIM": head_dim,
+        "JOINED": joined,
         **launch.constants(),
     }
     num_programs = len(sequences) * key.shape[1]
@@ -136,10 +146,9 @@ def simulate_backward(
         machine = Machine(seed * num_programs + program)
         names = compile_functions(functions, Language(machine, program, num_programs))
         names["_attention_backward_gluon_kernel"](**arguments)
-    return {
-        name: torch.from_numpy(memory.array).view(x.shape)
-        for (name, memory), x in zip(found.items(), (query, key, key), strict=True)
-    }
+    found = [torch.from_numpy(x.array).view(num_rows, -1, head_dim) for x in tensors]
+    parts = torch.split(found[0], list(heads.values()), 1) if joined else found
+    return dict(zip(heads, parts, strict=True))
 
 
 def _describe(x: Tensor, block_rows: int, kind: Any) -> Descriptor:

@@ -118,7 +118,8 @@ def kernels() -> dict[str, Kernel]:
         absent = {"sum_pointer": None} if launch.sum_blocks else {}
         found[f"backward d64 {name}"] = Kernel(
             module="backward",
-            constants={"GROUP": group, "HEAD_DIM": 64, **launch.constants(), **absent},
+            constants={"GROUP": group, "HEAD_DIM": 64, "JOINED": True, **launch.constants()}
+            | absent,
             blocks={"query_rows": 64, "grad_rows": 64} | dict.fromkeys(KEY_BLOCKS, 128),
             max_registers=launch.max_registers,
             num_consumers=2,
