@@ -53,6 +53,7 @@ from encoder_engine.training.optim import (
     make_optimizers,
     set_learning_rate,
 )
+from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
 from encoder_engine.training.world import World, replicate, shard
 
@@ -104,6 +105,9 @@ class Loop:
         run = course.run
         self.course, self.directory = course, directory
         self.world = World.join(run.device) if world is None else world
+        if run.precision is None:
+            course.settle_precision(choose_precision(directory, self.world))
+            run = course.run
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

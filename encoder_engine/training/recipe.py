@@ -16,11 +16,13 @@ __all__ = [
     "ModelRecipe",
     "ObjectivesRecipe",
     "OptimizerRecipe",
+    "Precision",
     "RunRecipe",
     "ScheduleRecipe",
     "TrainingRecipe",
 ]
 
+Precision = Literal["float32", "bfloat16", "float16", "float64"]
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
@@ -238,6 +240,7 @@ class RunRecipe:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
+    None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
@@ -254,7 +257,7 @@ class RunRecipe:
     steps: int = 1000
     seed: int = 0
     device: str = "auto"
-    precision: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    precision: Precision | None = None
     deterministic: bool = False
     compile: bool = False
     peak_tflops: float | None = None
