@@ -11,7 +11,7 @@ import gc
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 import torch
@@ -26,9 +26,10 @@ from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe
 from encoder_engine.training.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.training.launched import Launched
 
 # bert_base's recipe, but for the schedule: the learning rate is constant.
 OPTIMIZER = OptimizerRecipe(learning_rate=1e-4)
@@ -55,13 +56,12 @@ class StepAlone(Loop):
         begin_optimizers(self.optimizers)
         self._taken = 0
 
-    def take(self, parts: Sequence[Inputs]) -> float:
-        """Take a step over micro-batches, and return the loss before it."""
+    def take(self, parts: Sequence[Inputs]) -> SupportsFloat:
+        """Take a step over micro-batches, and return the loss before it, which is read late."""
         batches = StepBatches(list(parts), len(parts), Position())
-        record = self._step(batches, self._taken, OPTIMIZER.learning_rate)
+        launched = self._launch(batches, self._taken, OPTIMIZER.learning_rate)
         self._taken += 1
-        loss: float = record["loss"]
-        return loss
+        return _Loss(launched, self.model.weights)
 
     @torch.no_grad()
     def losses(self, parts: Sequence[Inputs]) -> list[float]:
@@ -75,9 +75,19 @@ class StepAlone(Loop):
         return found
 
 
+class _Loss:
+    """The loss of a step, which waits for the step where it is read."""
+
+    def __init__(self, launched: Launched, weights: Mapping[str, float]) -> None:
+        self._launched, self._weights = launched, weights
+
+    def __float__(self) -> float:
+        return float(self._launched.read(self._weights)["loss"])
+
+
 def make_step(
     model: TrainingModel, *, device: str = "cpu", precision: str = "float32"
-) -> Callable[[Inputs], float]:
+) -> Callable[[Inputs], SupportsFloat]:
     """Train a copy of the model: a call takes a step, and returns the loss before it."""
     loop = StepAlone(model, device=device, precision=precision)
     return lambda inputs: loop.take([inputs])
@@ -171,5 +181,5 @@ def _trajectory(
         found = []
         for _ in range(COMPARED):
             losses = loop.losses(parts)
-            found.append((loop.take(parts), losses))
+            found.append((float(loop.take(parts)), losses))
         return found

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import nn
 
+from encoder_engine.packing.sequences import moved
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
@@ -41,8 +43,8 @@ class Inputs(NamedTuple):
     gradient: Tensor | None = None
 
     def to(self, device: str | torch.device) -> Inputs:
-        """Return a copy on another device."""
-        targets = {name: target.to(device) for name, target in self.targets.items()}
+        """Return a copy on another device; copies to a CUDA device are asynchronous."""
+        targets = {name: moved(target, device) for name, target in self.targets.items()}
         rows = None if self.rows is None else self.rows.to(device)
         gradient = None if self.gradient is None else self.gradient.to(device)
         return Inputs(self.batch.to(device), targets, rows, gradient)

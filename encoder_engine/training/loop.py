@@ -14,6 +14,10 @@ How a step works, whatever the number of micro-batches and ranks:
    saved.
 5. The gradient is clipped. A loss or norm that is not finite ends the run before the step; in
    float16 the step is skipped and the scale lowered instead, down to 2^-14.
+6. On a GPU the host waits for nothing within a step. Batches are checked on the host, and copied
+   from pinned memory. The losses and the norm are read once the next step is launched, and before
+   anything is evaluated or saved; a mark on the device keeps the optimizer from stepping until then
+   where they are not finite. Optimizers other than AdamW, float16 and FSDP read them first.
 
 A checkpoint holds weights, optimizer state, the average, the best weights, the step, the loader's
 position and the length of ``log.jsonl``. A resumed run cuts the log back to that length and appends
@@ -23,7 +27,7 @@ the same bytes.
 from __future__ import annotations
 
 import math
-import time
+from collections import deque
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
@@ -44,17 +48,28 @@ from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, n
 from encoder_engine.training.curves import draw_losses
 from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.grad_cache import couple
+from encoder_engine.training.launched import (
+    Halt,
+    Launched,
+    Numbers,
+    can_read_late,
+    check_finite,
+    mean_losses,
+)
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import (
     CLEAR_EVERY,
     clear_tiny_moments,
     clip_gradient,
+    clip_unread,
     make_optimizers,
     set_learning_rate,
 )
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
+from encoder_engine.training.speed import SpeedMeter
+from encoder_engine.training.weight_casts import WeightCasts
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
@@ -69,6 +84,8 @@ __all__ = ["Loop", "Progress"]
 
 # Float16's least normal number: a loss scaled by less than it has lost bits of its own.
 LEAST_SCALE = 2.0**-14
+# The precisions of autocast.
+HALF = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +148,13 @@ class Loop:
         self.scaler = torch.amp.GradScaler(
             self.world.device.type, enabled=run.precision == "float16"
         )
+        sharded = self.world.size > 1 and run.sharding == "full"
+        late = can_read_late(self.world.device, self.optimizers, self.scaler, sharded=sharded)
+        self._halt = Halt(self.optimizers, self.world.device) if late else None
+        # A CPU's products round their operands as they read them.
+        rounds = self.world.device.type == "cuda" and not sharded and not run.compile
+        dtype = getattr(torch, run.precision) if run.precision in HALF else None
+        self._casts = WeightCasts(self.model, dtype) if dtype is not None and rounds else None
         self.checkpoints = Checkpoints(
             directory / "checkpoints",
             self.world,
@@ -185,11 +209,14 @@ class Loop:
             for record, speed in self._steps(state):
                 if log is not None:
                     log.add(record)
-                    log.add_speed({"step": state.step, **speed})
+                    log.add_speed({"step": record["step"], **speed})
                 for tracker in trackers:
                     tracker.add(record)
                 if watch is not None:
-                    watch(Progress(step=state.step, steps=steps, record=record, speed=speed))
+                    watch(Progress(step=record["step"], steps=steps, record=record, speed=speed))
+                if record["step"] < state.step:
+                    # The weights are those of a later step, whose numbers are not read yet.
+                    continue
                 ends = state.step == steps or self._stops
                 if state.step % self.course.run.checkpoint_every == 0 or ends:
                     state.log_bytes = 0 if log is None else log.sync()
@@ -219,7 +246,10 @@ class Loop:
         return log, trackers
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-        """Take all remaining steps, updating ``state``; yield record and speed of logged ones."""
+        """Take all remaining steps, updating ``state``; yield record and speed of logged ones.
+
+        A record that is read late is yielded when ``state`` is already that of the next step.
+        """
         course, run = self.course, self.course.run
         stream = self._batch_stream.steps(
             state.step,
@@ -227,47 +257,54 @@ class Loop:
             state.position,
             course.num_micro_batches,
         )
-        began, waited, since = time.perf_counter(), 0.0, state.tokens
+        peak = None if run.peak_tflops is None else run.peak_tflops * 1e12 * self.world.size
+        share = None if peak is None else self._flops / peak
+        meter = SpeedMeter(state.tokens, utilisation=share)
+        launched: deque[tuple[Launched, dict[str, Any]]] = deque()
         for step in range(state.step, run.steps):
             if self._stops:
                 return
-            requested = time.perf_counter()
-            batches = next(stream)
-            waited += time.perf_counter() - requested
+            with meter.waiting():
+                batches = next(stream)
             factor = learning_rate_factor(course.schedule, step, run.steps)
             learning_rate = course.optimizer.learning_rate * factor
-            computed = self._step(batches, step, learning_rate)
+            taken = self._launch(batches, step, learning_rate)
             state.step, state.position = step + 1, batches.next_position
-            state.tokens += computed.pop("step_tokens")
+            state.tokens += taken.tokens
             ends = state.step == run.steps
             evaluates = self.evaluation is not None and (
                 state.step % run.evaluate_every == 0 or ends
             )
             saves = state.step % run.checkpoint_every == 0
-            if not (ends or evaluates or saves or state.step % run.log_every == 0):
-                continue
             # The key "rate" of log.jsonl is a file format: it stays.
-            record = {"step": state.step, "tokens": state.tokens, "rate": learning_rate, **computed}
-            seconds = max(time.perf_counter() - began, 1e-9)
-            speed = {
-                "seconds": seconds,
-                "tokens_per_second": (state.tokens - since) / seconds,
-                "data_wait": waited / seconds,
-            }
-            if run.peak_tflops is not None:
-                peak = run.peak_tflops * 1e12 * self.world.size
-                speed["utilisation"] = speed["tokens_per_second"] * self._flops / peak
-            if evaluates:
-                record["evaluation"] = scores = self.evaluate()
-                if self.best is not None:
-                    with self._averaged():
-                        self.best.see(state.step, scores, self.model)
-            yield record, speed
-            began, waited, since = time.perf_counter(), 0.0, state.tokens
+            begun = {"step": state.step, "tokens": state.tokens, "rate": learning_rate}
+            launched.append((taken, begun))
+            needs_all = self._halt is None or ends or evaluates or saves
+            while len(launched) > (0 if needs_all else 1):
+                taken, begun = launched.popleft()
+                record = begun | taken.read(self.model.weights)
+                is_last = not launched and needs_all
+                logs = record["step"] % run.log_every == 0
+                if not (logs or (is_last and (ends or evaluates or saves))):
+                    continue
+                speed = meter.read(record["tokens"])
+                if is_last and evaluates:
+                    record["evaluation"] = scores = self.evaluate()
+                    if self.best is not None:
+                        with self._averaged():
+                            self.best.see(state.step, scores, self.model)
+                yield record, speed
+                meter.restart(record["tokens"])
 
     def _step(self, batches: StepBatches, step: int, learning_rate: float) -> dict[str, Any]:
+        """Take one step, and return its losses and norm."""
+        return self._launch(batches, step, learning_rate).read(self.model.weights)
+
+    def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
         """Take one step along the gradient of the mean over all terms of the micro-batches."""
         names = list(self.model.weights)
+        checked = [self._checked(inputs) for inputs in batches.inputs]
+        batches = batches._replace(inputs=checked)
         counted = batches.inputs[: batches.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
         tokens = sum(inputs.batch.num_tokens for inputs in counted)
@@ -281,34 +318,54 @@ class Loop:
                 prepare=lambda place: self._seed(step, place),
                 casting=self._casting,
             )
-        for place, inputs in enumerate(step_inputs):
-            self._seed(step, place)
-            with self._synchronised(place == len(batches.inputs) - 1), self._casting():
-                loss, parts = self._loss(inputs, terms)
-                if place >= batches.num_counted:
-                    loss = loss * 0.0
-                else:
-                    totals += parts
-                torch.autograd.backward(self.scaler.scale(loss))
-        losses = self.world.sums(totals.tolist())
-        means = {n: x / max(terms[n], 1.0) for n, x in zip(names, losses, strict=True)}
-        whole = sum(self.model.weights[name] * mean for name, mean in means.items())
-        _check_finite("the loss", whole, step)
-        norm = self._clip_gradient()
-        if not self.scaler.is_enabled():
-            _check_finite("the gradient's norm", norm, step)
-        finite = math.isfinite(norm)
-        self._update(learning_rate, finite=finite)
+        with nullcontext() if self._casts is None else self._casts.in_place():
+            for place, inputs in enumerate(step_inputs):
+                self._seed(step, place)
+                if self._casts is not None:
+                    self._casts.begin_micro_batch()
+                with self._synchronised(place == len(batches.inputs) - 1), self._casting():
+                    loss, parts = self._loss(inputs, terms)
+                    if place >= batches.num_counted:
+                        loss = loss * 0.0
+                    else:
+                        totals += parts
+                    torch.autograd.backward(self.scaler.scale(loss))
+        numbers = self._take(self.world.add_up(totals), step, learning_rate, terms)
         if (step + 1) % CLEAR_EVERY == 0:
             clear_tiny_moments(self.optimizers)
+        return Launched(step=step, tokens=int(sums[0]), terms=terms, numbers=numbers)
+
+    def _take(
+        self, totals: Tensor, step: int, learning_rate: float, terms: dict[str, float]
+    ) -> Numbers | list[float]:
+        """Clip the gradient and step, unless a number of the step is not finite.
+
+        totals: the sum of each loss over all ranks, float64 [losses]. Returns them and the norm.
+        """
+        if self._halt is not None:
+            norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
+            numbers = torch.cat([totals, norm.reshape(1)])
+            self._halt.see(numbers)
+            self._update(learning_rate, finite=True)
+            return Numbers(numbers)
+        sums: list[float] = totals.tolist()
+        check_finite("the loss", mean_losses(self.model.weights, terms, sums)[0], step)
+        whole = float(self._clip_gradient())
+        finite = math.isfinite(whole)
+        if not self.scaler.is_enabled():
+            check_finite("the gradient's norm", whole, step)
+        self._update(learning_rate, finite=finite)
         if not finite and self.scaler.get_scale() < LEAST_SCALE:
             raise NonFiniteLossError(
                 f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
                 "begin again in another folder, with run.precision bfloat16 or float32, or a lower "
                 "optimizer.learning_rate"
             )
-        logged = norm if finite else None
-        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": logged}
+        return [*sums, whole]
+
+    def _checked(self, inputs: Inputs) -> Inputs:
+        """Return a micro-batch, checked on the host: on a device a check waits for it."""
+        return inputs._replace(batch=self.model.encoder.check_batch(inputs.batch))
 
     def _seed(self, step: int, place: int) -> None:
         """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
@@ -331,11 +388,13 @@ class Loop:
         loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
         return loss, torch.stack([found[name].total.detach().double() for name in scale])
 
-    def _clip_gradient(self) -> float:
+    def _clip_gradient(self) -> Tensor | float:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         most = self.course.optimizer.clip_norm
+        if self._halt is not None:
+            return clip_unread(self.model.parameters(), most)
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, learning_rate: float, *, finite: bool) -> None:
@@ -363,7 +422,7 @@ class Loop:
 
     def _casting(self) -> AbstractContextManager[Any]:
         precision = self.course.run.precision
-        if precision not in ("bfloat16", "float16"):
+        if precision not in HALF:
             return nullcontext()
         return torch.autocast(self.world.device.type, dtype=getattr(torch, precision))
 
@@ -446,12 +505,3 @@ class Loop:
         with self.world.awaiting_first():
             if self.world.is_first:
                 self.course.save_model(model, directory)
-
-
-def _check_finite(what: str, value: float, step: int) -> None:
-    if not math.isfinite(value):
-        raise NonFiniteLossError(
-            f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "
-            "folder, with a lower optimizer.learning_rate or optimizer.clip_norm, or a longer "
-            "schedule.warmup"
-        )

@@ -25,6 +25,7 @@ __all__ = [
     "StableAdamW",
     "clear_tiny_moments",
     "clip_gradient",
+    "clip_unread",
     "make_optimizers",
     "set_learning_rate",
 ]
@@ -245,6 +246,15 @@ def clip_gradient(
         else:
             nn.utils.clip_grads_with_norm_(trained, most, norm)
     return whole
+
+
+def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
+    """Scale gradients as :func:`clip_gradient` does; return their norm without reading it."""
+    trained = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+    if most is not None:
+        nn.utils.clip_grads_with_norm_(trained, most, norm)
+    return norm
 
 
 def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
