@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.models.training_model import Inputs, TrainingModel
-    from encoder_engine.training.launched import Launched
+    from encoder_engine.training.step.launched import Launched
 
 # bert_base's recipe, but for the schedule: the learning rate is constant.
 OPTIMIZER = OptimizerRecipe(learning_rate=1e-4)
@@ -68,7 +68,7 @@ class StepAlone(Loop):
         """Return the mean loss of each micro-batch with any term; it is the model's only loss."""
         found = []
         for inputs in parts:
-            with self._casting():
+            with self.gradients.casting():
                 (loss,) = self.model(inputs.to(self.world.device)).values()
             if loss.num_terms:
                 found.append(float(loss.total) / loss.num_terms)

@@ -191,6 +191,7 @@ class RunSettings:
     precision: Precision | None = None
     deterministic: bool = False
     compile: bool = False
+    graphs: bool = False
     recompute: bool = False
     ema: float | None = None
     sharding: Literal["none", "full"] = "none"
@@ -223,6 +224,7 @@ class RunSettings:
             precision=self.precision,
             deterministic=self.deterministic,
             compile=self.compile,
+            graphs=self.graphs,
             recompute=self.recompute,
             ema=self.ema,
             sharding=self.sharding,

@@ -30,9 +30,9 @@ import math
 from collections import deque
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,22 +40,12 @@ from encoder_engine.data.loader import Position
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
-from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops import cpu
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_losses
 from encoder_engine.training.flops import flops_per_token
-from encoder_engine.training.grad_cache import couple
-from encoder_engine.training.launched import (
-    Halt,
-    Launched,
-    Numbers,
-    can_read_late,
-    check_finite,
-    mean_losses,
-)
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import (
@@ -63,13 +53,22 @@ from encoder_engine.training.optim import (
     clear_tiny_moments,
     clip_gradient,
     clip_unread,
+    hold_learning_rates,
     make_optimizers,
     set_learning_rate,
 )
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
 from encoder_engine.training.speed import SpeedMeter
-from encoder_engine.training.weight_casts import WeightCasts
+from encoder_engine.training.step.gradients import Gradients
+from encoder_engine.training.step.launched import (
+    Halt,
+    Launched,
+    Numbers,
+    can_read_late,
+    check_finite,
+    mean_losses,
+)
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
@@ -77,15 +76,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.training.course import Course, StepBatches
 
 __all__ = ["Loop", "Progress"]
 
 # Float16's least normal number: a loss scaled by less than it has lost bits of its own.
 LEAST_SCALE = 2.0**-14
-# The precisions of autocast.
-HALF = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +148,10 @@ class Loop:
         sharded = self.world.size > 1 and run.sharding == "full"
         late = can_read_late(self.world.device, self.optimizers, self.scaler, sharded=sharded)
         self._halt = Halt(self.optimizers, self.world.device) if late else None
-        # A CPU's products round their operands as they read them.
-        rounds = self.world.device.type == "cuda" and not sharded and not run.compile
-        dtype = getattr(torch, run.precision) if run.precision in HALF else None
-        self._casts = WeightCasts(self.model, dtype) if dtype is not None and rounds else None
+        self.gradients = Gradients(self.model, self._computed, self.world, run, self.scaler)
+        self._graphs = self.gradients.graphs
+        if self._graphs is not None and self._halt is not None:
+            hold_learning_rates(self.optimizers)
         self.checkpoints = Checkpoints(
             directory / "checkpoints",
             self.world,
@@ -303,34 +300,13 @@ class Loop:
     def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
         """Take one step along the gradient of the mean over all terms of the micro-batches."""
         names = list(self.model.weights)
-        checked = [self._checked(inputs) for inputs in batches.inputs]
-        batches = batches._replace(inputs=checked)
         counted = batches.inputs[: batches.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
         tokens = sum(inputs.batch.num_tokens for inputs in counted)
         sums = self.world.sums([tokens, *(sum(c[name] for c in counts) for name in names)])
         terms = dict(zip(names, sums[1:], strict=True))
-        totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
-        step_inputs = batches.inputs
-        if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
-            step_inputs, totals = couple(
-                *(self.model, batches, self.world, self._scales(terms)),
-                prepare=lambda place: self._seed(step, place),
-                casting=self._casting,
-            )
-        with nullcontext() if self._casts is None else self._casts.in_place():
-            for place, inputs in enumerate(step_inputs):
-                self._seed(step, place)
-                if self._casts is not None:
-                    self._casts.begin_micro_batch()
-                with self._synchronised(place == len(batches.inputs) - 1), self._casting():
-                    loss, parts = self._loss(inputs, terms)
-                    if place >= batches.num_counted:
-                        loss = loss * 0.0
-                    else:
-                        totals += parts
-                    torch.autograd.backward(self.scaler.scale(loss))
-        numbers = self._take(self.world.add_up(totals), step, learning_rate, terms)
+        totals = self.gradients.add_up(batches, step, terms)
+        numbers = self._take(totals, step, learning_rate, terms)
         if (step + 1) % CLEAR_EVERY == 0:
             clear_tiny_moments(self.optimizers)
         return Launched(step=step, tokens=int(sums[0]), terms=terms, numbers=numbers)
@@ -342,19 +318,17 @@ class Loop:
 
         totals: the sum of each loss over all ranks, float64 [losses]. Returns them and the norm.
         """
+        set_learning_rate(self.optimizers, learning_rate)
         if self._halt is not None:
-            norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
-            numbers = torch.cat([totals, norm.reshape(1)])
-            self._halt.see(numbers)
-            self._update(learning_rate, finite=True)
-            return Numbers(numbers)
+            compute = partial(self._take_unread, totals, self._halt)
+            return Numbers(compute() if self._graphs is None else self._graphs.update(compute))
         sums: list[float] = totals.tolist()
         check_finite("the loss", mean_losses(self.model.weights, terms, sums)[0], step)
         whole = float(self._clip_gradient())
         finite = math.isfinite(whole)
         if not self.scaler.is_enabled():
             check_finite("the gradient's norm", whole, step)
-        self._update(learning_rate, finite=finite)
+        self._update(finite=finite)
         if not finite and self.scaler.get_scale() < LEAST_SCALE:
             raise NonFiniteLossError(
                 f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
@@ -363,30 +337,13 @@ class Loop:
             )
         return [*sums, whole]
 
-    def _checked(self, inputs: Inputs) -> Inputs:
-        """Return a micro-batch, checked on the host: on a device a check waits for it."""
-        return inputs._replace(batch=self.model.encoder.check_batch(inputs.batch))
-
-    def _seed(self, step: int, place: int) -> None:
-        """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
-        number = place * self.world.size + self.world.rank
-        drawn = np.random.SeedSequence((self.course.run.seed, step, number))
-        torch.manual_seed(int(drawn.generate_state(1)[0]))
-
-    def _scales(self, terms: dict[str, float]) -> dict[str, float]:
-        """Return the factor of each summed loss in the differentiated loss."""
-        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
-        return {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
-
-    def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
-        """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
-        found = self._computed(inputs.to(self.world.device))
-        scale = self._scales(terms)
-        if inputs.gradient is not None:
-            # The sums were computed with the gradient.
-            return found["coupled"].total, torch.zeros(len(scale), device=self.world.device)
-        loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
-        return loss, torch.stack([found[name].total.detach().double() for name in scale])
+    def _take_unread(self, totals: Tensor, halt: Halt) -> Tensor:
+        """Clip the gradient and step without reading a number; return sums and norm."""
+        norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
+        numbers = torch.cat([totals, norm.reshape(1)])
+        halt.see(numbers)
+        self._update(finite=True)
+        return numbers
 
     def _clip_gradient(self) -> Tensor | float:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
@@ -397,39 +354,21 @@ class Loop:
             return clip_unread(self.model.parameters(), most)
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
-    def _update(self, learning_rate: float, *, finite: bool) -> None:
+    def _update(self, *, finite: bool) -> None:
         """Step and clear the gradients; if they overflowed float16, the step is skipped."""
-        set_learning_rate(self.optimizers, learning_rate)
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
-            optimizer.zero_grad()
+            # Graphs add to gradients where these are.
+            optimizer.zero_grad(set_to_none=self._graphs is None)
         self.scaler.update()
         if self.average is not None:
             self.average.follow(self.model)
 
-    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients only with the last micro-batch."""
-        if self.world.size == 1:
-            return nullcontext()
-        if self.course.run.sharding == "full":
-            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
-            return nullcontext()
-        context: AbstractContextManager[Any] = (
-            nullcontext() if last else self._computed.no_sync()  # type: ignore[operator]
-        )
-        return context
-
-    def _casting(self) -> AbstractContextManager[Any]:
-        precision = self.course.run.precision
-        if precision not in HALF:
-            return nullcontext()
-        return torch.autocast(self.world.device.type, dtype=getattr(torch, precision))
-
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights, or their average with ``run.ema``."""
         assert self.evaluation is not None
-        with self._averaged(), self._casting():
+        with self._averaged(), self.gradients.casting():
             try:
                 return self.evaluation(self._computed)
             finally:
@@ -480,7 +419,7 @@ class Loop:
         """Write ``model/``, of the best weights if there are any, and ``curves.svg``."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
-            with self._casting():
+            with self.gradients.casting():
                 self.course.finish(self._computed)
             self.export(self.directory / "model")
         with self.world.awaiting_first():

@@ -26,6 +26,7 @@ __all__ = [
     "clear_tiny_moments",
     "clip_gradient",
     "clip_unread",
+    "hold_learning_rates",
     "make_optimizers",
     "set_learning_rate",
 ]
@@ -277,4 +278,17 @@ def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate
     """Set the learning rate of all parameter groups, times the group's factor."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("factor", 1.0)
+            value = learning_rate * group.get("factor", 1.0)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
+
+
+def hold_learning_rates(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Keep learning rates and counts of steps on the device, where a CUDA graph reads them."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            device = group["params"][0].device if group["params"] else None
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            group["capturable"] = True

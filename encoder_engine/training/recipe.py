@@ -244,6 +244,8 @@ class RunRecipe:
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
+    ``graphs``: compute micro-batches of up to 32,768 tokens, and the update, by CUDA graphs; where
+    that cannot be, a log record says why.
     ``recompute``: activation checkpointing: blocks store their input and recompute the rest.
     ``ema``: the decay of an exponential moving average of the weights, which is evaluated and
     exported; None: no average.
@@ -260,6 +262,7 @@ class RunRecipe:
     precision: Precision | None = None
     deterministic: bool = False
     compile: bool = False
+    graphs: bool = False
     peak_tflops: float | None = None
     recompute: bool = False
     ema: float | None = None

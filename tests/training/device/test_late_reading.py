@@ -12,8 +12,8 @@ from encoder_engine.data.loader import Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.training import Trainer, loop, optim
 from encoder_engine.training.checkpoints import begin_optimizers
-from encoder_engine.training.launched import Launched, Numbers
 from encoder_engine.training.loop import Loop
+from encoder_engine.training.step.launched import Launched, Numbers
 from encoder_engine.training.world import World
 from tests.computing import computed_by
 from tests.training.runs import run, small_recipe
@@ -150,6 +150,8 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(fused, "_get_fused_kernels_supported_devices", lambda: ["meta"])
     # Autocast does not know the device.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _device=None: False)
+    # Its AdamW takes no learning rate of its own.
+    monkeypatch.setattr(loop, "hold_learning_rates", lambda _optimizers: None)
     with computed_by("triton", requires_grad=True):
         yield World(device=torch.device("meta"))
 
@@ -160,7 +162,6 @@ def launch(trainer: Trainer) -> Launched:
     return trainer._launch(next(stream), 0, 1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("late")
 @pytest.mark.parametrize(
     "settings",
@@ -173,6 +174,10 @@ def launch(trainer: Trainer) -> Launched:
             "model.config.embedding_size=12",
             "objectives.generator.intermediate_size=8",
         ],
+        # In layouts of fixed sizes even the lengths of the batch are on the device alone.
+        ["run.graphs=true"],
+        ["run.graphs=true", "data.form=pairs"],
+        ["run.graphs=true", "objectives.unit=span", "objectives.span_boundary=true"],
     ],
     ids=" ".join,
 )
@@ -187,12 +192,11 @@ def test_a_step_reads_nothing_from_its_device(
         launched.read(trainer.model.weights)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("late")
 def test_a_batch_that_was_not_checked_on_the_host_is_read(
     corpus: Path, tmp_path: Path, meta: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(small_recipe(corpus, "run.deterministic=false"), tmp_path, world=meta)
-    monkeypatch.setattr(trainer, "_checked", lambda inputs: inputs)
+    monkeypatch.setattr(trainer.gradients, "_checked", lambda inputs: inputs)
     with pytest.raises(RuntimeError, match="meta"):
         launch(trainer)

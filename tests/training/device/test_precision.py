@@ -39,6 +39,7 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     assert choose_precision(tmp_path, World()) == "float32"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

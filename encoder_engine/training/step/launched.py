@@ -21,11 +21,13 @@ __all__ = ["Halt", "Launched", "Numbers", "can_read_late", "check_finite", "mean
 
 
 class Numbers:
-    """Numbers of a device, on their way to the host."""
+    """Numbers of a device, on their way to the host; the next step may write over them there."""
 
     def __init__(self, values: Tensor) -> None:
-        self._host, self._ready = values, None
-        if values.is_cuda:
+        self._ready = None
+        if not values.is_cuda:
+            self._host = values.clone()
+        else:
             self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             self._host.copy_(values, non_blocking=True)
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -10,15 +10,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from encoder_engine.models.linear import Linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import torch
     from torch import Tensor, nn
 
-__all__ = ["WeightCasts"]
+__all__ = ["HeldCasts", "WeightCasts"]
 
 
 class WeightCasts:
@@ -50,18 +51,59 @@ class WeightCasts:
             yield
 
 
+class HeldCasts:
+    """The dense layers of a model, and their rounded weights where CUDA graphs find them."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._layers = [layer for layer in model.modules() if type(layer) is Linear]
+        self._rounded = {
+            layer: torch.empty_like(layer.weight, dtype=dtype, requires_grad=False)
+            for layer in self._layers
+        }
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Round the weights as they are now."""
+        torch._foreach_copy_(list(self._rounded.values()), [layer.weight for layer in self._layers])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Return a context in which the layers multiply by the rounded weights."""
+
+        def use(layer: Linear, weight: Tensor) -> Tensor:
+            found: Tensor = _Rounded.apply(weight, self._rounded[layer])  # type: ignore[no-untyped-call]
+            return found
+
+        with replaced_weights(self._layers, use):
+            yield
+
+
+class _Rounded(torch.autograd.Function):
+    """A rounded weight, whose gradient is the weight's in the dtype of that."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rounded: Tensor) -> Tensor:
+        ctx.dtype = weight.dtype
+        return rounded.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient.to(ctx.dtype), None
+
+
 @contextmanager
 def replaced_weights(
     layers: list[Linear], use: Callable[[Linear, Tensor], Tensor]
 ) -> Iterator[None]:
     """Return a context in which a layer reads ``use(layer, weight)`` as its weight."""
+    before = [layer._parameters for layer in layers]
     for layer in layers:
         layer.__dict__["_parameters"] = _Parameters(layer, use)
     try:
         yield
     finally:
-        for layer in layers:
-            layer.__dict__["_parameters"] = dict(layer._parameters)
+        for layer, parameters in zip(layers, before, strict=True):
+            layer.__dict__["_parameters"] = parameters
 
 
 class _Parameters(dict[str, Any]):
