@@ -40,9 +40,11 @@ COMPARED = 2
 class StepAlone(Loop):
     """The loop of a copy of a model, of which only steps are taken: nothing is read or written."""
 
-    def __init__(self, model: TrainingModel, *, device: str, precision: str) -> None:
+    def __init__(
+        self, model: TrainingModel, *, device: str, precision: str, graphs: bool = False
+    ) -> None:
         course: Any = SimpleNamespace(
-            run=RunRecipe(precision=precision),  # type: ignore[arg-type]
+            run=RunRecipe(precision=precision, graphs=graphs),  # type: ignore[arg-type]
             optimizer=OPTIMIZER,
             max_length=1,  # of which only logged FLOPs depend
             read=lambda **_: None,
@@ -86,10 +88,17 @@ class _Loss:
 
 
 def make_step(
-    model: TrainingModel, *, device: str = "cpu", precision: str = "float32"
+    model: TrainingModel,
+    *,
+    device: str = "cpu",
+    precision: str = "float32",
+    graphs: bool = False,
 ) -> Callable[[Inputs], SupportsFloat]:
-    """Train a copy of the model: a call takes a step, and returns the loss before it."""
-    loop = StepAlone(model, device=device, precision=precision)
+    """Train a copy of the model: a call takes a step, and returns the loss before it.
+
+    graphs: by CUDA graphs.
+    """
+    loop = StepAlone(model, device=device, precision=precision, graphs=graphs)
     return lambda inputs: loop.take([inputs])
 
 
