@@ -90,6 +90,8 @@ class StepGraphs:
         self._parts: dict[StepLayout, _Part] = {}
         self._update: tuple[Tensor, Any] | None = None
         self._num_updates = 0
+        # Whether the last update has rounded the weights.
+        self._is_fresh = False
         self._pool: CapturePool | None = None
         self._why_not: str | None = None
 
@@ -100,8 +102,9 @@ class StepGraphs:
 
     def begin(self, parts: Sequence[Inputs]) -> None:
         """Begin a step: clear the totals, and capture the layouts that were met before."""
-        if self._casts is not None and self._num_updates == 0:
+        if self._casts is not None and not self._is_fresh:
             self._casts.refresh()
+        self._is_fresh = False
         self.totals.zero_()
         if self._why_not is not None or not uses_graphs(self._device):
             return
@@ -138,6 +141,7 @@ class StepGraphs:
         compute: the same function every time; it reads and writes what stays where it is.
         """
         self._num_updates += 1
+        self._is_fresh = True
         # The first one makes what the kernels need. A capture computes nothing.
         if self._num_updates > 1 and self._update is None and uses_graphs(self._device):
             results: list[Tensor] = []

@@ -102,6 +102,16 @@ def test_what_fills_a_layout_up_adds_nothing(
     expected = gradients(plain, parts)
     with ops.use("reference"):
         truth = gradients(exact, parts)
+    assert_near(found, expected, truth, parts)
+
+
+def assert_near(
+    found: dict[str, Tensor],
+    expected: dict[str, Tensor],
+    truth: dict[str, Tensor],
+    parts: list[Inputs],
+) -> None:
+    """Compare gradients by the numeric budget, each in units of its largest element."""
     assert found.keys() == expected.keys() == truth.keys()
     sizes = {name: float(x.abs().max()) or 1.0 for name, x in truth.items()}
 
@@ -109,8 +119,27 @@ def test_what_fills_a_layout_up_adds_nothing(
         return torch.cat([(given[n].double() / size).flatten() for n, size in sizes.items()])
 
     terms = sum(part.batch.num_tokens for part in parts)
-    ours_, theirs = joined(found).float(), joined(expected).float()
-    assert_within_budget(ours_, theirs, joined(truth), terms=terms)
+    ours, theirs = joined(found).float(), joined(expected).float()
+    assert_within_budget(ours, theirs, joined(truth), terms=terms)
+
+
+@pytest.mark.parametrize("implementation", ["native", "aten"])
+def test_texts_with_classes_have_the_gradients_of_the_batch(
+    corpus: Path, tmp_path: Path, implementation: str
+) -> None:
+    settings = [f"model.config.{name}={value}" for name, value in NO_DROPOUT.items()]
+    parts = [classify(lengths, 3) for lengths in ([9, 1, 30, 4, 17], [1], [32] * 9)]
+    ours = make_classifier(corpus, tmp_path / "ours", *settings)
+    plain = make_classifier(corpus, tmp_path / "plain", *settings, "run.graphs=false")
+    exact = copy.deepcopy(plain)
+    exact.model.double()
+    with ops.use("reference"):
+        truth = gradients(exact, parts)
+    with kernels(implementation):
+        found, expected = gradients(ours, parts), gradients(plain, parts)
+    assert ours.gradients.graphs is not None
+    assert len(ours.gradients.graphs._parts) == len(parts)
+    assert_near(found, expected, truth, parts)
 
 
 def test_memory_of_a_layout_is_written_over_by_each_batch(corpus: Path, tmp_path: Path) -> None:
@@ -164,11 +193,11 @@ def test_a_size_class_wastes_an_eighth_at_most(number: int) -> None:
 
 @contextmanager
 def kernels(implementation: str) -> Iterator[None]:
-    """Compute by operators that a recording sees; the native products are none."""
+    """Compute by operators that a recording sees, which native ones are not."""
     with ExitStack() as stack:
         if implementation == "aten":
             stack.enter_context(ops.use("aten"))
-        else:
+        elif implementation == "triton":
             stack.enter_context(computed_by("triton", requires_grad=True))
             stack.enter_context(ops.use("aten", operation="linear"))
         yield
@@ -238,6 +267,28 @@ def test_replayed_steps_have_the_bits_of_those_without_graphs(
     assert records == expected
     assert len({record["loss"] for record in records}) == len(STEPS)
     assert all(map(torch.equal, state_of(replayed), state_of(plain)))
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_rounded_weights_are_those_of_every_step(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    settings = ["run.precision=bfloat16", f"optimizer.name={name}"]
+    if name == "lamb":
+        # It reads the numbers before the step, and its update has no graph.
+        monkeypatch.setattr(loop, "can_read_late", lambda *_, **__: False)
+    plain = make_classifier(corpus, tmp_path / "plain", *settings)
+    rounded = make_classifier(corpus, tmp_path / "rounded", *settings)
+    casting, device = rounded.gradients.casting, rounded.world.device
+    held = StepGraphs(rounded.model, device, casting=casting, rounded=torch.bfloat16)
+    rounded.gradients.graphs = rounded._graphs = held
+    begin(plain, rounded)
+    with kernels("aten"):
+        expected = take(plain, STEPS)
+        record_graphs(monkeypatch, graphs)
+        assert take(rounded, STEPS) == expected
+    assert all(map(torch.equal, state_of(rounded), state_of(plain)))
 
 
 def begin(*trainers: Trainer) -> None:
