@@ -29,7 +29,6 @@ test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill an
 	$(BIN)/python -m tests.vectors.damaged_stores --cases 500 --seed 1
 	$(BIN)/python -m tests.text.parity.long --options --strings 20000 --seed 1
 	$(BIN)/python -m tests.embedding.kill_long --kills 50 --full 10 --seconds 300
-	$(BIN)/python -m tests.jobs.append_kills --kills 200 --seed 1
 	$(BIN)/python -m tests.prediction.kill_long --rows 1000000 --kills 5
 	$(BIN)/python -m tests.training.kill_long --times 10 --seed 1
 	$(BIN)/python -m tests.finetuning.kill_long --times 30 --seed 1

@@ -149,18 +149,7 @@ class SelfAttention(nn.Module):
         ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
         allowed then.
         """
-        query, key, value = self._split(self._project(hidden_TD))
-        query, key = _normalized(self.query_norm, query), _normalized(self.key_norm, key)
-        if self.rotary is not None:
-            assert inputs.position_ids_T is not None
-            assert self.spec.rotary is not None
-            table_PD, positions = self.rotary(), inputs.position_ids_T
-            if self.spec.rotary.turns_values:
-                pair = torch.cat([key, value], dim=1)
-                query, pair = _turned(query, pair, table_PD, positions)
-                key, value = pair.chunk(2, dim=1)
-            else:
-                query, key = _turned(query, key, table_PD, positions)
+        query, key, value = self._heads_of(hidden_TD, inputs.position_ids_T)
         terms = _Terms(
             scale=self.spec.scale,
             window=self.spec.window,
@@ -205,6 +194,28 @@ class SelfAttention(nn.Module):
             )
         return self.output(mixed_THD.flatten(1)), probabilities
 
+    def _heads_of(
+        self, hidden_TD: Tensor, position_ids_T: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value: projected, normalized and turned."""
+        projected, rotary = self._project(hidden_TD), self.spec.rotary
+        if rotary is None or self.rotary is None:
+            query, key, value = self._split(projected)
+            return _normalized(self.query_norm, query), _normalized(self.key_norm, key), value
+        assert position_ids_T is not None
+        turn = ops.Turn(self.rotary(), position_ids_T)
+        whole = turn.table_PD.shape[1] == self.spec.head_dim
+        if whole and self.query_norm is None and not rotary.turns_values:
+            return self._split(projected, turn)
+        query, key, value = self._split(projected)
+        query, key = _normalized(self.query_norm, query), _normalized(self.key_norm, key)
+        if rotary.turns_values:
+            query, pair = _turned(query, torch.cat([key, value], dim=1), turn)
+            key, value = pair.chunk(2, dim=1)
+        else:
+            query, key = _turned(query, key, turn)
+        return query, key, value
+
     def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
         """Project the vectors of distances, by their own projections or those of the tokens."""
         if distances is None or not self.spec.disentangled:
@@ -241,11 +252,11 @@ class SelfAttention(nn.Module):
     def _dropout(self) -> float:
         return self.spec.dropout if self.training else 0.0
 
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+    def _split(
+        self, projected: Tensor, turn: ops.Turn | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the heads of query, key and value."""
-        heads, key_heads = self.spec.num_heads, self.spec.key_heads
-        whole = projected.view(-1, heads + 2 * key_heads, self.spec.head_dim)
-        return torch.split(whole, [heads, key_heads, key_heads], dim=1)
+        return ops.split_heads(projected, self.spec.head_dim, self.spec.key_heads, turn)
 
     def _heads(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         return projected.view(-1, parts, self.spec.num_heads, self.spec.head_dim).unbind(1)
@@ -287,14 +298,12 @@ def _normalized(norm: Norm | None, heads_THD: Tensor) -> Tensor:
     return rows.view(heads_THD.shape)
 
 
-def _turned(
-    query: Tensor, key: Tensor, table_PD: Tensor, positions: Tensor
-) -> tuple[Tensor, Tensor]:
+def _turned(query: Tensor, key: Tensor, turn: ops.Turn) -> tuple[Tensor, Tensor]:
     """Turn the first features of each head, as many as the table has."""
-    width = table_PD.shape[1]
+    width = turn.table_PD.shape[1]
     if width == query.shape[2]:
-        return ops.rotary(query, key, table_PD, positions)
-    turned = ops.rotary(query[..., :width], key[..., :width], table_PD, positions)
+        return ops.rotary(query, key, *turn)
+    turned = ops.rotary(query[..., :width], key[..., :width], *turn)
     whole = zip(turned, (query, key), strict=True)
     first, second = (torch.cat([part, heads[..., width:]], dim=2) for part, heads in whole)
     return first, second

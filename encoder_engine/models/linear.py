@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops import Approximation
 
-__all__ = ["Linear", "QuantizedLinear", "replace_layers"]
+__all__ = ["Linear", "QuantizedLinear", "dense_weights", "replace_layers"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -104,6 +104,12 @@ class QuantizedLinear(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Pack the integers for this machine."""
         self.__dict__.update(state, quantized=ops.QuantizedWeight.pack(*state["quantized"]))
+
+
+def dense_weights(module: nn.Module) -> list[nn.Parameter]:
+    """Return the weights and biases of all dense layers."""
+    layers = [layer for layer in module.modules() if isinstance(layer, Linear)]
+    return [weight for layer in layers for weight in layer.parameters()]
 
 
 def replace_layers(

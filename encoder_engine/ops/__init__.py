@@ -29,9 +29,10 @@ from encoder_engine.ops.quantized_linear import (
     quantized_linear,
     requantized_linear,
 )
-from encoder_engine.ops.registry import explain, find_operation, operations, use
+from encoder_engine.ops.registry import explain, find_operation, operations, residual, use
 from encoder_engine.ops.relative_position import log_position_entries, relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
+from encoder_engine.ops.split_heads import Turn, split_heads
 from encoder_engine.ops.weights import Approximation, QuantizedWeight
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "QuantizedWeight",
     "Reduction",
     "Transform",
+    "Turn",
     "attention",
     "attention_probabilities",
     "attention_statistics",
@@ -65,9 +67,11 @@ __all__ = [
     "quantized_linear",
     "relative_position_buckets",
     "requantized_linear",
+    "residual",
     "rms_norm",
     "rotary",
     "rotary_table",
+    "split_heads",
     "swiglu",
     "use",
 ]

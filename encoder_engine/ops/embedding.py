@@ -14,6 +14,7 @@ from encoder_engine.ops.registry import (
     check_alike,
     check_device,
     check_probability,
+    residual_dtype,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def embedding(
     ``token_scale_T``: factors of the tokens' rows, before the others are added, in float32 (float64
     for float64), or None; constants without a gradient.
     ``norm_weight_E``, ``norm_bias_E``: [E] or None; without both there is no norm.
-    Returns [T, E]. Raises :class:`ShapeError`.
+    Returns [T, E], under autocast in the residual stream's dtype. Raises :class:`ShapeError`.
     """
     _check_ids({"input": input_ids_T, "position": position_ids_T, "segment": segment_ids_T})
     tables = {
@@ -154,7 +155,8 @@ def embedding(
         token_scale_T=token_scale_T,
         dropout=dropout,
     )
-    return result
+    stream = residual_dtype(result)
+    return result if stream is None else result.to(stream)
 
 
 def _check_scale(scale_T: Tensor | None, input_ids_T: Tensor, weight_VE: Tensor) -> None:

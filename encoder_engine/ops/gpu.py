@@ -8,6 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -37,3 +39,14 @@ def refuse_triton(facts: CallFacts) -> str | None:
 def is_automatic(facts: CallFacts) -> bool:
     """Return whether Triton kernels run without a request: interpreted ones are for tests."""
     return facts.device == "cuda"
+
+
+def is_by_triton(x: Tensor) -> bool:
+    """Return whether Triton's kernels compute with a tensor, unless others are requested."""
+    takes = str(x.dtype).removeprefix("torch.") in DTYPES
+    return is_gpu(x) and takes and _triton_installed()
+
+
+def is_gpu(x: Tensor) -> bool:
+    """Return whether a tensor is on a GPU."""
+    return x.is_cuda

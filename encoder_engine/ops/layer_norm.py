@@ -11,7 +11,7 @@ from encoder_engine.ops.registry import (
     CallFacts,
     Implementation,
     Operation,
-    autocast_norm,
+    autocast_residual,
     check_alike,
     check_probability,
 )
@@ -108,12 +108,12 @@ def layer_norm(
     """Normalise each row (Ba et al. 2016): ``F.layer_norm(F.dropout(input) + residual, ...)``.
 
     ``input_TD`` and ``residual_TD``: [T, D]; ``weight_D``, ``bias_D``: [D]. Returns [T, D] in the
-    input's dtype, under autocast the sum's; mean and variance are kept in float32 or wider.
+    input's dtype, under autocast the residual stream's; mean and variance are in float32 or wider.
     ``return_sum``: also return ``F.dropout(input) + residual`` [T, D], the residual stream of a
     pre-norm block. Raises :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, dropout)
-    input_TD, residual_TD = autocast_norm(input_TD, residual_TD)
+    input_TD, residual_TD = autocast_residual(input_TD, residual_TD)
     tensors = (input_TD, weight_D, bias_D)
     own = {"width": input_TD.shape[1], "dropout": dropout > 0.0}
     function = _LAYER_NORM.find(implementation, *tensors, residual_TD, **own)
@@ -169,12 +169,12 @@ def rms_norm(
 
     No mean is subtracted and no bias added; ``epsilon`` is added inside the root. ``input_TD`` and
     ``residual_TD``: [T, D]; ``weight_D``: [D]. Returns [T, D] in the input's dtype, under autocast
-    the sum's; the mean square is kept in float32 or wider. ``return_sum``: also return
+    the residual stream's; the mean square is kept in float32 or wider. ``return_sum``: also return
     ``F.dropout(input) + residual`` [T, D], the residual stream of a pre-norm block. Raises
     :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, None, residual_TD, dropout)
-    input_TD, residual_TD = autocast_norm(input_TD, residual_TD)
+    input_TD, residual_TD = autocast_residual(input_TD, residual_TD)
     tensors = (input_TD, weight_D)
     own = {"width": input_TD.shape[1], "dropout": dropout > 0.0}
     function = _RMS_NORM.find(implementation, *tensors, residual_TD, **own)

@@ -23,14 +23,16 @@ from torch.autograd import forward_ad
 
 from encoder_engine import kernels
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import ShapeError, UnknownNameError
-from encoder_engine.ops import choose, light
+from encoder_engine.errors import ImplementationError, ShapeError, UnknownNameError
+from encoder_engine.ops import light
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
+# Each implementation with None if it can take a call, else with the reason why not.
+Explanation = list[tuple[str, str | None]]
 IMPLEMENTATION_NAMES = ("triton", "native", "aten", "reference")
 _OPERATIONS: dict[str, Operation] = {}
 # The package that this file is of: modules of implementations are its attributes once imported.
@@ -83,12 +85,12 @@ class Operation:
         assert self.name not in _OPERATIONS, self.name
         _OPERATIONS[self.name] = self
 
-    def explain(self, facts: CallFacts, *, named: bool = False) -> choose.Explanation:
+    def explain(self, facts: CallFacts, *, named: bool = False) -> Explanation:
         """Return each implementation with None, or why it refuses; ``named``: on request."""
-        candidates = [
-            (i.name, i.refuse if named else _refuse_unnamed(i)) for i in self.implementations
+        return [
+            (i.name, i.refuse(facts) if named else _refuse_unnamed(i)(facts))
+            for i in self.implementations
         ]
-        return choose.explain(candidates, facts)
 
     def find(
         self, requested: str | None, *tensors: Tensor | None, **others: object
@@ -117,10 +119,36 @@ class Operation:
         return function
 
 
+def choose_implementation(operation: str, explanation: Explanation, requested: str | None) -> str:
+    """Return the name of the implementation to use: the requested one, or the first that can.
+
+    An explicit request never falls back. Raises :class:`UnknownNameError` for a name that the
+    operation lacks, and :class:`ImplementationError` with the reasons where the requested
+    implementation, or every one, refuses.
+    """
+    reasons = dict(explanation)
+    if requested is not None:
+        if requested not in reasons:
+            raise UnknownNameError(
+                f"{operation} has no implementation {requested!r}; it has {', '.join(reasons)}"
+            )
+        refusal = reasons[requested]
+        if refusal is not None:
+            raise ImplementationError(f"{operation}: {requested} was requested, but {refusal}")
+        return requested
+    for name, refusal in explanation:
+        if refusal is None:
+            return name
+    reasons_given = "; ".join(f"{name}: {refusal}" for name, refusal in explanation)
+    raise ImplementationError(
+        f"{operation}: no implementation can take this call ({reasons_given})"
+    )
+
+
 def _choose_module(operation: str, requested: str | None, facts: dict[str, Any]) -> str:
     found = _OPERATIONS[operation]
     explanation = found.explain(found.facts(**facts), named=requested is not None)
-    name = choose.choose(operation, explanation, requested)
+    name = choose_implementation(operation, explanation, requested)
     module = next(i.module for i in found.implementations if i.name == name)
     importlib.import_module(module)
     light.lighten()
@@ -197,19 +225,43 @@ def autocast_dtype(x: Tensor) -> str | None:
     return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
 
-def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Under autocast on a GPU, cast a norm's input and residual to float32.
+# The dtype of the residual stream under autocast, where one is chosen.
+_residual: list[torch.dtype | None] = [None]
 
-    On a CPU they keep their dtypes; the sum has the wider one.
+
+@contextmanager
+def residual(dtype: torch.dtype | None) -> Iterator[None]:
+    """Keep the residual stream in a dtype under autocast, for the whole process; it nests.
+
+    The stream is what blocks add to, and what norms read and return. In bfloat16 a step of
+    BERT-base on a GPU moves 58 GB beside its matrix products instead of 111: norms are bound by
+    memory. Norms compute in float32 in either case. None: as PyTorch does, float32 on a GPU and
+    the wider dtype of a sum on a CPU.
     """
-    device = input_TD.device.type
-    if device == "cpu" or not torch.is_autocast_enabled(device):
+    before = _residual[0]
+    _residual[0] = dtype
+    try:
+        yield
+    finally:
+        _residual[0] = before
+
+
+def residual_dtype(x: Tensor) -> torch.dtype | None:
+    """Return the dtype that autocast gives the residual stream; None: the tensors' own."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    if _residual[0] is None and device != "cpu":
+        return torch.float32
+    return _residual[0]
+
+
+def autocast_residual(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Cast a norm's input and residual to the dtype of the residual stream."""
+    dtype = residual_dtype(input_TD)
+    if dtype is None:
         return input_TD, residual_TD
-    dtype = torch.promote_types(input_TD.dtype, torch.float32)
-    if residual_TD is None:
-        return input_TD.to(dtype), None
-    dtype = torch.promote_types(dtype, residual_TD.dtype)
-    return input_TD.to(dtype), residual_TD.to(dtype)
+    return input_TD.to(dtype), None if residual_TD is None else residual_TD.to(dtype)
 
 
 def check_alike(first: Tensor, **others: Tensor | None) -> None:
@@ -257,7 +309,7 @@ def find_operation(name: str) -> Operation:
     return _OPERATIONS[name]
 
 
-def explain(operation: str, **facts: object) -> choose.Explanation:
+def explain(operation: str, **facts: object) -> Explanation:
     """Explain which implementations of an operation can take a call, best first.
 
     Returns ``[(implementation, None | "why not"), ...]``. ``facts``: those of the operation

@@ -86,11 +86,18 @@ def rotary(
     :class:`SequenceLengthError` for a position outside the table. On a GPU values are not read
     back: such a token becomes NaN (``triton``) or fails torch's device-side assertion (``aten``).
     """
-    _check_shapes(query_THD, key_TKD, table_PD, position_ids_T)
-    _check_positions(position_ids_T, table_PD.shape[0])
+    check_rotary(query_THD, key_TKD, table_PD, position_ids_T)
     function = _ROTARY.find(implementation, query_THD, key_TKD)
     turned: tuple[Tensor, Tensor] = function(query_THD, key_TKD, table_PD, position_ids_T)
     return turned
+
+
+def check_rotary(
+    query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
+) -> None:
+    """Raise what :func:`rotary` raises."""
+    _check_shapes(query_THD, key_TKD, table_PD, position_ids_T)
+    _check_positions(position_ids_T, table_PD.shape[0])
 
 
 def _check_shapes(

@@ -241,6 +241,8 @@ class RunRecipe:
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
     None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: bfloat16
+    on a GPU, where norms are bound by memory, and float32 on a CPU.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
@@ -260,6 +262,7 @@ class RunRecipe:
     seed: int = 0
     device: str = "auto"
     precision: Precision | None = None
+    residual: Literal["float32", "bfloat16"] | None = None
     deterministic: bool = False
     compile: bool = False
     graphs: bool = False
@@ -280,6 +283,11 @@ class RunRecipe:
         for name in ("steps", "evaluation_tokens", "keep_last", *every):
             _at_least(f"run.{name}", getattr(self, name), 1)
         _at_least("run.seed", self.seed, 0)
+        if self.residual is not None and self.precision not in (None, "bfloat16"):
+            raise ConfigError(
+                f"run.residual is {self.residual}, which is for run.precision bfloat16; that is "
+                f"{self.precision}"
+            )
         _above_zero("run.peak_tflops", self.peak_tflops)
         _share_below_one("run.ema", self.ema)
 

@@ -16,11 +16,12 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.launch import cdiv, next_power_of_2, on_device
-from .differentiable import Call, Gradients
+from .differentiable import Call, Gradients, empty_gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_positions import position_gradients, score_gradients
 from .grad_query import _attention_grad_query_kernel
 from .grad_short import _attention_grad_short_kernel
+from .joined import heads_apart
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -61,20 +62,19 @@ def attention_backward(
     launches: Launches,
 ) -> Gradients:
     """Launch the kernels."""
-    query, key, value = call[:3]
+    query, key = call[:2]
+    whole = empty_gradients(call)
     if blocks.query_tiles.shape[0] == 0:
         optional = (call.bias_HR, call.position_key_NHD, call.position_query_NHD)
         learned = (query.new_empty(0) if x is None else x for x in optional)
-        return Gradients._make(torch.zeros_like(x).contiguous() for x in (*call[:3], *learned))
-    grads = [
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
-    ]
+        return Gradients._make(torch.zeros_like(x).contiguous() for x in (*whole, *learned))
+    grads = list(heads_apart(whole[0], key.shape[1])) if call.joined else list(whole)
     grad_output = grad_output_MHD.contiguous()
     if launches.short is not None:
         _launch_short(call, blocks, launches.short, (grad_output, output_MHD, lse_HM), grads)
-        return Gradients._make((*grads, *(query.new_empty(0) for _ in range(3))))
+        return Gradients._make((*whole, *(query.new_empty(0) for _ in range(3))))
     inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
-    numbers, constants = blocks.numbers(call), blocks.constants(call)
+    numbers, constants = blocks.numbers(call), blocks.gradient_constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
     sums = _bias_sums(call, blocks.query_tiles.shape[0], launches.query.block_keys)
     terms, kept = blocks.terms(call), score_gradients(call, blocks)
@@ -119,7 +119,7 @@ def attention_backward(
     for grad, of_positions in zip(grads, added[:2], strict=False):
         if of_positions is not None:
             grad.add_(of_positions)
-    return Gradients._make((*grads, _grad_bias(sums, listed_sums, call), *added[2:]))
+    return Gradients._make((*whole, _grad_bias(sums, listed_sums, call), *added[2:]))
 
 
 def _longest(kept: Tensor | None) -> int:
@@ -131,7 +131,7 @@ def _launch_short(
     call: Call, blocks: Blocks, launch: Launch, given: tuple[Tensor, ...], grads: list[Tensor]
 ) -> None:
     """Launch the one kernel for sequences that fit into a block."""
-    constants = blocks.constants(call)
+    constants = blocks.gradient_constants(call)
     for absent in ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES"):
         assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
     _attention_grad_short_kernel[(blocks.key_tiles.shape[0] * call.key_TKD.shape[1],)](

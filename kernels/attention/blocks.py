@@ -67,6 +67,10 @@ class Blocks(NamedTuple):
             "PRECISION": "ieee",
         }
 
+    def gradient_constants(self, call: Call) -> dict[str, Any]:
+        """Return the compile-time constants of a kernel of gradients."""
+        return self.constants(call) | {"JOINED": call.joined}
+
     def terms(self, call: Call) -> tuple[Tensor | None, ...]:
         """Return the terms that kernels read; products of content and position are computed."""
         return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))

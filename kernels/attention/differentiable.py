@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
+from .joined import are_joined, empty_joined, heads_apart
 
 if TYPE_CHECKING:
     from .terms import Terms
@@ -33,6 +34,7 @@ class Call(NamedTuple):
     window: int | None
     causal: bool
     longest: list[int]  # queries and keys of a sequence at most, see Longest; or zeros
+    joined: bool  # query, key and value are the heads of one tensor; so are their gradients
 
     @property
     def group(self) -> int:
@@ -43,7 +45,8 @@ class Call(NamedTuple):
 _CALL = (
     "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? slopes, Tensor? seed,"
     " Tensor? position_key, Tensor? position_query, Tensor? entries,"
-    " Tensor[] layout, float scale, float dropout, int? window, bool causal, int[] longest"
+    " Tensor[] layout, float scale, float dropout, int? window, bool causal, int[] longest,"
+    " bool joined"
 )
 _SCHEMA = f"({_CALL}) -> (Tensor output, Tensor lse)"
 _BACKWARD_SCHEMA = (
@@ -54,7 +57,10 @@ _BACKWARD_SCHEMA = (
 
 
 class Gradients(NamedTuple):
-    """The gradients of what a call learns, contiguous; empty of what it has not."""
+    """The gradients of what a call learns, contiguous; empty of what it has not.
+
+    Of a joined call, that of the query is [T, H + 2 K, D] and holds those of key and value.
+    """
 
     query_MHD: Tensor
     key_TKD: Tensor
@@ -92,8 +98,13 @@ class Attend(Protocol):
     ) -> Tensor: ...
 
 
-def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_lse: bool) -> Attend:
-    """Register ``encoder_engine::<name>`` and its backward; return a function that calls it."""
+def define_operator(
+    name: str, forward: Forward, backward: Backward, *, keeps_lse: bool, joins: bool = False
+) -> Attend:
+    """Register ``encoder_engine::<name>`` and its backward; return a function that calls it.
+
+    ``joins``: the backward writes joined gradients.
+    """
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor]:
         return forward(Call(*arguments))
@@ -119,12 +130,13 @@ def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_ls
     def differentiate(ctx: Context, grad_output: Tensor, _: Tensor | None) -> tuple[Any, ...]:
         output, lse, *tensors = ctx.saved_tensors
         call = Call._make((*tensors[:9], tensors[9:], *ctx.numbers))
+        found = Gradients(*operator_backward(grad_output, output, lse, *call))
+        if call.joined:
+            found = Gradients._make((*heads_apart(found[0], call.key_TKD.shape[1]), *found[3:]))
         *grads, bias, position_key, position_query = (
             None if given is None else grad
             for given, grad in zip(
-                (*call[:4], call.position_key_NHD, call.position_query_NHD),
-                operator_backward(grad_output, output, lse, *call),
-                strict=True,
+                (*call[:4], call.position_key_NHD, call.position_query_NHD), found, strict=True
             )
         )
         no_layout = [None] * len(call.layout)
@@ -146,7 +158,8 @@ def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_ls
         given = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed)
         tensors = (*given, key_NHD, query_NHD, entries_R, layout)
         numbers = (terms.scale, terms.dropout, terms.window, terms.causal, list(longest))
-        output: Tensor = operator(*Call(*tensors, *numbers))[0]
+        joined = joins and terms.scale >= 0.0 and are_joined(query_MHD, key_TKD, value_TKD)
+        output: Tensor = operator(*Call(*tensors, *numbers, joined))[0]
         return output
 
     return attend
@@ -156,11 +169,19 @@ def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def empty_gradients(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Return memory for the gradients of query, key and value, see :class:`Gradients`."""
+    query, key, value = call[:3]
+    if not call.joined:
+        return _empty_like(query), _empty_like(key), _empty_like(value)
+    return empty_joined(query, key), query.new_empty(0), query.new_empty(0)
+
+
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     call = Call(*arguments[3:])
     optional = (call.bias_HR, call.position_key_NHD, call.position_query_NHD)
     learned = (call.query_MHD.new_empty(0) if x is None else _empty_like(x) for x in optional)
-    return (*(_empty_like(x) for x in call[:3]), *learned)
+    return (*empty_gradients(call), *learned)
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

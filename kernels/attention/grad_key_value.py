@@ -118,8 +118,8 @@ def _attention_grad_key_value_kernel(
     grad_output_pointer,  # [M, H, D] contiguous
     lse_pointer,  # float32 [H, M], of powers of two
     delta_pointer,  # float32 [H, M]
-    grad_key_pointer,  # [T, K, D] contiguous
-    grad_value_pointer,  # [T, K, D] contiguous
+    grad_key_pointer,  # [T, K, D] contiguous, or heads of [T, H + 2 K, D]
+    grad_value_pointer,  # [T, K, D] likewise
     bias_sums_pointer,  # float32 [G, H, 2 reach + 1] zeros, of listed keys, or null
     ds_pointer,  # [T, H, rows_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
@@ -159,6 +159,7 @@ def _attention_grad_key_value_kernel(
     ENTRIES_REACH: tl.constexpr,
     NUM_ENTRIES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    JOINED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -179,7 +180,6 @@ def _attention_grad_key_value_kernel(
     if HAS_DROPOUT:
         seed = tl.load(seed_pointer)
     WIDTH: tl.constexpr = NUM_HEADS * HEAD_DIM
-    KEY_WIDTH: tl.constexpr = KEY_HEADS * HEAD_DIM
     key_pointer += start * KEY_STRIDE + key_head * HEAD_DIM
     value_pointer += start * VALUE_STRIDE + key_head * HEAD_DIM
     keys_at = row_pointer(key_pointer, at, KEY_STRIDE, LISTED)
@@ -249,7 +249,9 @@ def _attention_grad_key_value_kernel(
             tl.store(ends + 2 * reach, above, mask=listed < num_listed)
     if HAS_DROPOUT:
         dv *= 1.0 / (1.0 - dropout)
-    places = (start + keys)[:, None] * KEY_WIDTH + key_head * HEAD_DIM + columns[None, :]
+    KEY_WIDTH: tl.constexpr = KEY_HEADS * HEAD_DIM
+    GRAD_WIDTH: tl.constexpr = WIDTH + 2 * KEY_WIDTH if JOINED else KEY_WIDTH
+    places = (start + keys)[:, None] * GRAD_WIDTH + key_head * HEAD_DIM + columns[None, :]
     inside = (keys < length)[:, None] & (columns < HEAD_DIM)[None, :]
     kind = grad_key_pointer.dtype.element_ty
     tl.store(grad_key_pointer + places, (dk * scale).to(kind), mask=inside)

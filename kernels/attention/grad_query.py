@@ -100,7 +100,7 @@ def _attention_grad_query_kernel(
     grad_output_pointer,  # [M, H, D] contiguous
     lse_pointer,  # float32 [H, M], of powers of two
     delta_pointer,  # float32 [H, M]
-    grad_query_pointer,  # [M, H, D] contiguous
+    grad_query_pointer,  # [M, H, D] contiguous, or the first heads of [T, H + 2 K, D]
     bias_sums_pointer,  # float32 [tiles, H, distances] zeros, or null
     ds_pointer,  # [M, H, keys_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
@@ -139,6 +139,7 @@ def _attention_grad_query_kernel(
     ENTRIES_REACH: tl.constexpr,
     NUM_ENTRIES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    JOINED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -211,7 +212,8 @@ def _attention_grad_query_kernel(
             HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS, HAS_DROPOUT,
             PRECISION, True, True,
         )  # fmt: skip
-    places = own * WIDTH + head * HEAD_DIM + columns[None, :]
+    GRAD_WIDTH: tl.constexpr = WIDTH + 2 * (WIDTH // GROUP) if JOINED else WIDTH
+    places = own * GRAD_WIDTH + head * HEAD_DIM + columns[None, :]
     inside = exist & (columns < HEAD_DIM)[None, :]
     kind = grad_query_pointer.dtype.element_ty
     tl.store(grad_query_pointer + places, (dq * scale).to(kind), mask=inside)

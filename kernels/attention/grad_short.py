@@ -22,9 +22,9 @@ def _attention_grad_short_kernel(
     grad_output_pointer,  # [T, H, D] contiguous
     output_pointer,  # [T, H, D] contiguous
     lse_pointer,  # float32 [H, T], of powers of two
-    grad_query_pointer,  # [T, H, D] contiguous
-    grad_key_pointer,  # [T, K, D] contiguous
-    grad_value_pointer,  # [T, K, D] contiguous
+    grad_query_pointer,  # [T, H, D] contiguous, or the first heads of [T, H + 2 K, D]
+    grad_key_pointer,  # [T, K, D] likewise
+    grad_value_pointer,  # [T, K, D] likewise
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [B, 2]: sequence, 0
     slopes_pointer,  # float32 [H] or null
@@ -44,12 +44,15 @@ def _attention_grad_short_kernel(
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    JOINED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     LOG2E: tl.constexpr = 1.4426950408889634
     KEY_HEADS: tl.constexpr = NUM_HEADS // GROUP
     WIDTH: tl.constexpr = NUM_HEADS * HEAD_DIM
     KEY_WIDTH: tl.constexpr = KEY_HEADS * HEAD_DIM
+    GRAD_WIDTH: tl.constexpr = WIDTH + 2 * KEY_WIDTH if JOINED else WIDTH
+    GRAD_KEY_WIDTH: tl.constexpr = GRAD_WIDTH if JOINED else KEY_WIDTH
     _tile, key_head, sequence, _block = program_tile(tiles_pointer, KEY_HEADS)
     start, length = span(cu_seqlens_pointer, sequence)
     rows = tl.arange(0, BLOCK)
@@ -74,13 +77,13 @@ def _attention_grad_short_kernel(
         terms = (scale * LOG2E, slope, None, 0, None)
         stream = sequence * NUM_HEADS + head
         queries = query_pointer + start * QUERY_STRIDE + head * HEAD_DIM
-        own = start * WIDTH + head * HEAD_DIM
+        first = start * WIDTH + head * HEAD_DIM
         query = load_rows(queries, rows, columns, QUERY_STRIDE, length, HEAD_DIM, True, False)
         do = load_rows(
-            grad_output_pointer + own, rows, columns, WIDTH, length, HEAD_DIM, True, False
+            grad_output_pointer + first, rows, columns, WIDTH, length, HEAD_DIM, True, False
         )
         output = load_rows(
-            output_pointer + own, rows, columns, WIDTH, length, HEAD_DIM, True, False
+            output_pointer + first, rows, columns, WIDTH, length, HEAD_DIM, True, False
         )
         delta = tl.sum(output.to(tl.float32) * do.to(tl.float32), axis=1)
         statistics = head.to(tl.int64) * num_queries + start + rows
@@ -94,7 +97,8 @@ def _attention_grad_short_kernel(
             0, HAS_DROPOUT, False, True,
         )  # fmt: skip
         dq = tl.dot(ds.to(key.dtype), key, input_precision=PRECISION)
-        places = own + rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
+        own = start + rows.to(tl.int64)[:, None]
+        places = own * GRAD_WIDTH + head * HEAD_DIM + columns[None, :]
         kind = grad_query_pointer.dtype.element_ty
         tl.store(grad_query_pointer + places, (dq * scale).to(kind), mask=inside)
         dots = tl.dot(key, tl.trans(query), input_precision=PRECISION)
@@ -108,8 +112,8 @@ def _attention_grad_short_kernel(
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
     if HAS_DROPOUT:
         dv *= 1.0 / (1.0 - dropout)
-    own = start * KEY_WIDTH + key_head * HEAD_DIM
-    places = own + rows.to(tl.int64)[:, None] * KEY_WIDTH + columns[None, :]
+    own = start + rows.to(tl.int64)[:, None]
+    places = own * GRAD_KEY_WIDTH + key_head * HEAD_DIM + columns[None, :]
     kind = grad_key_pointer.dtype.element_ty
     tl.store(grad_key_pointer + places, (dk * scale).to(kind), mask=inside)
     tl.store(grad_value_pointer + places, dv.to(kind), mask=inside)

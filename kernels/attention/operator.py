@@ -78,7 +78,7 @@ def _backward(grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call:
     return gradients
 
 
-_attend = define_operator("attention", _forward, _backward, keeps_lse=True)
+_attend = define_operator("attention", _forward, _backward, keeps_lse=True, joins=True)
 
 
 def attention(

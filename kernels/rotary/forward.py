@@ -20,14 +20,15 @@ def _rotary_kernel(
     key_pointer,  # [T, K, D]
     table_pointer,  # float32 [P, D]: cosines, then sines
     positions_pointer,  # int32 or int64 [T]
-    rotated_query_pointer,  # [T, H, D] contiguous
-    rotated_key_pointer,  # [T, K, D] contiguous
+    rotated_query_pointer,  # [T, H, D], may be the query
+    rotated_key_pointer,  # [T, K, D], may be the key
     query_stride,
     key_stride,
+    rotated_query_stride,
+    rotated_key_stride,
     num_tokens,
     num_positions,
     NUM_HEADS: tl.constexpr,
-    NUM_KEY_HEADS: tl.constexpr,
     HALF: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -46,11 +47,11 @@ def _rotary_kernel(
     if INVERSE:
         sine = -sine
     source = query_pointer + rows[:, None] * query_stride + head * (2 * HALF)
-    target = rotated_query_pointer + (rows[:, None] * NUM_HEADS + head) * (2 * HALF)
+    target = rotated_query_pointer + rows[:, None] * rotated_query_stride + head * (2 * HALF)
     if head >= NUM_HEADS:
         head -= NUM_HEADS
         source = key_pointer + rows[:, None] * key_stride + head * (2 * HALF)
-        target = rotated_key_pointer + (rows[:, None] * NUM_KEY_HEADS + head) * (2 * HALF)
+        target = rotated_key_pointer + rows[:, None] * rotated_key_stride + head * (2 * HALF)
     source += pairs[None, :]
     target += pairs[None, :]
     first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
@@ -66,18 +67,31 @@ def block_shape(half: int) -> tuple[int, int]:
     return max(1, BLOCK_PAIRS // pairs), pairs
 
 
-@on_device
 def rotary_forward(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """Launch the kernel on tensors whose tokens are [heads, D] contiguous."""
-    num_tokens, num_heads, head_dim = query_THD.shape
-    num_key_heads = key_TKD.shape[1]
+    """Return query and key, turned; the tokens of all are [heads, D] contiguous."""
     turned_query = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
     turned_key = torch.empty_like(key_TKD, memory_format=torch.contiguous_format)
+    turn(query_THD, key_TKD, turned_query, turned_key, table_PD, position_ids_T, inverse)
+    return turned_query, turned_key
+
+
+@on_device
+def turn(
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    turned_query: Tensor,
+    turned_key: Tensor,
+    table_PD: Tensor,
+    position_ids_T: Tensor,
+    inverse: bool,
+) -> None:
+    """Launch the kernel; the results may take the place of the inputs."""
+    num_tokens, num_heads, head_dim = query_THD.shape
     if num_tokens > 0:
         block_rows, block_half = block_shape(head_dim // 2)
-        grid = (cdiv(num_tokens, block_rows), num_heads + num_key_heads)
+        grid = (cdiv(num_tokens, block_rows), num_heads + key_TKD.shape[1])
         _rotary_kernel[grid](
             query_THD,
             key_TKD,
@@ -87,14 +101,14 @@ def rotary_forward(
             turned_key,
             query_THD.stride(0),
             key_TKD.stride(0),
+            turned_query.stride(0),
+            turned_key.stride(0),
             num_tokens,
             len(table_PD),
             NUM_HEADS=num_heads,
-            NUM_KEY_HEADS=num_key_heads,
             HALF=head_dim // 2,
             BLOCK_HALF=block_half,
             BLOCK_ROWS=block_rows,
             INVERSE=inverse,
             num_warps=NUM_WARPS,
         )
-    return turned_query, turned_key

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.layout import rows_apart
-from .forward import rotary_forward
+from .forward import rotary_forward, turn
 
 if TYPE_CHECKING:
     Context = Any
@@ -46,6 +46,19 @@ def _differentiate(ctx: Context, grad_query: Tensor, grad_key: Tensor) -> tuple[
 
 
 _rotate.register_autograd(_differentiate, setup_context=_setup_context)
+
+
+@torch.library.custom_op("encoder_engine::rotary_", mutates_args=("heads_THD",))
+def turn_in_place(
+    heads_THD: Tensor, key_heads: int, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
+) -> None:
+    """Turn query and key in [T, H + 2 K, D], of which the value's heads come last."""
+    query, key = heads_THD[:, : -2 * key_heads], heads_THD[:, -2 * key_heads : -key_heads]
+    turn(query, key, query, key, table_PD.contiguous(), position_ids_T.contiguous(), inverse)
+
+
+@turn_in_place.register_fake
+def _(*_: object) -> None: ...
 
 
 def rotary(

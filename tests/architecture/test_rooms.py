@@ -41,6 +41,7 @@ LATE_IMPORTS = {
     ("encoder_engine.inputs.text_rows", "encoder_engine"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
     ("encoder_engine.ops.cpu", "encoder_engine"),
+    ("encoder_engine.ops.split_heads", "encoder_engine.kernels.rotary.operator"),
     ("encoder_engine.text.calls.columns", "encoder_engine.packing.tensors"),
     ("encoder_engine.text.encoding", "encoder_engine.packing"),
     ("encoder_engine.text.extension", "encoder_engine"),

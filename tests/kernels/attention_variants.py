@@ -87,7 +87,8 @@ def _attention_variants(
         if launches.short is not None:
             found.append(_short_variant(call, blocks, launches.short, f"d{head_dim}{suffix}"))
         for half, launch, more in halves:
-            constants = blocks.constants(call) | more | launch.sizes()
+            own = blocks.constants if half == "forward" else blocks.gradient_constants
+            constants = own(call) | more | launch.sizes()
             constants |= _absent_pointers(half, constants)
             block = f"tensordesc<bf16[{launch.block_keys},{head_dim}]>"
             described = dict.fromkeys(("key_rows", "value_rows"), block)
@@ -156,7 +157,7 @@ def _specialized() -> list[Variant]:
 
 
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
-    constants = blocks.constants(call) | {"BLOCK": launch.block_keys}
+    constants = blocks.gradient_constants(call) | {"BLOCK": launch.block_keys}
     constants |= _absent_pointers("grad_short", constants)
     long = ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES")
     constants = {key: x for key, x in constants.items() if key not in long}
@@ -236,7 +237,9 @@ def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
 
     heads = torch.empty(0, 768 // head_dim, head_dim, dtype=torch.bfloat16)
     absent = [None] * 6
-    call = Call(heads, heads, heads, *absent, [], 0.125, 0.0, None, False, [0, 0])
+    call = Call(heads, heads, heads, *absent, [], 0.125, 0.0, None, False, [0, 0], True)
     call = call._replace(**{name: x for name, x in given.items() if name in Call._fields})
     blocks = Blocks._make([heads] * len(Blocks._fields))
-    return call, blocks._replace(**{k: x for k, x in given.items() if k in Blocks._fields})
+    blocks = blocks._replace(**{k: x for k, x in given.items() if k in Blocks._fields})
+    # As a step calls them: the heads of one projection, or some rows of the queries.
+    return call._replace(joined=len(blocks.places) == 0), blocks

@@ -156,7 +156,7 @@ def test_features_that_are_not_turned_know_no_position() -> None:
 
     table = torch.from_numpy(angle_table(RotarySpec(base=10.0, fraction=0.5), 8, 9)).float()
     query, key = torch.randn(9, 2, 8), torch.randn(9, 1, 8)
-    found = _turned(query, key, table, torch.arange(9))
+    found = _turned(query, key, ee.ops.Turn(table, torch.arange(9)))
     whole = ee.ops.rotary(
         query[..., :4].contiguous(), key[..., :4].contiguous(), table, torch.arange(9)
     )

@@ -12,41 +12,34 @@ from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, UnknownNameError
-from encoder_engine.ops import choose
-from encoder_engine.ops.registry import IMPLEMENTATION_NAMES
+from encoder_engine.ops.registry import IMPLEMENTATION_NAMES, Explanation, choose_implementation
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def refuses(_facts: object) -> str:
-    return "it is Sunday"
-
-
-def accepts(_facts: object) -> None:
-    return None
+SUNDAY = "it is Sunday"
 
 
 def test_the_first_that_can_is_chosen() -> None:
-    told = choose.explain([("triton", refuses), ("native", accepts), ("aten", accepts)], None)
-    assert told == [("triton", "it is Sunday"), ("native", None), ("aten", None)]
-    assert choose.choose("op", told, None) == "native"
+    told: Explanation = [("triton", SUNDAY), ("native", None), ("aten", None)]
+    assert choose_implementation("op", told, None) == "native"
 
 
 def test_a_request_is_honoured_or_refused_with_the_reason() -> None:
-    told = choose.explain([("triton", refuses), ("aten", accepts)], None)
-    assert choose.choose("op", told, "aten") == "aten"
+    told: Explanation = [("triton", SUNDAY), ("aten", None)]
+    assert choose_implementation("op", told, "aten") == "aten"
     with pytest.raises(ImplementationError, match="triton was requested, but it is Sunday"):
-        choose.choose("op", told, "triton")
+        choose_implementation("op", told, "triton")
     with pytest.raises(UnknownNameError, match="it has triton, aten"):
-        choose.choose("op", told, "native")
+        choose_implementation("op", told, "native")
 
 
 def test_when_all_refuse_every_reason_is_told() -> None:
-    told = choose.explain([("triton", refuses), ("aten", refuses)], None)
+    told: Explanation = [("triton", SUNDAY), ("aten", SUNDAY)]
     with pytest.raises(ImplementationError, match="triton: it is Sunday; aten: it is Sunday"):
-        choose.choose("op", told, None)
+        choose_implementation("op", told, None)
 
 
 @pytest.mark.parametrize("operation", ops.operations())
@@ -56,7 +49,7 @@ def test_every_operation_has_a_reference_and_something_that_runs_anywhere(operat
     assert names[-1] == "reference"
     assert "aten" in names
     assert names == sorted(names, key=IMPLEMENTATION_NAMES.index), "best first"
-    assert choose.choose(operation, told, None) != "reference"
+    assert choose_implementation(operation, told, None) != "reference"
 
 
 @pytest.mark.parametrize("operation", ops.operations())

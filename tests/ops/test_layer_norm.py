@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import gpu, registry
 from encoder_engine.ops.layer_norm import WIDEST_TRITON, LayerNormFacts
 from tests.ops.cases import (
     DEVICES,
@@ -222,6 +222,28 @@ def test_inputs_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ShapeError):
         normalise(norm, x, weight, None, residual, dropout=dropout)
+
+
+@pytest.mark.parametrize(("norm", "by"), EVERY)
+def test_the_residual_stream_has_the_requested_dtype(norm: str, by: str) -> None:
+    skip_if_refused(norm, by, LayerNormFacts(width=30))
+    shared: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    x, residual = (rows(9, 30, seed=seed, **shared) for seed in (1, 2))
+    weight = rows(1, 30, seed=3, **shared)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = normalise(norm, x.bfloat16(), weight, residual=residual.bfloat16(), by=by)
+        with registry.residual(torch.bfloat16):
+            found = normalise(norm, x, weight, residual=residual, by=by)
+            with registry.residual(torch.float32):
+                wide = normalise(norm, x.bfloat16(), weight, residual=residual, by=by)
+        after = normalise(norm, x, weight, residual=residual, by=by)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.bfloat16
+        assert torch.equal(ours, theirs)
+    assert {y.dtype for y in (*wide, *after)} == {torch.float32}
+    with registry.residual(torch.bfloat16):
+        # Without autocast there is no stream to choose.
+        assert normalise(norm, x, weight, residual=residual, by=by)[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize(("norm", "by"), EVERY)

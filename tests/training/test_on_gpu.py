@@ -65,16 +65,24 @@ def step(trainer: Trainer, parts: list[Inputs]) -> tuple[float, dict[str, Tensor
     return record["loss"], found
 
 
+PRECISIONS = {
+    "float32": ["run.precision=float32"],
+    "bfloat16": ["run.precision=bfloat16"],
+    "bfloat16 stream": ["run.precision=bfloat16", "run.residual=bfloat16"],
+    "float32 stream": ["run.precision=bfloat16", "run.residual=float32"],
+}
+
+
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS.values(), ids=PRECISIONS)
 @pytest.mark.parametrize(
     ("num_parts", "graphs"), [(1, "false"), (NUM_PARTS, "false"), (NUM_PARTS, "true")]
 )
 def test_loss_and_gradients_are_those_of_float64(
-    corpus: Path, tmp_path: Path, device: str, precision: str, num_parts: int, graphs: str
+    corpus: Path, tmp_path: Path, device: str, precision: list[str], num_parts: int, graphs: str
 ) -> None:
     settings = [*NO_DROPOUT, "data.form=pairs"]
-    own = [f"run.precision={precision}", *settings]
+    own = [*precision, *settings]
     ours = make_trainer(corpus, tmp_path / "ours", device, *own, f"run.graphs={graphs}")
     exact = make_trainer(corpus, tmp_path / "exact", "cpu", "run.precision=float64", *settings)
     parts = parts_of(ours)[:num_parts]

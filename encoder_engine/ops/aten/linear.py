@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from encoder_engine.ops import cpu
-from encoder_engine.ops.registry import is_transformed
+from encoder_engine.ops import cpu, gpu
+from encoder_engine.ops.aten import autocast_linear
+from encoder_engine.ops.registry import autocast_dtype, is_transformed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Implement ``ops.linear``."""
+    if _trains_on_gpu(input_TK, weight_NK, bias_N):
+        return autocast_linear.linear(input_TK, weight_NK, bias_N)
     if not _by_onednn(input_TK) or is_transformed():
         return _block_linear(input_TK, weight_NK, bias_N)
     # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single
@@ -23,6 +26,15 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
     if not torch.is_grad_enabled():
         return onednn_linear(input_TK, weight_NK, bias_N)
     return F.linear(input_TK, weight_NK, bias_N)
+
+
+def _trains_on_gpu(input_TK: Tensor, *weights: Tensor | None) -> bool:
+    """Return whether the layer is trained under autocast on a GPU, outside of a trace."""
+    if not (gpu.is_gpu(input_TK) and torch.is_grad_enabled()) or torch.compiler.is_compiling():
+        return False
+    if autocast_dtype(input_TK) is None or is_transformed():
+        return False
+    return any(x is not None and x.requires_grad for x in (input_TK, *weights))
 
 
 # Numbers in 16 bits that oneDNN's AMX kernels sum at a time.

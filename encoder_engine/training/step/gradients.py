@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from encoder_engine.models.linear import dense_weights
 from encoder_engine.models.training_model import CoupledModel
+from encoder_engine.ops.aten.autocast_linear import NarrowWeights
+from encoder_engine.ops.registry import residual
 from encoder_engine.training.step.grad_cache import couple
 from encoder_engine.training.step.graphs import StepGraphs, why_no_graphs
-from encoder_engine.training.step.weight_casts import WeightCasts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
@@ -48,20 +50,27 @@ class Gradients:
         self._model, self._computed, self._world = model, computed, world
         self._seed, self._sharding, self._scaler = run.seed, run.sharding, scaler
         self._half = getattr(torch, run.precision) if run.precision in HALF else None
-        # A CPU's products round their operands as they read them. FSDP gathers other weights.
-        whole = world.size == 1 or run.sharding == "none"
-        rounds = self._half is not None and world.device.type == "cuda" and whole
-        rounded = self._half if rounds and not run.compile else None
-        self._casts = None if rounded is None else WeightCasts(model, rounded)
+        self._residual = None if run.residual is None else getattr(torch, run.residual)
+        if self._residual is None and world.device.type == "cuda":
+            self._residual = torch.bfloat16 if run.precision == "bfloat16" else None
+        self._narrow: NarrowWeights | None = None
+        if self._half is not None and world.device.type != "cpu" and run.sharding == "none":
+            self._narrow = NarrowWeights(dense_weights(model), self._half)
         self.graphs: StepGraphs | None = None
         if run.graphs and not why_no_graphs(model, world, run):
-            self.graphs = StepGraphs(model, world.device, casting=self.casting, rounded=rounded)
+            self.graphs = StepGraphs(model, world.device, casting=self.casting)
 
-    def casting(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def casting(self) -> Iterator[None]:
         """Return the context of forward passes in the run's precision."""
         if self._half is None:
-            return nullcontext()
-        return torch.autocast(self._world.device.type, dtype=self._half)
+            yield
+            return
+        with (
+            residual(self._residual),
+            torch.autocast(self._world.device.type, dtype=self._half),
+        ):
+            yield
 
     def add_up(self, batches: StepBatches, step: int, terms: Mapping[str, float]) -> Tensor:
         """Add the gradients of a step's micro-batches to those of the weights.
@@ -69,6 +78,11 @@ class Gradients:
         terms: the number of terms of each loss, over all micro-batches and processes. Returns the
         sum of each loss over all processes, float64 [losses].
         """
+        with nullcontext() if self._narrow is None else self._narrow.used():
+            return self._world.add_up(self._added_up(batches, step, terms))
+
+    def _added_up(self, batches: StepBatches, step: int, terms: Mapping[str, float]) -> Tensor:
+        """Add up the gradients; return this process' sum of each loss."""
         model, world = self._model, self._world
         batches = batches._replace(inputs=[self._checked(inputs) for inputs in batches.inputs])
         totals = torch.zeros(len(model.weights), dtype=torch.float64, device=world.device)
@@ -82,25 +96,18 @@ class Gradients:
                 prepare=lambda place: self.seed(step, place),
                 casting=self.casting,
             )
-        with ExitStack() as casts:
-            is_first = True
-            for place, inputs in enumerate(parts):
-                self.seed(step, place)
-                if self.graphs is not None and self.graphs.compute(inputs, scales):
-                    continue
-                if self._casts is not None:
-                    if is_first:
-                        casts.enter_context(self._casts.in_place())
-                    self._casts.begin_micro_batch()
-                is_first = False
-                with self._synchronised(place == len(parts) - 1), self.casting():
-                    loss, sums = self.loss(inputs, scales)
-                    if place >= batches.num_counted:
-                        loss = loss * 0.0
-                    else:
-                        totals += sums
-                    torch.autograd.backward(self._scaler.scale(loss))
-        return world.add_up(totals)
+        for place, inputs in enumerate(parts):
+            self.seed(step, place)
+            if self.graphs is not None and self.graphs.compute(inputs, scales):
+                continue
+            with self._synchronised(place == len(parts) - 1), self.casting():
+                loss, sums = self.loss(inputs, scales)
+                if place >= batches.num_counted:
+                    loss = loss * 0.0
+                else:
+                    totals += sums
+                torch.autograd.backward(self._scaler.scale(loss))
+        return totals
 
     def _checked(self, inputs: Inputs) -> Inputs:
         """Return a micro-batch, checked on the host: on a device a check waits for it."""

@@ -16,7 +16,6 @@ step is left in autograd. On a CPU there are none.
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +25,6 @@ from encoder_engine.models.captured.encoder import uses_graphs
 from encoder_engine.models.captured.graph import CapturePool, capture
 from encoder_engine.models.captured.step_inputs import StepInputs, StepLayout
 from encoder_engine.models.training_model import CoupledModel
-from encoder_engine.training.step.weight_casts import HeldCasts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +66,6 @@ class StepGraphs:
     """The graphs of a model's training steps, one for each layout of micro-batches.
 
     casting: makes the context of the forward passes.
-    rounded: the dtype in which dense layers multiply, where their weights are kept in it; or None.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class StepGraphs:
         device: torch.device,
         *,
         casting: Callable[[], AbstractContextManager[Any]],
-        rounded: torch.dtype | None,
     ) -> None:
         self._model, self._device, self._casting = model, device, casting
         self._names = list(model.weights)
@@ -85,13 +81,10 @@ class StepGraphs:
         self._longest = min((length for length in lengths if length is not None), default=None)
         dtype = torch.promote_types(next(model.parameters()).dtype, torch.float32)
         self._loss_dtype = dtype
-        self._casts = None if rounded is None else HeldCasts(model, rounded)
         self.totals = torch.zeros(len(self._names), dtype=torch.float64, device=device)
         self._parts: dict[StepLayout, _Part] = {}
         self._update: tuple[Tensor, Any] | None = None
         self._num_updates = 0
-        # Whether the last update has rounded the weights.
-        self._is_fresh = False
         self._pool: CapturePool | None = None
         self._why_not: str | None = None
 
@@ -102,9 +95,6 @@ class StepGraphs:
 
     def begin(self, parts: Sequence[Inputs]) -> None:
         """Begin a step: clear the totals, and capture the layouts that were met before."""
-        if self._casts is not None and not self._is_fresh:
-            self._casts.refresh()
-        self._is_fresh = False
         self.totals.zero_()
         if self._why_not is not None or not uses_graphs(self._device):
             return
@@ -141,30 +131,23 @@ class StepGraphs:
         compute: the same function every time; it reads and writes what stays where it is.
         """
         self._num_updates += 1
-        self._is_fresh = True
         # The first one makes what the kernels need. A capture computes nothing.
         if self._num_updates > 1 and self._update is None and uses_graphs(self._device):
             results: list[Tensor] = []
             graph = None
             if self._why_not is None:
-                graph = self._captured(lambda: results.append(self._updated(compute)))
+                graph = self._captured(lambda: results.append(compute()))
             if graph is not None:
                 self._update = results[-1], graph
         if self._update is None:
-            return self._updated(compute)
+            return compute()
         found, graph = self._update
         graph.replay()
         return found
 
-    def _updated(self, compute: Callable[[], Tensor]) -> Tensor:
-        found = compute()
-        if self._casts is not None:
-            self._casts.refresh()
-        return found
-
     def differentiate(self, static: StepInputs) -> None:
         """Add the gradient and the losses of the inputs of a layout."""
-        with nullcontext() if self._casts is None else self._casts.in_place(), self._casting():
+        with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
             scaled = [scale * total for scale, total in zip(static.scales, sums, strict=True)]

@@ -269,28 +269,6 @@ def test_replayed_steps_have_the_bits_of_those_without_graphs(
     assert all(map(torch.equal, state_of(replayed), state_of(plain)))
 
 
-@pytest.mark.usefixtures("late")
-@pytest.mark.parametrize("name", ["adamw", "lamb"])
-def test_rounded_weights_are_those_of_every_step(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    settings = ["run.precision=bfloat16", f"optimizer.name={name}"]
-    if name == "lamb":
-        # It reads the numbers before the step, and its update has no graph.
-        monkeypatch.setattr(loop, "can_read_late", lambda *_, **__: False)
-    plain = make_classifier(corpus, tmp_path / "plain", *settings)
-    rounded = make_classifier(corpus, tmp_path / "rounded", *settings)
-    casting, device = rounded.gradients.casting, rounded.world.device
-    held = StepGraphs(rounded.model, device, casting=casting, rounded=torch.bfloat16)
-    rounded.gradients.graphs = rounded._graphs = held
-    begin(plain, rounded)
-    with kernels("aten"):
-        expected = take(plain, STEPS)
-        record_graphs(monkeypatch, graphs)
-        assert take(rounded, STEPS) == expected
-    assert all(map(torch.equal, state_of(rounded), state_of(plain)))
-
-
 def begin(*trainers: Trainer) -> None:
     for trainer in trainers:
         begin_optimizers(trainer.optimizers)
@@ -325,9 +303,7 @@ def test_the_layout_of_texts_with_classes_is_read_on_no_host(
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _device=None: False)
     trainer = make_classifier(corpus, tmp_path / "run")
     trainer.model.to("meta")
-    computed = StepGraphs(
-        trainer.model, torch.device("meta"), casting=trainer.gradients.casting, rounded=None
-    )
+    computed = StepGraphs(trainer.model, torch.device("meta"), casting=trainer.gradients.casting)
     with computed_by("triton", requires_grad=True):
         computed.begin(STEPS[0])
         for inputs in STEPS[0]:
