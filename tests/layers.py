@@ -51,6 +51,8 @@ SLOW = (
     "tests/text/oracle/test_unigram_tables.py",
     "tests/text/parity",
     "tests/text/training",
+    "tests/training/device/test_late_reading.py",
+    "tests/training/device/test_step_graphs.py",
     "tests/training/test_continuing.py",
     "tests/training/test_distributed.py",
     "tests/training/test_folder.py",

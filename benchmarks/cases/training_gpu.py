@@ -82,6 +82,7 @@ CLASSIFIER_WAYS = {
     "transformers, compiled": replace(CLASSIFIER, compiled=True),
     "transformers, compiled, CUDA graphs": replace(CLASSIFIER, compiled=True, graphs=True),
 }
+OURS = {"encoder-engine": False, "encoder-engine, CUDA graphs": True}
 # Models with their longest sequences, and transformers' ways with them.
 MODELS = {
     "base": (BASE | NO_DROPOUT, 512, BASE_WAYS),
@@ -92,11 +93,15 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A model and the batch of a step, and the ways in which transformers takes that step."""
+    """A model and the batch of a step, and the ways in which transformers takes that step.
+
+    ``graphs``: the engine takes it by CUDA graphs too.
+    """
 
     size: Size
     ways: Mapping[str, Way]
     classifies: bool = False
+    graphs: bool = False
 
 
 def mixed_lengths(longest: int, tokens: int) -> tuple[int, ...]:
@@ -121,6 +126,10 @@ def _trainings() -> Iterator[tuple[str, Training]]:
     size = Size(config=BASE | NO_DROPOUT, lengths=(128,) * 32)
     classifier = Training(size=size, ways=CLASSIFIER_WAYS, classifies=True)
     yield "finetuning_gpu/base-32x128", classifier
+    # Beside nothing else: what a capture does to its process costs no other result.
+    yield "training_graphs/finetuning-4k", replace(classifier, ways={}, graphs=True)
+    size = Size(config=BASE | NO_DROPOUT, lengths=(512,) * 32)
+    yield "training_graphs/pretraining-16k", Training(size=size, ways={}, graphs=True)
 
 
 TRAININGS = dict(_trainings())
@@ -167,7 +176,11 @@ def make_case(training: Training, options: Options) -> Case:
     )
     return Case(
         candidates=(
-            ours(partial(_ours, model, inputs, options.device)),
+            *(
+                ours(partial(_ours, model, inputs, options.device, graphs=graphs), name=name)
+                for name, graphs in OURS.items()
+                if training.graphs or not graphs
+            ),
             *(
                 candidate(
                     PEER,
@@ -260,8 +273,8 @@ def count_operations(size: Size, inputs: Inputs) -> int:
     return 3 * (encoder_operations(size.config, size.lengths) + int(head))
 
 
-def _ours(model: TrainingModel, inputs: Inputs, device: str) -> Work:
-    step = make_step(model, device=device, precision=PRECISION)
+def _ours(model: TrainingModel, inputs: Inputs, device: str, *, graphs: bool) -> Work:
+    step = make_step(model, device=device, precision=PRECISION, graphs=graphs)
     return make_work(partial(step, inputs), STEPS)
 
 

@@ -54,7 +54,9 @@ FIRST = (
     "finetuning_gpu/base-32x128",
     "pretraining_gpu/modernbert-equal-32k",
 )
-GRAPHS = ("encoder_short/1-text", "encoder_short/8-texts")
+# Each in a process of its own: steps with and without graphs, then batches of inference.
+STEP_GRAPHS = ("training_graphs/finetuning-4k", "training_graphs/pretraining-16k")
+GRAPHS = (*STEP_GRAPHS, "encoder_short/1-text", "encoder_short/8-texts")
 _SIZES = ("attention", "attention_2k", "attention_8k", "attention_d128", "attention_deberta")
 ATTENTION = tuple(f"{size}/{way}-equal" for size in _SIZES for way in ("training", "forward"))
 # The kernels in Gluon, which have to pass their checks first: they may wait for ever.
@@ -141,7 +143,7 @@ def _trains(spec: CaseSpec) -> bool:
 
 def _sources(spec: CaseSpec) -> tuple[str, ...]:
     own = f"{spec.module.replace('.', '/')}.py"
-    if _trains(spec):
+    if _trains(spec) or spec.name in STEP_GRAPHS:
         return (*OPERATIONS, *LOOP, *JOBS, own)
     for start, kernels in KERNELS.items():
         if spec.name.startswith(start):
@@ -155,7 +157,8 @@ def _measure(spec: CaseSpec, options: tuple[str, ...]) -> list[Step]:
     command, sources = ("benchmarks", "run", spec.name, *options), _sources(spec)
     plain = (*command, "--no-compile")
     if not _trains(spec):
-        return [Step(name=spec.name, command=plain, seconds=CASE, sources=sources)]
+        seconds = TRAINING if spec.name in STEP_GRAPHS else CASE
+        return [Step(name=spec.name, command=plain, seconds=seconds, sources=sources)]
     # A shared pool of memory leaves room for candidates of other shapes.
     memory = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     step = Step(

@@ -11,7 +11,7 @@ import gc
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 import torch
@@ -26,9 +26,10 @@ from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe
 from encoder_engine.training.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.training.step.launched import Launched
 
 # bert_base's recipe, but for the schedule: the learning rate is constant.
 OPTIMIZER = OptimizerRecipe(learning_rate=1e-4)
@@ -39,9 +40,11 @@ COMPARED = 2
 class StepAlone(Loop):
     """The loop of a copy of a model, of which only steps are taken: nothing is read or written."""
 
-    def __init__(self, model: TrainingModel, *, device: str, precision: str) -> None:
+    def __init__(
+        self, model: TrainingModel, *, device: str, precision: str, graphs: bool = False
+    ) -> None:
         course: Any = SimpleNamespace(
-            run=RunRecipe(precision=precision),  # type: ignore[arg-type]
+            run=RunRecipe(precision=precision, graphs=graphs),  # type: ignore[arg-type]
             optimizer=OPTIMIZER,
             max_length=1,  # of which only logged FLOPs depend
             read=lambda **_: None,
@@ -55,31 +58,47 @@ class StepAlone(Loop):
         begin_optimizers(self.optimizers)
         self._taken = 0
 
-    def take(self, parts: Sequence[Inputs]) -> float:
-        """Take a step over micro-batches, and return the loss before it."""
+    def take(self, parts: Sequence[Inputs]) -> SupportsFloat:
+        """Take a step over micro-batches, and return the loss before it, which is read late."""
         batches = StepBatches(list(parts), len(parts), Position())
-        record = self._step(batches, self._taken, OPTIMIZER.learning_rate)
+        launched = self._launch(batches, self._taken, OPTIMIZER.learning_rate)
         self._taken += 1
-        loss: float = record["loss"]
-        return loss
+        return _Loss(launched, self.model.weights)
 
     @torch.no_grad()
     def losses(self, parts: Sequence[Inputs]) -> list[float]:
         """Return the mean loss of each micro-batch with any term; it is the model's only loss."""
         found = []
         for inputs in parts:
-            with self._casting():
+            with self.gradients.casting():
                 (loss,) = self.model(inputs.to(self.world.device)).values()
             if loss.num_terms:
                 found.append(float(loss.total) / loss.num_terms)
         return found
 
 
+class _Loss:
+    """The loss of a step, which waits for the step where it is read."""
+
+    def __init__(self, launched: Launched, weights: Mapping[str, float]) -> None:
+        self._launched, self._weights = launched, weights
+
+    def __float__(self) -> float:
+        return float(self._launched.read(self._weights)["loss"])
+
+
 def make_step(
-    model: TrainingModel, *, device: str = "cpu", precision: str = "float32"
-) -> Callable[[Inputs], float]:
-    """Train a copy of the model: a call takes a step, and returns the loss before it."""
-    loop = StepAlone(model, device=device, precision=precision)
+    model: TrainingModel,
+    *,
+    device: str = "cpu",
+    precision: str = "float32",
+    graphs: bool = False,
+) -> Callable[[Inputs], SupportsFloat]:
+    """Train a copy of the model: a call takes a step, and returns the loss before it.
+
+    graphs: by CUDA graphs.
+    """
+    loop = StepAlone(model, device=device, precision=precision, graphs=graphs)
     return lambda inputs: loop.take([inputs])
 
 
@@ -171,5 +190,5 @@ def _trajectory(
         found = []
         for _ in range(COMPARED):
             losses = loop.losses(parts)
-            found.append((loop.take(parts), losses))
+            found.append((float(loop.take(parts)), losses))
         return found

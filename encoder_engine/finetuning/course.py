@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.tasks.items import Items
-    from encoder_engine.training.recipe import RunRecipe
+    from encoder_engine.training.recipe import Precision, RunRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["FineTuning"]
@@ -103,6 +104,10 @@ class FineTuning:
     def max_length(self) -> int:
         """Tokens of the longest sequence."""
         return self.data.windows.max_length
+
+    def settle_precision(self, precision: Precision) -> None:
+        """Set the precision of a recipe that names none."""
+        self.recipe = replace(self.recipe, run=replace(self.recipe.run, precision=precision))
 
     def read(self, *, verify: bool) -> None:
         """Read the labelled files, fit the task, and tokenize, unless shared data were given."""

@@ -14,6 +14,7 @@ from encoder_engine.tasks.task_folder import TableFormat
 from encoder_engine.training.best import SelectionRecipe
 from encoder_engine.training.recipe import (
     OptimizerRecipe,
+    Precision,
     RunRecipe,
     ScheduleRecipe,
 )
@@ -187,9 +188,10 @@ class RunSettings:
     steps: int | None = None
     seed: int = 0
     device: str = "auto"
-    precision: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    precision: Precision | None = None
     deterministic: bool = False
     compile: bool = False
+    graphs: bool = False
     recompute: bool = False
     ema: float | None = None
     sharding: Literal["none", "full"] = "none"
@@ -222,6 +224,7 @@ class RunSettings:
             precision=self.precision,
             deterministic=self.deterministic,
             compile=self.compile,
+            graphs=self.graphs,
             recompute=self.recompute,
             ema=self.ema,
             sharding=self.sharding,

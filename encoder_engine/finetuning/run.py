@@ -75,7 +75,11 @@ class FineTuner(Loop):
         world: World | None = None,
     ) -> None:
         super().__init__(FineTuning(recipe, data), Path(directory), world=world)
-        self.recipe = recipe
+
+    @property
+    def recipe(self) -> FineTuningRecipe:
+        """All settings of the run."""
+        return self.course.recipe
 
     def finetune(self, watch: Callable[[Progress], None] | None = None) -> Run:
         """Train to the end, and write the report; ``watch``: called after every logged step."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import nn
 
+from encoder_engine.packing.sequences import moved
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.packing import PackedBatch, SelectedRows
 
-__all__ = ["CoupledModel", "Inputs", "LossSum", "TrainingModel"]
+__all__ = ["IGNORED", "CoupledModel", "Inputs", "LossSum", "Padding", "TrainingModel"]
+
+# The label of a row without a loss, as in torch.
+IGNORED = -100
 
 
 class Inputs(NamedTuple):
@@ -41,11 +46,23 @@ class Inputs(NamedTuple):
     gradient: Tensor | None = None
 
     def to(self, device: str | torch.device) -> Inputs:
-        """Return a copy on another device."""
-        targets = {name: target.to(device) for name, target in self.targets.items()}
+        """Return a copy on another device; copies to a CUDA device are asynchronous."""
+        targets = {name: moved(target, device) for name, target in self.targets.items()}
         rows = None if self.rows is None else self.rows.to(device)
         gradient = None if self.gradient is None else self.gradient.to(device)
         return Inputs(self.batch.to(device), targets, rows, gradient)
+
+
+class Padding(NamedTuple):
+    """How a target is lengthened where a batch is computed in a layout of fixed sizes.
+
+    ``value``: of the further entries, which add nothing to a loss or gradient. None: it stays as
+    long as it is, and the model reads no further row or sequence of the layout.
+    ``by_sequence``: it has an entry for each sequence of the layout.
+    """
+
+    value: float | None = None
+    by_sequence: bool = False
 
 
 class LossSum(NamedTuple):
@@ -82,6 +99,15 @@ class TrainingModel(nn.Module, ABC):
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss, before it is computed."""
 
+    def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
+        """Return how each target that the losses read is lengthened.
+
+        For layouts of fixed sizes, which CUDA graphs need: tokens, sequences and rows follow those
+        of the batch. None: such rows would change the losses, or the host reads values.
+        """
+        del inputs
+        return None
+
     @abstractmethod
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return each loss."""
@@ -95,7 +121,7 @@ class CoupledModel(TrainingModel):
     """The base of models whose loss couples all items of a step, such as in-batch negatives.
 
     The loop computes the gradient of a step of several micro-batches from the vectors of all of
-    them: see ``training/grad_cache.py``.
+    them: see ``training/step/grad_cache.py``.
 
     ``targets_of_vectors``: the names of targets that :meth:`vectors` reads, and :meth:`losses` does
     not; they may be large, and are not joined.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.models.heads import MaskedLM
-from encoder_engine.models.training_model import LossSum
+from encoder_engine.models.training_model import IGNORED, LossSum, Padding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,11 @@ class MLM:
     name: str = "mlm"
     needs_pooled: bool = False
     row_targets: tuple[str, ...] | None = ("rows",)
+
+    @property
+    def paddings(self) -> Mapping[str, Padding] | None:
+        """Return further masked tokens: row 0, with a label that is ignored."""
+        return {"rows": Padding(0), "labels": Padding(IGNORED)}
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
         """Mask tokens, and add their targets."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError
 from encoder_engine.models.heads import NextSentence
-from encoder_engine.models.training_model import LossSum
+from encoder_engine.models.training_model import IGNORED, LossSum, Padding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,11 @@ class NSP:
     name: str = "nsp"
     needs_pooled: bool = True
     row_targets: tuple[str, ...] | None = ()
+
+    @property
+    def paddings(self) -> Mapping[str, Padding] | None:
+        """Return further labels, which are ignored."""
+        return {"pair_labels": Padding(IGNORED, by_sequence=True)}
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
         """Add the labels; the input stays. Raises :class:`BatchError` without pairs."""

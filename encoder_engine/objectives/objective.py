@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from encoder_engine.dataclass import dataclass
 from encoder_engine.models import Encoder
 from encoder_engine.models.heads import HeadModel
-from encoder_engine.models.training_model import Inputs, LossSum, TrainingModel
+from encoder_engine.models.training_model import Inputs, LossSum, Padding, TrainingModel
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class Objective(Protocol):
     @property
     def row_targets(self) -> tuple[str, ...] | None:
         """The targets that name the rows its head reads; None: it reads all rows."""
+
+    @property
+    def paddings(self) -> Mapping[str, Padding] | None:
+        """Return how its targets are lengthened; None: see :meth:`TrainingModel.paddings`."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
         """Change the input and add targets: a pure function of seed, epoch and places."""
@@ -142,6 +146,16 @@ class PretrainingModel(TrainingModel):
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss, before it is computed."""
         return {o.name: o.count(inputs.targets) for o in self.objectives}
+
+    def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
+        """Return how the targets of all objectives are lengthened, or None."""
+        del inputs
+        found: dict[str, Padding] = {}
+        for objective in self.objectives:
+            if objective.paddings is None:
+                return None
+            found |= objective.paddings
+        return found
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the loss of each objective."""

@@ -70,6 +70,10 @@ class RetroMAE:
                 f"the decoder's mask_probability must be from 0 to 1, got {self.mask_probability}"
             )
 
+    @property
+    def paddings(self) -> None:
+        """Return None: the decoder's layout is made of the lengths on the host."""
+
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
         """Add the text before masking, and the keys that the visible tokens are drawn by."""
         clean = corrupted.clean

@@ -5,7 +5,6 @@ Dimensions: T tokens, M hidden tokens, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ class DetectionModel(TrainingModel):
         rows_M = inputs.targets["rows"] if inputs.rows is None else inputs.rows.rows
         original_T = inputs.batch.input_ids.long().index_copy(0, rows_M, labels_M)
         seen_T = original_T.index_copy(0, rows_M, draw_tokens(logits_MV.detach()))
-        batch = replace(inputs.batch, input_ids=seen_T)
+        batch = inputs.batch.with_ids(seen_T)
         numbers_T = self.detector(batch).to(logits_MV.dtype)
         replaced_T = seen_T != original_T
         detected = F.binary_cross_entropy_with_logits(

@@ -18,7 +18,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear
-from encoder_engine.models.training_model import LossSum
+from encoder_engine.models.training_model import IGNORED, LossSum, Padding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +85,14 @@ class SBO:
     name: str = "sbo"
     needs_pooled: bool = False
     row_targets: tuple[str, ...] | None = ("sbo_left", "sbo_right")
+
+    @property
+    def paddings(self) -> Mapping[str, Padding] | None:
+        """Return further masked tokens, with labels that are ignored."""
+        return {
+            **dict.fromkeys(("sbo_left", "sbo_right", "sbo_places"), Padding(0)),
+            "sbo_labels": Padding(IGNORED),
+        }
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
         """Add each masked token's neighbours; raises :class:`ConfigError` without spans."""

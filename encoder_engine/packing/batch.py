@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,12 +26,24 @@ _COLUMNS = ("input_ids", "token_type_ids", "position_ids")
 
 
 class Limits(NamedTuple):
-    """The sizes of a model's tables; a batch beyond them is refused."""
+    """The sizes of a model's tables; a batch beyond them is refused.
+
+    ``num_segments``: 0 where the model has no segments, and takes any token types.
+    """
 
     vocab_size: int
     num_segments: int
     num_positions: int
     max_length: int
+
+    def cover(self, checked: Limits) -> bool:
+        """Return whether a batch within ``checked`` is within these limits as well."""
+        has_types = self.num_segments == 0 or 0 < checked.num_segments <= self.num_segments
+        return has_types and (
+            checked.vocab_size <= self.vocab_size
+            and checked.num_positions <= self.num_positions
+            and checked.max_length <= self.max_length
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +65,9 @@ class PackedBatch:
     token_type_ids: Tensor | None = None
     position_ids: Tensor | None = None
     vocab_size: int | None = None
+
+    # What it was checked against: on a GPU to check it again would wait for the device.
+    _limits: Limits | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sequences, Sequences):
@@ -150,7 +166,13 @@ class PackedBatch:
             [None if column is None else moved(column, device) for column in columns],
             self.sequences.to(device),
             self.vocab_size,
+            self._limits,
         )
+
+    def with_ids(self, input_ids: Tensor) -> PackedBatch:
+        """Return the batch with other ids of the same vocabulary, which are not checked."""
+        columns = [input_ids, self.token_type_ids, self.position_ids]
+        return _assemble(columns, self.sequences, self.vocab_size, self._limits)
 
     def checked(self, limits: Limits) -> PackedBatch:
         """Return this batch, checked against a model's tables unless it was before.
@@ -164,9 +186,11 @@ class PackedBatch:
         if torch.compiler.is_compiling():
             columns[0] = _checked_in_graph(*columns, sequences.host_offsets, list(limits), known)
             sequences = sequences.in_graph(self.input_ids.shape[0])
-        else:
-            self._check(limits, known)
-        return _assemble(columns, sequences, vocab_size)
+            return _assemble(columns, sequences, vocab_size)
+        if self._limits is not None and limits.cover(self._limits):
+            return self
+        self._check(limits, known)
+        return _assemble(columns, sequences, vocab_size, limits)
 
     def _check(self, limits: Limits, known: bool) -> None:
         if self.position_ids is not None:
@@ -185,7 +209,10 @@ class PackedBatch:
 
 
 def _assemble(
-    columns: list[Tensor | None], sequences: Sequences, vocab_size: int | None
+    columns: list[Tensor | None],
+    sequences: Sequences,
+    vocab_size: int | None,
+    limits: Limits | None = None,
 ) -> PackedBatch:
     """Make a batch from valid parts, without checks."""
     batch = object.__new__(PackedBatch)
@@ -193,6 +220,7 @@ def _assemble(
         object.__setattr__(batch, name, column)
     object.__setattr__(batch, "sequences", sequences)
     object.__setattr__(batch, "vocab_size", vocab_size)
+    object.__setattr__(batch, "_limits", limits)
     return batch
 
 

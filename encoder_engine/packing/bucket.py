@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
     from encoder_engine.packing.batch import Limits
 
-__all__ = ["Bucket", "BucketBatch", "BucketSequences"]
+__all__ = [
+    "Bucket",
+    "BucketBatch",
+    "BucketSequences",
+    "FilledSequences",
+    "power_of_two",
+    "size_class",
+]
 
 # Kernels compute as many rows at least, and shorter sequences have the same launch shapes.
 LEAST_ROWS = 64
@@ -44,9 +51,9 @@ class Bucket(NamedTuple):
     def of(cls, sequences: Sequences) -> Bucket:
         """Return the smallest bucket of a batch."""
         return cls(
-            num_tokens=_power_of_two(sequences.num_tokens, LEAST_ROWS),
-            num_sequences=_power_of_two(len(sequences), 1),
-            max_seqlen=_power_of_two(sequences.max_seqlen, LEAST_ROWS),
+            num_tokens=power_of_two(sequences.num_tokens, LEAST_ROWS),
+            num_sequences=power_of_two(len(sequences), 1),
+            max_seqlen=power_of_two(sequences.max_seqlen, LEAST_ROWS),
         )
 
     @property
@@ -74,7 +81,17 @@ class Bucket(NamedTuple):
         out[len(sequences) + 1 :] = sequences.num_tokens
 
 
-def _power_of_two(number: int, least: int) -> int:
+def size_class(number: int, unit: int = LEAST_ROWS) -> tuple[int, int]:
+    """Round a number up to a sixteenth of the next power of two; return it and that sixteenth.
+
+    Below 16 units, to a whole number of them. So few sizes waste an eighth at most.
+    """
+    step = max(unit, power_of_two(number, unit) // 16)
+    return max(-(-number // step), 1) * step, step
+
+
+def power_of_two(number: int, least: int) -> int:
+    """Round a number up to a power of two."""
     return max(least, 1 << max(number - 1, 0).bit_length())
 
 
@@ -153,6 +170,27 @@ class BucketSequences(Sequences):
         """Return the lengths, longest first, and their sequences; the last one remains the last."""
         lengths, order = torch.sort(self.cu_seqlens.diff(), descending=True, stable=True)
         return lengths, order
+
+
+class FilledSequences(BucketSequences):
+    """The B + 1 sequences of a bucket that its rows fill: only the last one is empty.
+
+    For training, whose batches are followed by sequences that no loss reads: attention leaves rows
+    without a sequence unwritten, and their gradients would reach the weights.
+    """
+
+    @property
+    def firsts(self) -> tuple[Tensor, FilledSequences]:
+        """Return the first row of each sequence, int64 [B], and these rows as sequences."""
+        number = len(self) - 1
+        ends = torch.arange(number + 2, dtype=torch.int32, device=self.device)
+        bucket = Bucket(num_tokens=number, num_sequences=number, max_seqlen=1)
+        within = FilledSequences.from_offsets(ends.clamp_(max=number), bucket)
+        return self.cu_seqlens[:number].long(), within
+
+    def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
+        """Return the rows: there is none beyond the sequences."""
+        return rows_T
 
 
 class BucketBatch(PackedBatch):

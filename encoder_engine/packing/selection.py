@@ -16,6 +16,7 @@ from torch import Tensor
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import BatchError, ShapeError
+from encoder_engine.packing.bucket import FilledSequences
 from encoder_engine.packing.sequences import Sequences, moved
 from encoder_engine.packing.tree import register_tree
 
@@ -106,6 +107,9 @@ class SelectedRows:
     @classmethod
     def of_first(cls, sequences: Sequences) -> SelectedRows:
         """Select the first row of each sequence that has one, without a copy from the device."""
+        if isinstance(sequences, FilledSequences):
+            rows, filled = sequences.firsts
+            return assemble_rows(rows, sequences, filled, torch.zeros_like(rows, dtype=torch.int32))
         there = sequences.lengths > 0
         with torch.inference_mode(False):
             rows = moved(torch.from_numpy(sequences.offsets[:-1][there]), sequences.device)

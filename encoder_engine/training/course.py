@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from encoder_engine.data.loader import Position
     from encoder_engine.models.training_model import Inputs, TrainingModel
     from encoder_engine.training.best import Best
-    from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe, ScheduleRecipe
+    from encoder_engine.training.recipe import OptimizerRecipe, Precision, RunRecipe, ScheduleRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["Course", "StepBatches", "Stream"]
@@ -63,6 +63,9 @@ class Course(Protocol):
     @property
     def max_length(self) -> int:
         """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
+
+    def settle_precision(self, precision: Precision) -> None:
+        """Set the precision of a recipe that names none; it is recorded as the recipe's."""
 
     def read(self, *, verify: bool) -> None:
         """Open the data; ``verify``: compare files with their checksums."""

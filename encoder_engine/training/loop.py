@@ -14,6 +14,10 @@ How a step works, whatever the number of micro-batches and ranks:
    saved.
 5. The gradient is clipped. A loss or norm that is not finite ends the run before the step; in
    float16 the step is skipped and the scale lowered instead, down to 2^-14.
+6. On a GPU the host waits for nothing within a step. Batches are checked on the host, and copied
+   from pinned memory. The losses and the norm are read once the next step is launched, and before
+   anything is evaluated or saved; a mark on the device keeps the optimizer from stepping until then
+   where they are not finite. Optimizers other than AdamW, float16 and FSDP read them first.
 
 A checkpoint holds weights, optimizer state, the average, the best weights, the step, the loader's
 position and the length of ``log.jsonl``. A resumed run cuts the log back to that length and appends
@@ -23,12 +27,12 @@ the same bytes.
 from __future__ import annotations
 
 import math
-import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections import deque
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,27 +40,35 @@ from encoder_engine.data.loader import Position
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
-from encoder_engine.models.linear import dense_weights
-from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops import cpu
-from encoder_engine.ops.aten.autocast_linear import NarrowWeights
-from encoder_engine.ops.registry import residual
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_losses
 from encoder_engine.training.flops import flops_per_token
-from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import (
     CLEAR_EVERY,
     clear_tiny_moments,
     clip_gradient,
+    clip_unread,
+    hold_learning_rates,
     make_optimizers,
     set_learning_rate,
 )
+from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
+from encoder_engine.training.speed import SpeedMeter
+from encoder_engine.training.step.gradients import Gradients
+from encoder_engine.training.step.launched import (
+    Halt,
+    Launched,
+    Numbers,
+    can_read_late,
+    check_finite,
+    mean_losses,
+)
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
@@ -64,7 +76,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.training.course import Course, StepBatches
 
 __all__ = ["Loop", "Progress"]
@@ -107,6 +119,9 @@ class Loop:
         run = course.run
         self.course, self.directory = course, directory
         self.world = World.join(run.device) if world is None else world
+        if run.precision is None:
+            course.settle_precision(choose_precision(directory, self.world))
+            run = course.run
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -121,7 +136,6 @@ class Loop:
             recompute_blocks(self.model.encoders)
         # Counted before FSDP shards the weights.
         self._flops = flops_per_token(self.model.encoders, course.max_length)
-        self._narrow = self._narrow_weights()
         self._computed = self._parallel()
         if run.compile:
             for encoder in self.model.encoders:
@@ -131,6 +145,13 @@ class Loop:
         self.scaler = torch.amp.GradScaler(
             self.world.device.type, enabled=run.precision == "float16"
         )
+        sharded = self.world.size > 1 and run.sharding == "full"
+        late = can_read_late(self.world.device, self.optimizers, self.scaler, sharded=sharded)
+        self._halt = Halt(self.optimizers, self.world.device) if late else None
+        self.gradients = Gradients(self.model, self._computed, self.world, run, self.scaler)
+        self._graphs = self.gradients.graphs
+        if self._graphs is not None and self._halt is not None:
+            hold_learning_rates(self.optimizers)
         self.checkpoints = Checkpoints(
             directory / "checkpoints",
             self.world,
@@ -185,11 +206,14 @@ class Loop:
             for record, speed in self._steps(state):
                 if log is not None:
                     log.add(record)
-                    log.add_speed({"step": state.step, **speed})
+                    log.add_speed({"step": record["step"], **speed})
                 for tracker in trackers:
                     tracker.add(record)
                 if watch is not None:
-                    watch(Progress(step=state.step, steps=steps, record=record, speed=speed))
+                    watch(Progress(step=record["step"], steps=steps, record=record, speed=speed))
+                if record["step"] < state.step:
+                    # The weights are those of a later step, whose numbers are not read yet.
+                    continue
                 ends = state.step == steps or self._stops
                 if state.step % self.course.run.checkpoint_every == 0 or ends:
                     state.log_bytes = 0 if log is None else log.sync()
@@ -219,7 +243,10 @@ class Loop:
         return log, trackers
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-        """Take all remaining steps, updating ``state``; yield record and speed of logged ones."""
+        """Take all remaining steps, updating ``state``; yield record and speed of logged ones.
+
+        A record that is read late is yielded when ``state`` is already that of the next step.
+        """
         course, run = self.course, self.course.run
         stream = self._batch_stream.steps(
             state.step,
@@ -227,45 +254,50 @@ class Loop:
             state.position,
             course.num_micro_batches,
         )
-        began, waited, since = time.perf_counter(), 0.0, state.tokens
+        peak = None if run.peak_tflops is None else run.peak_tflops * 1e12 * self.world.size
+        share = None if peak is None else self._flops / peak
+        meter = SpeedMeter(state.tokens, utilisation=share)
+        launched: deque[tuple[Launched, dict[str, Any]]] = deque()
         for step in range(state.step, run.steps):
             if self._stops:
                 return
-            requested = time.perf_counter()
-            batches = next(stream)
-            waited += time.perf_counter() - requested
+            with meter.waiting():
+                batches = next(stream)
             factor = learning_rate_factor(course.schedule, step, run.steps)
             learning_rate = course.optimizer.learning_rate * factor
-            computed = self._step(batches, step, learning_rate)
+            taken = self._launch(batches, step, learning_rate)
             state.step, state.position = step + 1, batches.next_position
-            state.tokens += computed.pop("step_tokens")
+            state.tokens += taken.tokens
             ends = state.step == run.steps
             evaluates = self.evaluation is not None and (
                 state.step % run.evaluate_every == 0 or ends
             )
             saves = state.step % run.checkpoint_every == 0
-            if not (ends or evaluates or saves or state.step % run.log_every == 0):
-                continue
             # The key "rate" of log.jsonl is a file format: it stays.
-            record = {"step": state.step, "tokens": state.tokens, "rate": learning_rate, **computed}
-            seconds = max(time.perf_counter() - began, 1e-9)
-            speed = {
-                "seconds": seconds,
-                "tokens_per_second": (state.tokens - since) / seconds,
-                "data_wait": waited / seconds,
-            }
-            if run.peak_tflops is not None:
-                peak = run.peak_tflops * 1e12 * self.world.size
-                speed["utilisation"] = speed["tokens_per_second"] * self._flops / peak
-            if evaluates:
-                record["evaluation"] = scores = self.evaluate()
-                if self.best is not None:
-                    with self._averaged():
-                        self.best.see(state.step, scores, self.model)
-            yield record, speed
-            began, waited, since = time.perf_counter(), 0.0, state.tokens
+            begun = {"step": state.step, "tokens": state.tokens, "rate": learning_rate}
+            launched.append((taken, begun))
+            needs_all = self._halt is None or ends or evaluates or saves
+            while len(launched) > (0 if needs_all else 1):
+                taken, begun = launched.popleft()
+                record = begun | taken.read(self.model.weights)
+                is_last = not launched and needs_all
+                logs = record["step"] % run.log_every == 0
+                if not (logs or (is_last and (ends or evaluates or saves))):
+                    continue
+                speed = meter.read(record["tokens"])
+                if is_last and evaluates:
+                    record["evaluation"] = scores = self.evaluate()
+                    if self.best is not None:
+                        with self._averaged():
+                            self.best.see(state.step, scores, self.model)
+                yield record, speed
+                meter.restart(record["tokens"])
 
     def _step(self, batches: StepBatches, step: int, learning_rate: float) -> dict[str, Any]:
+        """Take one step, and return its losses and norm."""
+        return self._launch(batches, step, learning_rate).read(self.model.weights)
+
+    def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
         """Take one step along the gradient of the mean over all terms of the micro-batches."""
         names = list(self.model.weights)
         counted = batches.inputs[: batches.num_counted]
@@ -273,120 +305,70 @@ class Loop:
         tokens = sum(inputs.batch.num_tokens for inputs in counted)
         sums = self.world.sums([tokens, *(sum(c[name] for c in counts) for name in names)])
         terms = dict(zip(names, sums[1:], strict=True))
-        totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
-        step_inputs = batches.inputs
-        with nullcontext() if self._narrow is None else self._narrow.used():
-            if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
-                step_inputs, totals = couple(
-                    *(self.model, batches, self.world, self._scales(terms)),
-                    prepare=lambda place: self._seed(step, place),
-                    casting=self._casting,
-                )
-            for place, inputs in enumerate(step_inputs):
-                self._seed(step, place)
-                with self._synchronised(place == len(batches.inputs) - 1), self._casting():
-                    loss, parts = self._loss(inputs, terms)
-                    if place >= batches.num_counted:
-                        loss = loss * 0.0
-                    else:
-                        totals += parts
-                    torch.autograd.backward(self.scaler.scale(loss))
-        losses = self.world.sums(totals.tolist())
-        means = {n: x / max(terms[n], 1.0) for n, x in zip(names, losses, strict=True)}
-        whole = sum(self.model.weights[name] * mean for name, mean in means.items())
-        _check_finite("the loss", whole, step)
-        norm = self._clip_gradient()
-        if not self.scaler.is_enabled():
-            _check_finite("the gradient's norm", norm, step)
-        finite = math.isfinite(norm)
-        self._update(learning_rate, finite=finite)
+        totals = self.gradients.add_up(batches, step, terms)
+        numbers = self._take(totals, step, learning_rate, terms)
         if (step + 1) % CLEAR_EVERY == 0:
             clear_tiny_moments(self.optimizers)
+        return Launched(step=step, tokens=int(sums[0]), terms=terms, numbers=numbers)
+
+    def _take(
+        self, totals: Tensor, step: int, learning_rate: float, terms: dict[str, float]
+    ) -> Numbers | list[float]:
+        """Clip the gradient and step, unless a number of the step is not finite.
+
+        totals: the sum of each loss over all ranks, float64 [losses]. Returns them and the norm.
+        """
+        set_learning_rate(self.optimizers, learning_rate)
+        if self._halt is not None:
+            compute = partial(self._take_unread, totals, self._halt)
+            return Numbers(compute() if self._graphs is None else self._graphs.update(compute))
+        sums: list[float] = totals.tolist()
+        check_finite("the loss", mean_losses(self.model.weights, terms, sums)[0], step)
+        whole = float(self._clip_gradient())
+        finite = math.isfinite(whole)
+        if not self.scaler.is_enabled():
+            check_finite("the gradient's norm", whole, step)
+        self._update(finite=finite)
         if not finite and self.scaler.get_scale() < LEAST_SCALE:
             raise NonFiniteLossError(
                 f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
                 "begin again in another folder, with run.precision bfloat16 or float32, or a lower "
                 "optimizer.learning_rate"
             )
-        logged = norm if finite else None
-        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": logged}
+        return [*sums, whole]
 
-    def _seed(self, step: int, place: int) -> None:
-        """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
-        number = place * self.world.size + self.world.rank
-        drawn = np.random.SeedSequence((self.course.run.seed, step, number))
-        torch.manual_seed(int(drawn.generate_state(1)[0]))
+    def _take_unread(self, totals: Tensor, halt: Halt) -> Tensor:
+        """Clip the gradient and step without reading a number; return sums and norm."""
+        norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
+        numbers = torch.cat([totals, norm.reshape(1)])
+        halt.see(numbers)
+        self._update(finite=True)
+        return numbers
 
-    def _scales(self, terms: dict[str, float]) -> dict[str, float]:
-        """Return the factor of each summed loss in the differentiated loss."""
-        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
-        return {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
-
-    def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
-        """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
-        found = self._computed(inputs.to(self.world.device))
-        scale = self._scales(terms)
-        if inputs.gradient is not None:
-            # The sums were computed with the gradient.
-            return found["coupled"].total, torch.zeros(len(scale), device=self.world.device)
-        loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
-        return loss, torch.stack([found[name].total.detach().double() for name in scale])
-
-    def _clip_gradient(self) -> float:
+    def _clip_gradient(self) -> Tensor | float:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         most = self.course.optimizer.clip_norm
+        if self._halt is not None:
+            return clip_unread(self.model.parameters(), most)
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
-    def _update(self, learning_rate: float, *, finite: bool) -> None:
+    def _update(self, *, finite: bool) -> None:
         """Step and clear the gradients; if they overflowed float16, the step is skipped."""
-        set_learning_rate(self.optimizers, learning_rate)
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
-            optimizer.zero_grad()
+            # Graphs add to gradients where these are.
+            optimizer.zero_grad(set_to_none=self._graphs is None)
         self.scaler.update()
         if self.average is not None:
             self.average.follow(self.model)
 
-    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients only with the last micro-batch."""
-        if self.world.size == 1:
-            return nullcontext()
-        if self.course.run.sharding == "full":
-            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
-            return nullcontext()
-        context: AbstractContextManager[Any] = (
-            nullcontext() if last else self._computed.no_sync()  # type: ignore[operator]
-        )
-        return context
-
-    def _narrow_weights(self) -> NarrowWeights | None:
-        """Return copies of the dense layers' weights, which a GPU multiplies by in 16 bits."""
-        precision, sharding = self.course.run.precision, self.course.run.sharding
-        if self.world.device.type == "cpu" or sharding == "full":
-            return None
-        if precision not in ("bfloat16", "float16"):
-            return None
-        return NarrowWeights(dense_weights(self.model), getattr(torch, precision))
-
-    @contextmanager
-    def _casting(self) -> Iterator[None]:
-        run, device = self.course.run, self.world.device.type
-        if run.precision not in ("bfloat16", "float16"):
-            yield
-            return
-        stream = torch.bfloat16 if device == "cuda" and run.precision == "bfloat16" else None
-        if run.residual is not None:
-            stream = getattr(torch, run.residual)
-        with residual(stream), torch.autocast(device, dtype=getattr(torch, run.precision)):
-            yield
-
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights, or their average with ``run.ema``."""
         assert self.evaluation is not None
-        with self._averaged(), self._casting():
+        with self._averaged(), self.gradients.casting():
             try:
                 return self.evaluation(self._computed)
             finally:
@@ -437,7 +419,7 @@ class Loop:
         """Write ``model/``, of the best weights if there are any, and ``curves.svg``."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
-            with self._casting():
+            with self.gradients.casting():
                 self.course.finish(self._computed)
             self.export(self.directory / "model")
         with self.world.awaiting_first():
@@ -462,12 +444,3 @@ class Loop:
         with self.world.awaiting_first():
             if self.world.is_first:
                 self.course.save_model(model, directory)
-
-
-def _check_finite(what: str, value: float, step: int) -> None:
-    if not math.isfinite(value):
-        raise NonFiniteLossError(
-            f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "
-            "folder, with a lower optimizer.learning_rate or optimizer.clip_norm, or a longer "
-            "schedule.warmup"
-        )

@@ -25,6 +25,8 @@ __all__ = [
     "StableAdamW",
     "clear_tiny_moments",
     "clip_gradient",
+    "clip_unread",
+    "hold_learning_rates",
     "make_optimizers",
     "set_learning_rate",
 ]
@@ -59,37 +61,61 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         """Take a step; parameters without a gradient are skipped."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step_one(parameter, parameter.grad, group)
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._step_all(parameters, group)
         return loss
 
-    def _step_one(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def _step_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Take the step of a group's parameters, each operation over all of them at once."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        states = [self._state_of(parameter) for parameter in parameters]
+        for state in states:
+            state["step"] += 1
+        steps = [float(state["step"]) for state in states]
+        (beta1, beta2), epsilon = group["betas"], group["eps"]
+        firsts = [state["exp_avg"] for state in states]
+        seconds = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_(firsts, gradients, 1.0 - beta1)
+        torch._foreach_mul_(seconds, beta2)
+        torch._foreach_addcmul_(seconds, gradients, gradients, 1.0 - beta2)
+        squares = list(torch._foreach_div(seconds, [1.0 - beta2**step for step in steps]))
+        surprises = self._surprises(gradients, squares, epsilon)
+        torch._foreach_sqrt_(squares)
+        torch._foreach_add_(squares, epsilon)
+        updates = list(torch._foreach_div(firsts, [1.0 - beta1**step for step in steps]))
+        torch._foreach_div_(updates, squares)
+        # Not by alpha, which rounds once on some devices and twice on others.
+        torch._foreach_add_(updates, torch._foreach_mul(parameters, group["weight_decay"]))
+        rates = self._rates(group["lr"], parameters, updates, surprises)
+        for update, rate in zip(updates, rates, strict=True):
+            update.mul_(rate)
+        torch._foreach_sub_(parameters, updates)
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        step, (beta1, beta2) = float(state["step"]), group["betas"]
-        first, second = state["exp_avg"], state["exp_avg_sq"]
-        first.lerp_(gradient, 1.0 - beta1)
-        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        mean = first / (1.0 - beta1**step)
-        square = second / (1.0 - beta2**step)
-        update = mean / (square.sqrt() + group["eps"])
-        self._apply(parameter, update, gradient, square, group)
+        return state
+
+    def _surprises(
+        self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
+    ) -> list[Tensor]:
+        """Return what :meth:`_rates` needs of gradients and corrected second moments."""
+        del gradients, squares, epsilon
+        return []
 
     @abstractmethod
-    def _apply(
+    def _rates(
         self,
-        parameter: Tensor,
-        update: Tensor,
-        gradient: Tensor,
-        square: Tensor,
-        group: dict[str, Any],
-    ) -> None:
-        """Update a parameter, given AdamW's update and the corrected second moment."""
+        learning_rate: float,
+        parameters: list[Tensor],
+        updates: list[Tensor],
+        surprises: list[Tensor],
+    ) -> Sequence[Tensor | float]:
+        """Return each tensor's learning rate, a scalar; ``updates`` include weight decay."""
 
 
 class Lamb(_ScaledAdamW):
@@ -98,39 +124,44 @@ class Lamb(_ScaledAdamW):
     Vectors (biases and norms) take AdamW's step, as in the authors' code.
     """
 
-    def _apply(
+    def _rates(
         self,
-        parameter: Tensor,
-        update: Tensor,
-        gradient: Tensor,  # noqa: ARG002 - StableAdamW's
-        square: Tensor,  # noqa: ARG002
-        group: dict[str, Any],
-    ) -> None:
-        update = update + group["weight_decay"] * parameter
-        if parameter.dim() < 2:
-            parameter.sub_(group["lr"] * update)
-            return
-        weight_norm, update_norm = parameter.norm(), update.norm()
-        both = (weight_norm > 0) & (update_norm > 0)
-        ratio = torch.where(both, weight_norm / update_norm, torch.ones_like(weight_norm))
-        parameter.sub_(group["lr"] * ratio * update)
+        learning_rate: float,
+        parameters: list[Tensor],
+        updates: list[Tensor],
+        surprises: list[Tensor],  # noqa: ARG002 - StableAdamW's
+    ) -> Sequence[Tensor | float]:
+        return [
+            learning_rate * (1.0 if parameter.dim() < 2 else _norm_ratio(parameter, update))
+            for parameter, update in zip(parameters, updates, strict=True)
+        ]
+
+
+def _norm_ratio(parameter: Tensor, update: Tensor) -> Tensor:
+    """Return the ratio of the norms of a parameter and of its update; 1 where one is zero."""
+    weight_norm, update_norm = parameter.norm(), update.norm()
+    both = (weight_norm > 0) & (update_norm > 0)
+    return torch.where(both, weight_norm / update_norm, torch.ones_like(weight_norm))
 
 
 class StableAdamW(_ScaledAdamW):
     """StableAdamW: divides a tensor's learning rate by max(1, RMS(gradient / sqrt(moment 2)))."""
 
-    def _apply(
+    def _surprises(
+        self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
+    ) -> list[Tensor]:
+        ratios = torch._foreach_mul(gradients, gradients)
+        torch._foreach_div_(ratios, torch._foreach_clamp_min(squares, epsilon**2))
+        return [ratio.mean().sqrt() for ratio in ratios]
+
+    def _rates(
         self,
-        parameter: Tensor,
-        update: Tensor,
-        gradient: Tensor,
-        square: Tensor,
-        group: dict[str, Any],
-    ) -> None:
-        expected = square.clamp_min(group["eps"] ** 2)
-        surprise = (gradient.square() / expected).mean().sqrt()
-        learning_rate = group["lr"] / surprise.clamp_min(1.0)
-        parameter.sub_(learning_rate * (update + group["weight_decay"] * parameter))
+        learning_rate: float,
+        parameters: list[Tensor],  # noqa: ARG002 - Lamb's
+        updates: list[Tensor],  # noqa: ARG002
+        surprises: list[Tensor],
+    ) -> Sequence[Tensor | float]:
+        return [learning_rate / surprise.clamp_min(1.0) for surprise in surprises]
 
 
 def make_optimizers(
@@ -218,6 +249,15 @@ def clip_gradient(
     return whole
 
 
+def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
+    """Scale gradients as :func:`clip_gradient` does; return their norm without reading it."""
+    trained = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+    if most is not None:
+        nn.utils.clip_grads_with_norm_(trained, most, norm)
+    return norm
+
+
 def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
     """Set first and second moments below ``TINY`` to zero where they are on a CPU.
 
@@ -238,4 +278,17 @@ def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate
     """Set the learning rate of all parameter groups, times the group's factor."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("factor", 1.0)
+            value = learning_rate * group.get("factor", 1.0)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
+
+
+def hold_learning_rates(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Keep learning rates and counts of steps on the device, where a CUDA graph reads them."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            device = group["params"][0].device if group["params"] else None
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            group["capturable"] = True

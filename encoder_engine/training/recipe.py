@@ -16,11 +16,13 @@ __all__ = [
     "ModelRecipe",
     "ObjectivesRecipe",
     "OptimizerRecipe",
+    "Precision",
     "RunRecipe",
     "ScheduleRecipe",
     "TrainingRecipe",
 ]
 
+Precision = Literal["float32", "bfloat16", "float16", "float64"]
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
@@ -238,11 +240,14 @@ class RunRecipe:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
+    None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
     ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: bfloat16
     on a GPU, where norms are bound by memory, and float32 on a CPU.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
+    ``graphs``: compute micro-batches of up to 32,768 tokens, and the update, by CUDA graphs; where
+    that cannot be, a log record says why.
     ``recompute``: activation checkpointing: blocks store their input and recompute the rest.
     ``ema``: the decay of an exponential moving average of the weights, which is evaluated and
     exported; None: no average.
@@ -256,10 +261,11 @@ class RunRecipe:
     steps: int = 1000
     seed: int = 0
     device: str = "auto"
-    precision: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    precision: Precision | None = None
     residual: Literal["float32", "bfloat16"] | None = None
     deterministic: bool = False
     compile: bool = False
+    graphs: bool = False
     peak_tflops: float | None = None
     recompute: bool = False
     ema: float | None = None
@@ -277,7 +283,7 @@ class RunRecipe:
         for name in ("steps", "evaluation_tokens", "keep_last", *every):
             _at_least(f"run.{name}", getattr(self, name), 1)
         _at_least("run.seed", self.seed, 0)
-        if self.residual is not None and self.precision != "bfloat16":
+        if self.residual is not None and self.precision not in (None, "bfloat16"):
             raise ConfigError(
                 f"run.residual is {self.residual}, which is for run.precision bfloat16; that is "
                 f"{self.precision}"

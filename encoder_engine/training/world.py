@@ -158,4 +158,5 @@ def replicate(model: nn.Module, world: World) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [world.device] if world.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices)
+    # Views of the buckets that are exchanged: no copy, and half the memory of gradients.
+    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)

@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from encoder_engine.training.course import StepBatches
-from encoder_engine.training.grad_cache import couple
+from encoder_engine.training.step.grad_cache import couple
 from encoder_engine.training.world import World
 from tests.training.test_grad_cache import PAIRS, collect, draw_steps, make_model, seed
 

@@ -20,7 +20,7 @@ from encoder_engine.models.training_model import CoupledModel, Inputs, LossSum
 from encoder_engine.objectives.vectors.in_batch import in_batch_negatives
 from encoder_engine.packing import pack
 from encoder_engine.training.course import StepBatches
-from encoder_engine.training.grad_cache import couple
+from encoder_engine.training.step.grad_cache import couple
 from encoder_engine.training.world import World
 from tests import ROOT
 from tests.training.runs import CONFIG

@@ -6,7 +6,6 @@ twice that of plain PyTorch in the same precision.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +17,7 @@ from encoder_engine.data.loader import Position
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.training import Trainer
 from encoder_engine.training.course import StepBatches
+from encoder_engine.training.step import graphs as step_graphs
 from encoder_engine.training.world import World, replicate
 from tests.ops.cases import DEVICES
 from tests.training.runs import run, small_recipe
@@ -75,15 +75,18 @@ PRECISIONS = {
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", PRECISIONS.values(), ids=PRECISIONS)
-@pytest.mark.parametrize("num_parts", [1, NUM_PARTS])
+@pytest.mark.parametrize(
+    ("num_parts", "graphs"), [(1, "false"), (NUM_PARTS, "false"), (NUM_PARTS, "true")]
+)
 def test_loss_and_gradients_are_those_of_float64(
-    corpus: Path, tmp_path: Path, device: str, precision: list[str], num_parts: int
+    corpus: Path, tmp_path: Path, device: str, precision: list[str], num_parts: int, graphs: str
 ) -> None:
     settings = [*NO_DROPOUT, "data.form=pairs"]
-    ours = make_trainer(corpus, tmp_path / "ours", device, *precision, *settings)
+    own = [*precision, *settings]
+    ours = make_trainer(corpus, tmp_path / "ours", device, *own, f"run.graphs={graphs}")
     exact = make_trainer(corpus, tmp_path / "exact", "cpu", "run.precision=float64", *settings)
     parts = parts_of(ours)[:num_parts]
-    eager = copy.deepcopy(ours)
+    eager = make_trainer(corpus, tmp_path / "eager", device, *own)
     loss, gradients = step(ours, parts)
     with ops.use("reference"):
         true_loss, truth = step(exact, parts)
@@ -118,6 +121,33 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
     for name in ("log.jsonl", "model/model.safetensors"):
         whole, broken = (tmp_path / run_name / name for run_name in ("whole", "broken"))
         assert whole.read_bytes() == broken.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("settings", [[], ["data.form=pairs"], ["run.ema=0.9"]], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_graphs_have_the_bits_of_their_layouts(
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    precision: str,
+    settings: list[str],
+) -> None:
+    own = [*SIZES, f"run.device={device}", f"run.precision={precision}", "run.graphs=true"]
+    trainer = run(corpus, tmp_path / "graphs", *own, *settings)
+    run(corpus, tmp_path / "broken", *own, *settings, stop_at=7)
+    run(corpus, tmp_path / "broken", *own, *settings)
+    graphs = trainer.gradients.graphs
+    assert graphs is not None
+    assert graphs.is_captured == (device == "cuda")
+    monkeypatch.setattr(step_graphs, "uses_graphs", lambda _device: False)
+    run(corpus, tmp_path / "plain", *own, *settings)
+    for name in ("log.jsonl", "model/model.safetensors"):
+        expected = (tmp_path / "plain" / name).read_bytes()
+        assert (tmp_path / "graphs" / name).read_bytes() == expected
+        assert (tmp_path / "broken" / name).read_bytes() == expected
 
 
 @pytest.fixture

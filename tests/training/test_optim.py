@@ -66,6 +66,28 @@ def test_steps_are_those_of_the_equations(kind: str, made: Any) -> None:
     np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("made", [Lamb, StableAdamW])
+def test_many_tensors_step_as_each_alone(made: Any) -> None:
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(5, 3), (7,), (1, 4), (3,)]
+
+    def draw() -> list[torch.Tensor]:
+        return [torch.randn(shape, generator=generator) for shape in shapes]
+
+    together = [nn.Parameter(weight) for weight in draw()]
+    alone = [nn.Parameter(weight.detach().clone()) for weight in together]
+    optimizers = [made(together), *(made([weight]) for weight in alone)]
+    for step in range(3):
+        for ours, single, gradient in zip(together, alone, draw(), strict=True):
+            # One tensor has no gradient in the second step, and counts a step less from then on.
+            left_out = step == 1 and ours is together[1]
+            ours.grad = None if left_out else gradient
+            single.grad = None if left_out else gradient.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert all(map(torch.equal, together, alone))
+
+
 def test_without_decay_lamb_still_scales_matrices_and_only_those() -> None:
     matrix, bias = nn.Parameter(torch.full((4, 3), 2.0)), nn.Parameter(torch.full((3,), 2.0))
     optimizer = Lamb([matrix, bias], lr=0.1, weight_decay=0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,13 +15,18 @@ from encoder_engine import ops
 from encoder_engine.packing.bucket import Bucket, BucketBatch, BucketSequences
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
+    from torch.cuda import CUDAGraph
 
     from encoder_engine.models.network import Network
     from encoder_engine.packing import PackedBatch
     from encoder_engine.packing.pooling_modes import PoolingMode
 
-__all__ = ["CapturePool", "Computation", "Graph", "Results"]
+__all__ = ["CapturePool", "Computation", "Graph", "Results", "capture"]
+
+Result = TypeVar("Result")
 
 # Calls before a capture: they compile kernels, and make the handles of libraries.
 NUM_WARM_UPS = 2
@@ -79,6 +84,33 @@ def _free_stream() -> torch.cuda.Stream:
             break
     _HELD.add(stream)
     return stream
+
+
+def capture(
+    compute: Callable[[], Result], pool: CapturePool, *, num_warm_ups: int = NUM_WARM_UPS
+) -> tuple[Result, CUDAGraph]:
+    """Compute a few times, and capture a computation of tensors that stay where they are.
+
+    Returns what the capture has returned, where each replay writes, and the graph.
+    """
+    with _CAPTURE:
+        current = torch.cuda.current_stream()
+        warm_up = _free_stream()
+        warm_up.wait_stream(current)
+        with torch.cuda.stream(warm_up):
+            for _ in range(num_warm_ups):
+                compute()
+        current.wait_stream(warm_up)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads may allocate memory meanwhile.
+            with torch.cuda.graph(graph, *pool, capture_error_mode="thread_local"):
+                results = compute()
+        except BaseException:
+            # A capture that fails as it ends leaves its stream the current one.
+            torch.cuda.set_stream(current)
+            raise
+        return results, graph
 
 
 class Graph:
@@ -139,8 +171,7 @@ class Graph:
 
     def capture(self, pool: CapturePool) -> None:
         """Capture the computation."""
-        with _CAPTURE:
-            self._results, self._graph = self._capture(pool)
+        self._results, self._graph = capture(self.compute, pool)
 
     def replay(self) -> Results:
         """Compute the inputs by the graph, which was captured."""
@@ -148,25 +179,6 @@ class Graph:
         assert self._results is not None
         self._graph.replay()
         return self._results
-
-    def _capture(self, pool: CapturePool) -> tuple[Results, torch.cuda.CUDAGraph]:
-        current = torch.cuda.current_stream()
-        warm_up = _free_stream()
-        warm_up.wait_stream(current)
-        with torch.cuda.stream(warm_up):
-            for _ in range(NUM_WARM_UPS):
-                self.compute()
-        current.wait_stream(warm_up)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # Other threads may allocate memory meanwhile.
-            with torch.cuda.graph(graph, *pool, capture_error_mode="thread_local"):
-                results = self.compute()
-        except BaseException:
-            # A capture that fails as it ends leaves its stream the current one.
-            torch.cuda.set_stream(current)
-            raise
-        return results, graph
 
     def _batch(self) -> BucketBatch:
         bucket = self._computation.bucket

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.models.heads import SequenceClassification
-from encoder_engine.models.training_model import LossSum
+from encoder_engine.models.training_model import LossSum, Padding
 from encoder_engine.packing import Sequences
 from encoder_engine.tasks.items import FEATURES
 from encoder_engine.tasks.models.heads import new_head_model
@@ -20,7 +20,7 @@ from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     import numpy.typing as npt
@@ -99,10 +99,16 @@ class SequenceModel(TaskModel):
         """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
         return sequence_features(self.model, inputs)
 
+    def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
+        """Return the target, which stays as long as it is; None for cached vectors."""
+        return None if FEATURES in inputs.targets else {"target": Padding()}
+
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the rows."""
-        logits = sequence_logits(self.model, inputs)
-        total = self._loss(logits, inputs.targets["target"])
+        target = inputs.targets["target"]
+        # The layout of a CUDA graph has further sequences.
+        logits = sequence_logits(self.model, inputs)[: len(target)]
+        total = self._loss(logits, target)
         return {self._loss_name: LossSum(total, len(logits))}
 
     @torch.no_grad()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.training.pretraining.model_builder import Text
     from encoder_engine.training.recipe import (
         OptimizerRecipe,
+        Precision,
         RunRecipe,
         ScheduleRecipe,
         TrainingRecipe,
@@ -53,7 +54,11 @@ class Trainer(Loop):
         self, recipe: TrainingRecipe, directory: Path, *, world: World | None = None
     ) -> None:
         super().__init__(Pretraining(recipe), directory, world=world)
-        self.recipe = recipe
+
+    @property
+    def recipe(self) -> TrainingRecipe:
+        """All settings of the run."""
+        return self.course.recipe
 
     @property
     def text(self) -> Text:
@@ -73,49 +78,53 @@ class Pretraining:
     objectives: tuple[Objective, ...]
 
     def __init__(self, recipe: TrainingRecipe) -> None:
-        self._recipe = recipe
+        self.recipe = recipe
 
     @property
     def run(self) -> RunRecipe:
         """Length, precision, devices, intervals and checkpoints."""
-        return self._recipe.run
+        return self.recipe.run
 
     @property
     def optimizer(self) -> OptimizerRecipe:
         """The optimizer's settings."""
-        return self._recipe.optimizer
+        return self.recipe.optimizer
 
     @property
     def schedule(self) -> ScheduleRecipe:
         """The schedule of the learning rate."""
-        return self._recipe.schedule
+        return self.recipe.schedule
 
     @property
     def max_length(self) -> int:
         """Tokens of the longest sequence."""
-        return self._recipe.data.max_length
+        return self.recipe.data.max_length
+
+    def settle_precision(self, precision: Precision) -> None:
+        """Set the precision of a recipe that names none."""
+        self.recipe = replace(self.recipe, run=replace(self.recipe.run, precision=precision))
 
     def read(self, *, verify: bool) -> None:
         """Open the corpus, cut it into sequences, and make the objectives."""
-        recipe = self._recipe
+        recipe = self.recipe
         self.text = build_text(recipe.data, seed=recipe.run.seed, verify=verify)
         self.objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
 
     def warn(self) -> None:
         """Warn of a corpus that the run repeats too often."""
-        warn_of_repetition(self._recipe, self.text)
+        warn_of_repetition(self.recipe, self.text)
 
     def build_model(self) -> TrainingModel:
         """Make the model: random weights, or those of the recipe's checkpoint."""
-        return build_model(self._recipe, self.text.corpus, self.objectives)
+        return build_model(self.recipe, self.text.corpus, self.objectives)
 
     def _loader(self, samples: Samples | Pairs, *, seed: int, alpha: float | None) -> Loader:
-        tokens = self._recipe.batch.micro_tokens
+        tokens = self.recipe.batch.micro_tokens
         return Loader(samples=samples, batch_tokens=tokens, seed=seed, alpha=alpha)
 
     def batch_stream(self, world: World) -> BatchStream:
         """Return the masked micro-batches of this process."""
-        run, data = self._recipe.run, self._recipe.data
+        run, data = self.recipe.run, self.recipe.data
         return BatchStream(
             self._loader(self.text.training, seed=run.seed, alpha=data.alpha),
             self.objectives,
@@ -134,7 +143,7 @@ class Pretraining:
         if isinstance(held_out, Pairs):
             held_out = replace(held_out, seed=0)
         loader = self._loader(held_out, seed=0, alpha=None)
-        tokens = self._recipe.run.evaluation_tokens
+        tokens = self.recipe.run.evaluation_tokens
         return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
 
     def best(self, model: TrainingModel) -> None:
@@ -142,15 +151,15 @@ class Pretraining:
 
     def begin(self, directory: Path) -> None:
         """Write the recipe and the corpus digest."""
-        begin(directory, self._recipe, self.text.corpus)
+        begin(directory, self.recipe, self.text.corpus)
 
     def compare(self, directory: Path) -> None:
         """Raise :class:`ResumeError` if the folder was begun with another recipe or corpus."""
-        compare(directory, self._recipe, self.text.corpus)
+        compare(directory, self.recipe, self.text.corpus)
 
     def num_micro_batches(self, step: int) -> int:
         """Return the number of micro-batches of a step; it may grow at the start."""
-        return self._recipe.batch.num_micro_batches(step, self._recipe.run.steps)
+        return self.recipe.batch.num_micro_batches(step, self.recipe.run.steps)
 
     def review(self, scores: dict[str, float]) -> None:
         """Warn of a model that is far worse than guessing."""
@@ -161,4 +170,4 @@ class Pretraining:
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the model in transformers' layout, and the corpus' tokenizer."""
-        save_model(model, self._recipe.model, self.text.corpus, directory)
+        save_model(model, self.recipe.model, self.text.corpus, directory)

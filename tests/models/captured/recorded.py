@@ -1,7 +1,8 @@
 """A stand-in for CUDA graphs on a CPU: records operators, and repeats them at the same addresses.
 
 As in a CUDA graph, whatever the host computed from a batch's lengths while it recorded is repeated
-as it was: results of another batch would be wrong.
+as it was: results of another batch would be wrong. What a recording writes is put back as it ends,
+because a capture computes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from encoder_engine.models.captured import encoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     import pytest
 
@@ -32,24 +34,37 @@ class RecordedGraph:
     def replay(self) -> None:
         """Compute every operator again, and write its results where the first ones lie."""
         self.num_replays += 1
-        for operator, arguments, keywords, results in self.calls:
-            again = operator(*arguments, **keywords)
-            for first, new in zip(tree_leaves(results), tree_leaves(again), strict=True):
-                if isinstance(first, Tensor) and first.data_ptr() != new.data_ptr():
-                    first.copy_(new)
+        # Autograd has recorded nothing of these, and a CUDA graph knows none of it.
+        with torch._C._AutoDispatchBelowAutograd():
+            for operator, arguments, keywords, results in self.calls:
+                again = operator(*arguments, **keywords)
+                for first, new in zip(tree_leaves(results), tree_leaves(again), strict=True):
+                    if isinstance(first, Tensor) and first.data_ptr() != new.data_ptr():
+                        first.copy_(new)
 
 
 class _Recording(TorchDispatchMode):
     def __init__(self, graph: RecordedGraph) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._graph = graph
+        self._written: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute and record an operator."""
         keywords = kwargs or {}
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = args[place] if place < len(args) else keywords.get(argument.name)
+                tensors = (x for x in tree_leaves(given) if isinstance(x, Tensor))
+                self._written += [(x.detach(), x.detach().clone()) for x in tensors]
         results = func(*args, **keywords)
         self._graph.calls.append((func, args, keywords, results))
         return results
+
+    def put_back(self) -> None:
+        """Write what there was before."""
+        for written, before in reversed(self._written):
+            written.copy_(before)
 
 
 class _Stream:
@@ -59,19 +74,23 @@ class _Stream:
 
 @contextmanager
 def _record(graph: RecordedGraph, *_: object, **__: object) -> Iterator[None]:
-    with _Recording(graph):
+    recording = _Recording(graph)
+    with recording:
         yield
+    recording.put_back()
 
 
-def record_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
-    """Have encoders on the CPU captured by recordings; return the list that will hold them."""
+def record_graphs(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType = encoder
+) -> list[RecordedGraph]:
+    """Have a module's graphs on the CPU be recordings; return the list that will hold them."""
     graphs: list[RecordedGraph] = []
 
     def make() -> RecordedGraph:
         graphs.append(RecordedGraph())
         return graphs[-1]
 
-    monkeypatch.setattr(encoder, "uses_graphs", lambda _device: True)
+    monkeypatch.setattr(module, "uses_graphs", lambda _device: True)
     for name, value in {
         "CUDAGraph": make,
         "Stream": _Stream,

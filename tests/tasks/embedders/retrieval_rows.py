@@ -16,7 +16,7 @@ from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks.task import Windows
 from encoder_engine.text import Tokenizer
 from encoder_engine.training.course import StepBatches
-from encoder_engine.training.grad_cache import couple
+from encoder_engine.training.step.grad_cache import couple
 from encoder_engine.training.world import World
 
 if TYPE_CHECKING:

@@ -1,0 +1,215 @@
+"""The input of a training step's micro-batch in a layout of fixed sizes, for CUDA graphs.
+
+How it works: tokens, sequences, selected rows and targets are each lengthened to a size class.
+Sequences of token 0 follow the batch's own and fill its rows up; the first of their rows follow the
+selected ones; further targets have no loss (:class:`Padding`). No loss reads what follows, so its
+gradients are exactly 0, and kernels meet nothing that they would not meet in a batch. All inputs
+lie in one block of memory, so that one copy fills it.
+
+Dimensions: T rows, B sequences, M selected rows; T', B', M' those of the batch.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from encoder_engine.models.training_model import Inputs
+from encoder_engine.packing.bucket import (
+    LEAST_ROWS,
+    Bucket,
+    BucketBatch,
+    FilledSequences,
+    power_of_two,
+    size_class,
+)
+from encoder_engine.packing.selection import assemble_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models.training_model import Padding
+
+__all__ = ["StepInputs", "StepLayout"]
+
+# Every part of the memory begins at a multiple of so many bytes.
+ALIGNMENT = 16
+# Sequences are counted by so many, and by a sixteenth of more than 128.
+LEAST_SEQUENCES = 8
+
+
+class TargetLayout(NamedTuple):
+    """The shape and dtype of a target, and its further entries; see :class:`Padding`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    value: float
+
+
+class StepLayout(NamedTuple):
+    """The sizes of a micro-batch in memory; batches of one layout share a graph.
+
+    ``bucket``: of the tokens. ``rows``: of the selected rows; None: all rows are read.
+    """
+
+    bucket: Bucket
+    rows: Bucket | None
+    has_types: bool
+    targets: tuple[TargetLayout, ...]
+    num_losses: int
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Inputs,
+        paddings: Mapping[str, Padding],
+        *,
+        longest: int | None,
+        num_losses: int,
+    ) -> StepLayout | None:
+        """Return the layout of a micro-batch on the host; None: there is none.
+
+        longest: the most tokens of a sequence that the model takes.
+        """
+        sequences, rows = inputs.batch.sequences, inputs.rows
+        if inputs.batch.position_ids is not None or inputs.gradient is not None:
+            return None
+        # Sequences without a token have no first row.
+        if not len(sequences) or not sequences.lengths.all():
+            return None
+        num_rows, further = (0, 0) if rows is None else size_class(len(rows))
+        # So many rows follow at least: each further selected row, and each sequence, needs one.
+        further = max(further, LEAST_ROWS, 2 * size_class(len(sequences), 1)[1])
+        num_tokens = size_class(sequences.num_tokens)[0] + further
+        max_seqlen = power_of_two(sequences.max_seqlen, LEAST_ROWS)
+        most = max_seqlen if longest is None else min(longest, max_seqlen)
+        fillers = -(-(num_tokens - sequences.num_tokens) // most)
+        num_sequences, _ = size_class(len(sequences) + fillers, LEAST_SEQUENCES)
+        if num_sequences - len(sequences) > num_tokens - sequences.num_tokens:
+            return None
+        bucket = Bucket(num_tokens, num_sequences, max_seqlen)
+        selected = None
+        if rows is not None:
+            # All further selected rows may lie in one of the sequences that follow.
+            counts = max(int(rows.within.lengths.max(initial=0)), min(further, most))
+            selected = Bucket(num_rows, num_sequences, power_of_two(counts, LEAST_ROWS))
+        targets = tuple(
+            _target_layout(name, inputs.targets[name], padding, num_sequences + 1)
+            for name, padding in paddings.items()
+        )
+        has_types = inputs.batch.token_type_ids is not None
+        return cls(bucket, selected, has_types, targets, num_losses)
+
+
+def _target_layout(name: str, target: Tensor, padding: Padding, num_sequences: int) -> TargetLayout:
+    length = len(target)
+    if padding.value is not None:
+        length = num_sequences if padding.by_sequence else size_class(length)[0]
+    return TargetLayout(name, (length, *target.shape[1:]), target.dtype, padding.value or 0.0)
+
+
+class StepInputs:
+    """The inputs of a layout on a device, which stay where they are.
+
+    ``scales``: the factor of each summed loss, [losses], in the dtype of losses.
+    """
+
+    def __init__(
+        self, layout: StepLayout, device: torch.device, *, loss_dtype: torch.dtype
+    ) -> None:
+        self.layout = layout
+        bucket, rows = layout.bucket, layout.rows
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "scales": ((layout.num_losses,), loss_dtype),
+            "ids": ((bucket.num_tokens,), torch.int32),
+            "offsets": ((bucket.num_offsets,), torch.int32),
+        }
+        if layout.has_types:
+            shapes["types"] = ((bucket.num_tokens,), torch.int32)
+        if rows is not None:
+            shapes["rows"] = ((rows.num_tokens,), torch.int64)
+            shapes["places"] = ((rows.num_tokens,), torch.int32)
+            shapes["row_offsets"] = ((rows.num_offsets,), torch.int32)
+        shapes |= {f"target {t.name}": (t.shape, t.dtype) for t in layout.targets}
+        sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in shapes.values()]
+        ends = list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
+        self._parts = {
+            name: (start, size, shape, dtype)
+            for (name, (shape, dtype)), start, size in zip(
+                shapes.items(), ends[:-1], sizes, strict=True
+            )
+        }
+        self._memory = torch.zeros(ends[-1], dtype=torch.uint8, device=device)
+        self._views = self._view(self._memory)
+
+    @property
+    def scales(self) -> Tensor:
+        """The factor of each summed loss."""
+        return self._views["scales"]
+
+    def _view(self, memory: Tensor) -> dict[str, Tensor]:
+        return {
+            name: memory[start : start + size].view(dtype).view(shape)
+            for name, (start, size, shape, dtype) in self._parts.items()
+        }
+
+    def fill(self, inputs: Inputs, scales: list[float]) -> None:
+        """Copy a micro-batch of the layout from the host, without waiting for the device."""
+        pinned = self._memory.is_cuda
+        # New for every call: the allocator keeps pinned memory until the device has read it.
+        staged = torch.zeros(self._memory.shape, dtype=torch.uint8, pin_memory=pinned)
+        views = {name: view.numpy() for name, view in self._view(staged).items()}
+        views["scales"][:] = scales
+        batch, sequences = inputs.batch, inputs.batch.sequences
+        views["ids"][: batch.num_tokens] = batch.input_ids.numpy()
+        if batch.token_type_ids is not None:
+            views["types"][: batch.num_tokens] = batch.token_type_ids.numpy()
+        self._write_offsets(sequences.offsets, views["offsets"])
+        if inputs.rows is not None:
+            self._write_rows(inputs.rows.indices, batch.num_tokens, views)
+        for target in self.layout.targets:
+            values = inputs.targets[target.name].numpy()
+            view = views[f"target {target.name}"]
+            view[: len(values)] = values
+            view[len(values) :] = target.value
+        self._memory.copy_(staged, non_blocking=True)
+
+    def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
+        """Write the batch's offsets, and those of sequences that share the rows after it evenly."""
+        number = self.layout.bucket.num_sequences - (len(own) - 1)
+        further = self.layout.bucket.num_tokens - int(own[-1])
+        offsets[: len(own)] = own
+        offsets[len(own) - 1 : -1] = own[-1] + np.arange(number + 1) * further // number
+        offsets[-1] = self.layout.bucket.num_tokens
+
+    def _write_rows(
+        self, own: npt.NDArray[np.int64], num_tokens: int, views: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        """Write the batch's selected rows, and the first rows after its tokens."""
+        offsets, rows = views["offsets"], views["rows"]
+        rows[: len(own)] = own
+        rows[len(own) :] = num_tokens + np.arange(len(rows) - len(own))
+        owners = np.searchsorted(offsets, rows, side="right") - 1
+        views["places"][:] = rows - offsets[owners]
+        views["row_offsets"][:] = np.searchsorted(rows, offsets)
+
+    def inputs(self) -> Inputs:
+        """Return the inputs as a model takes them; whatever follows from them is computed anew."""
+        layout, views = self.layout, self._views
+        sequences = FilledSequences.from_offsets(views["offsets"], layout.bucket)
+        batch = BucketBatch(
+            input_ids=views["ids"], sequences=sequences, token_type_ids=views.get("types")
+        )
+        rows = None
+        if layout.rows is not None:
+            within = FilledSequences.from_offsets(views["row_offsets"], layout.rows)
+            rows = assemble_rows(views["rows"], sequences, within, views["places"])
+        targets = {target.name: views[f"target {target.name}"] for target in layout.targets}
+        return Inputs(batch, targets, rows)

@@ -1,0 +1,46 @@
+"""Measures the speed of training between logged steps."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SpeedMeter"]
+
+
+class SpeedMeter:
+    """The time since the last logged step, and the tokens of the steps since then.
+
+    utilisation: the share of the peak that a token a second takes; None: it is not logged.
+    """
+
+    def __init__(self, tokens: int, *, utilisation: float | None) -> None:
+        self._utilisation = utilisation
+        self.restart(tokens)
+
+    def restart(self, tokens: int) -> None:
+        """Begin at a number of tokens; what was done since the last reading is not counted."""
+        self._began, self._waited, self._since = time.perf_counter(), 0.0, tokens
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Return a context whose time is spent waiting for data."""
+        requested = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - requested
+
+    def read(self, tokens: int) -> dict[str, float]:
+        """Return the line of ``speed.jsonl`` for a step at whose end there were so many tokens."""
+        seconds = max(time.perf_counter() - self._began, 1e-9)
+        speed = {
+            "seconds": seconds,
+            "tokens_per_second": (tokens - self._since) / seconds,
+            "data_wait": self._waited / seconds,
+        }
+        if self._utilisation is not None:
+            speed["utilisation"] = speed["tokens_per_second"] * self._utilisation
+        return speed

@@ -1,0 +1,1 @@
+"""Takes a training step: gradients over micro-batches, CUDA graphs, and numbers read late."""

@@ -1,0 +1,126 @@
+"""The numbers of a step that was launched, which the host reads once the device has computed them.
+
+On a GPU the host launches the next step before it reads these: reading waits for the device, which
+would then idle until the host has launched more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from encoder_engine.errors import NonFiniteLossError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Halt", "Launched", "Numbers", "can_read_late", "check_finite", "mean_losses"]
+
+
+class Numbers:
+    """Numbers of a device, on their way to the host; the next step may write over them there."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._ready = None
+        if not values.is_cuda:
+            self._host = values.clone()
+        else:
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._ready.record()
+
+    def read(self) -> list[float]:
+        """Wait for the numbers, and return them."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        found: list[float] = self._host.tolist()
+        return found
+
+
+class Launched(NamedTuple):
+    """A step whose work is launched.
+
+    ``step``: its number, from 0.
+    ``tokens``: those of all processes.
+    ``terms``: the number of terms of each loss, over all micro-batches and processes.
+    ``numbers``: the sum of each loss, and the gradient's norm before it was clipped.
+    """
+
+    step: int
+    tokens: int
+    terms: Mapping[str, float]
+    numbers: Numbers | list[float]
+
+    def read(self, weights: Mapping[str, float]) -> dict[str, Any]:
+        """Return the losses and the norm, by the keys of ``log.jsonl``.
+
+        weights: the weight of each loss in the whole. Raises :class:`NonFiniteLossError` for a step
+        that was read late.
+        """
+        if isinstance(self.numbers, Numbers):
+            *sums, norm = self.numbers.read()
+            loss, means = mean_losses(weights, self.terms, sums)
+            check_finite("the loss", loss, self.step)
+            check_finite("the gradient's norm", norm, self.step)
+        else:
+            *sums, norm = self.numbers
+            loss, means = mean_losses(weights, self.terms, sums)
+        logged = norm if math.isfinite(norm) else None
+        return {"loss": loss, "losses": means, "norm": logged}
+
+
+def mean_losses(
+    weights: Mapping[str, float], terms: Mapping[str, float], sums: Sequence[float]
+) -> tuple[float, dict[str, float]]:
+    """Return the whole loss, and the mean of each."""
+    means = {n: x / max(terms[n], 1.0) for n, x in zip(weights, sums, strict=True)}
+    return sum(weights[name] * mean for name, mean in means.items()), means
+
+
+class Halt:
+    """A mark on the device that stops all updates from a step on whose numbers are not finite.
+
+    The host reads a step's numbers when the next one is launched. Fused AdamW leaves weights and
+    moments alone where the mark is set, and so no weight moves after such a step. The mark stays.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], device: torch.device) -> None:
+        self._mark = torch.zeros((), device=device)
+        for optimizer in optimizers:
+            # The name under which torch's gradient scaler says that a gradient overflowed.
+            optimizer.found_inf = self._mark  # type: ignore[attr-defined]
+
+    def see(self, numbers: Tensor) -> None:
+        """Set the mark where a number of a step is not finite."""
+        # A number that is finite times 0 is 0, any other is NaN.
+        self._mark.add_((numbers * 0.0).sum().ne(0.0)).clamp_(max=1.0)
+
+
+def can_read_late(
+    device: torch.device,
+    optimizers: Sequence[torch.optim.Optimizer],
+    scaler: torch.amp.GradScaler,
+    *,
+    sharded: bool,
+) -> bool:
+    """Return whether the numbers of a step may be read after the next one is launched.
+
+    Only torch's fused AdamW leaves the weights alone meanwhile where they are not finite, if they
+    are not sharded. In float16 a step that overflows is left out, which the host has to know.
+    """
+    halts = all(type(optimizer) is torch.optim.AdamW for optimizer in optimizers)
+    return device.type == "cuda" and halts and not scaler.is_enabled() and not sharded
+
+
+def check_finite(what: str, value: float, step: int) -> None:
+    """Raise :class:`NonFiniteLossError` for a number of a step, from 0, that is not finite."""
+    if not math.isfinite(value):
+        raise NonFiniteLossError(
+            f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "
+            "folder, with a lower optimizer.learning_rate or optimizer.clip_norm, or a longer "
+            "schedule.warmup"
+        )

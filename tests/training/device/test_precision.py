@@ -1,0 +1,69 @@
+"""The precision of a run whose recipe names none, and that a resumed run keeps it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from encoder_engine.errors import ResumeError
+from encoder_engine.training import Trainer, precision
+from encoder_engine.training.precision import choose_precision
+from encoder_engine.training.world import World
+from tests.training.runs import run, small_recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GPU = World(device=torch.device("cuda"))
+
+
+def recorded(folder: Path) -> str:
+    name: str = json.loads((folder / "recipe.json").read_text("utf-8"))["run"]["precision"]
+    return name
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_a_gpu_that_has_bfloat16_computes_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
+) -> None:
+    # Emulated on older GPUs it would be slower than float32.
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda *, including_emulation: including_emulation or has_bfloat16,
+    )
+    assert choose_precision(tmp_path, GPU) == ("bfloat16" if has_bfloat16 else "float32")
+    assert choose_precision(tmp_path, World()) == "float32"
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert small_recipe(corpus).run.precision is None
+    with monkeypatch.context() as patch:
+        patch.setattr(precision, "_usual", lambda _device: "bfloat16")
+        run(corpus, tmp_path / "run", stop_at=7)
+    assert recorded(tmp_path / "run") == "bfloat16"
+    trainer = run(corpus, tmp_path / "run")
+    assert trainer.recipe.run.precision == "bfloat16"
+    run(corpus, tmp_path / "named", "run.precision=bfloat16")
+    logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("run", "named")]
+    assert logs[0] == logs[1]
+
+
+def test_another_precision_than_the_recorded_one_is_refused(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "run", stop_at=5)
+    assert recorded(tmp_path / "run") == "float32"
+    trainer = Trainer(small_recipe(corpus, "run.precision=bfloat16"), tmp_path / "run")
+    with pytest.raises(ResumeError, match=r"run\.precision was 'float32', is 'bfloat16'"):
+        trainer.run()
+
+
+def test_a_recorded_recipe_that_is_damaged_is_named(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text('{"run": {"precision": "float8"}}', "utf-8")
+    with pytest.raises(ResumeError, match=r"recipe\.json.*precision.*float8"):
+        Trainer(small_recipe(corpus), tmp_path)
