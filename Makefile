@@ -1,4 +1,5 @@
-# Everything there is to remember: run, check, test, test-all, coverage, lint, bench, speedrun, gpu, docs. Each sets itself up.
+# Everything there is to remember: run, check, test, test-all, coverage, lint, bench, speedrun, gpu, docs, wheels,
+# release. Each sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist work
 	-o faulthandler_exit_on_timeout=true -o faulthandler_timeout=900
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name "*.cpp" -o -name "*.h" -o -name "*.inc")
 
-.PHONY: run check test test-all coverage lint bench speedrun gpu docs clean
+.PHONY: run check test test-all coverage lint bench speedrun gpu docs wheels release clean
 
 run: $(VENV)/.installed-run      ## embed the example corpus with real weights and search it
 	$(BIN)/python examples/run.py
@@ -44,7 +45,7 @@ coverage: $(VENV)/.installed-dev ## every test, and which lines they run; takes 
 lint: $(VENV)/.installed-dev     ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py conftest.py
+	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs deploy setup.py conftest.py
 
 bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.md
 	$(BIN)/python -m benchmarks peers --setup
@@ -69,6 +70,13 @@ docs: $(VENV)/.installed-docs    ## build the site in build/site; renew docs/fam
 	$(BIN)/python docs/make_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+wheels: $(VENV)/.installed-release ## build wheels for other systems into dist, try each; renew docs/wheels.md
+	$(BIN)/python deploy/wheels/build.py $(BUILD)
+	$(BIN)/python deploy/wheels/check.py $(CHECK)
+
+release: $(VENV)/.installed-release ## wheels, source, checksums, SBOM into dist, and a tag; uploads nothing
+	$(BIN)/python deploy/wheels/release.py --build='$(BUILD)' --check='$(CHECK)'
+
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache
 
@@ -83,6 +91,10 @@ $(VENV)/.installed-run: $(BIN)/python $(BUILD_INPUTS)
 $(VENV)/.installed-dev: $(BIN)/python $(BUILD_INPUTS)
 	$(INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-release: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[release]'
+	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed-dev
 	$(INSTALL) -e '.[docs]'

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.lazy import lazy_names
 
+try:
+    # Before NumPy, which kills the process on a processor that the extension refuses in a sentence.
+    from encoder_engine import _native as _native
+except ImportError as error:
+    if error.name is None:  # a refusal; an extension that is not built has its name
+        raise
+
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
     from encoder_engine.embedding import EmbedBatch, Embedder, StaticEmbedder

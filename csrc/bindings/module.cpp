@@ -16,19 +16,20 @@ namespace py = pybind11;
 namespace ee = encoder_engine;
 
 PYBIND11_MODULE(_native, module) {
-    const std::string refused = ee::choose_instruction_set(std::getenv("ENCODER_ENGINE_ISA"));
+    std::string refused = ee::refuse_processor();
+    if (refused.empty()) refused = ee::choose_instruction_set(std::getenv("ENCODER_ENGINE_ISA"));
     if (!refused.empty()) throw py::import_error(refused);
     module.def("instruction_set",
                [] { return ee::instruction_set_name(ee::chosen_instruction_set()); });
     module.def("default_threads", &ee::default_threads);
     module.def("is_amd", &ee::is_amd);
-    module.def("supported_instruction_sets", [] {
+    const auto names_of = [](const std::vector<ee::instruction_set>& levels) {
         py::list names;
-        for (const ee::instruction_set level : ee::supported_instruction_sets()) {
-            names.append(ee::instruction_set_name(level));
-        }
+        for (const ee::instruction_set level : levels) names.append(ee::instruction_set_name(level));
         return py::tuple(names);
-    });
+    };
+    module.def("supported_instruction_sets", [=] { return names_of(ee::supported_instruction_sets()); });
+    module.def("missing_instruction_sets", [=] { return names_of(ee::missing_instruction_sets()); });
     module.def("hash_memory", [](const std::vector<std::pair<uintptr_t, size_t>>& places,
                                  int num_threads) {
         std::vector<ee::memory_piece> pieces;

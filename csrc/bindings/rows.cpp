@@ -17,10 +17,10 @@ namespace py = pybind11;
 namespace encoder_engine {
 namespace {
 
-using int_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using given_ints = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 
 // Row starts that fit the values, [T] or [T, columns], or an exception.
-const int32_t* checked_starts(const int_array& values, const int_array& starts,
+const int32_t* checked_starts(const given_ints& values, const given_ints& starts,
                               py::ssize_t columns = 1) {
     const int32_t* at = starts.data();
     const py::ssize_t count = starts.ndim() == 1 ? starts.size() : 0;
@@ -52,7 +52,7 @@ public:
     }
 
     // Lists of at least `width`, with `pad` where a row has no value.
-    py::list rows(const int_array& ids, const int_array& starts, py::ssize_t width, int32_t pad,
+    py::list rows(const given_ints& ids, const given_ints& starts, py::ssize_t width, int32_t pad,
                   bool left) {
         const int32_t* at = checked_starts(ids, starts);
         const int32_t* values = ids.data();
@@ -74,7 +74,7 @@ public:
     }
 
     // Lists of pairs of a matrix [T, 2], as tuples.
-    py::list pairs(const int_array& matrix, const int_array& starts) {
+    py::list pairs(const given_ints& matrix, const given_ints& starts) {
         const int32_t* at = checked_starts(matrix, starts, 2);
         const int32_t* values = matrix.data();
         const py::ssize_t num_rows = starts.size() - 1;
@@ -150,7 +150,7 @@ private:
 };
 
 // values [T] as an int64 matrix [B, width] with `fill` where a row has none; with_mask adds 1 and 0.
-py::tuple pad_rows(const int_array& values, const int_array& starts, int64_t width, int64_t fill,
+py::tuple pad_rows(const given_ints& values, const given_ints& starts, int64_t width, int64_t fill,
                    bool left, bool with_mask) {
     const int32_t* at = checked_starts(values, starts);
     const py::ssize_t num_rows = starts.size() - 1;

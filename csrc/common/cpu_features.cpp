@@ -44,6 +44,11 @@ uint64_t kept_registers() {
     return uint64_t{high} << 32 | low;
 }
 
+// CMPXCHG16B, LAHF, POPCNT, SSE3, SSSE3, SSE4.1 and SSE4.2.
+bool has_x86_64_v2() {
+    return has_bits(read_cpuid(1).c, {0, 9, 13, 19, 20, 23}) && has_bits(read_cpuid(0x80000001).c, {0});
+}
+
 // AVX2, FMA, BMI and BMI2.
 bool has_avx2() {
     return has_bits(kept_registers(), {1, 2}) && has_bits(read_cpuid(1).c, {12, 28}) &&
@@ -71,6 +76,26 @@ bool has_amx() {
 }
 #endif
 
+// CMakeLists.txt says whether the kernels were compiled for the levels of x86-64.
+#if defined(ENCODER_ENGINE_X86_LEVELS)
+constexpr bool kHasLevels = true;
+#else
+constexpr bool kHasLevels = false;
+#endif
+
+std::vector<instruction_set> levels_of_processor() {
+    std::vector<instruction_set> out{instruction_set::portable};
+#if defined(__x86_64__)
+    if (has_avx2()) out.push_back(instruction_set::avx2);
+    if (has_avx512()) out.push_back(instruction_set::avx512);
+    if (has_avx512_bf16()) {
+        out.push_back(instruction_set::avx512_bf16);
+        if (has_amx()) out.push_back(instruction_set::amx);
+    }
+#endif
+    return out;
+}
+
 }  // namespace
 
 const char* instruction_set_name(instruction_set level) {
@@ -85,16 +110,23 @@ const char* instruction_set_name(instruction_set level) {
 }
 
 std::vector<instruction_set> supported_instruction_sets() {
-    std::vector<instruction_set> out{instruction_set::portable};
+    return kHasLevels ? levels_of_processor() : std::vector<instruction_set>{instruction_set::portable};
+}
+
+std::vector<instruction_set> missing_instruction_sets() {
+    if (kHasLevels) return {};
+    const std::vector<instruction_set> all = levels_of_processor();
+    return {all.begin() + 1, all.end()};
+}
+
+std::string refuse_processor() {
 #if defined(__x86_64__)
-    if (has_avx2()) out.push_back(instruction_set::avx2);
-    if (has_avx512()) out.push_back(instruction_set::avx512);
-    if (has_avx512_bf16()) {
-        out.push_back(instruction_set::avx512_bf16);
-        if (has_amx()) out.push_back(instruction_set::amx);
+    if (!has_x86_64_v2()) {
+        return "this processor lacks SSE4.2 or POPCNT, which encoder-engine needs (x86-64-v2, processors since "
+               "2009); use a newer machine, or check what the virtual machine passes through";
     }
 #endif
-    return out;
+    return {};
 }
 
 std::string choose_instruction_set(const char* request) {

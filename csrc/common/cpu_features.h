@@ -13,8 +13,14 @@ enum class instruction_set { portable, avx2, avx512, avx512_bf16, amx };
 // "avx512_bf16" or "amx" (AMX-INT8, AMX-BF16).
 const char* instruction_set_name(instruction_set level);
 
-// What this processor and operating system can run, rising.
+// What this processor, operating system and build can run, rising.
 std::vector<instruction_set> supported_instruction_sets();
+
+// What this processor and operating system could run, and the build lacks.
+std::vector<instruction_set> missing_instruction_sets();
+
+// Why nothing runs on this processor: it is below x86-64-v2, of 2009. Empty where it is not.
+std::string refuse_processor();
 
 // Chooses the level once, when the module loads: the fastest supported, or the one `request` names.
 // Returns an empty string, or why the request cannot be met.

@@ -45,18 +45,24 @@ def build_report(
         extra_facts,
         import_torch,
         machine_facts,
+        missing_instruction_sets,
         native_instruction_set,
         version_facts,
     )
     from encoder_engine.cli.checks.model_check import check_model
 
     machine, versions, extras = machine_facts(), version_facts(), extra_facts()
-    native = native_instruction_set()
-    findings = machine_findings(machine, versions) + installation_findings(native, extras)
+    native, missing = native_instruction_set(), missing_instruction_sets()
+    findings = machine_findings(machine, versions)
+    findings += installation_findings(native, missing, extras)
     report: dict[str, Any] = {
         "machine": machine,
         "versions": versions,
-        "native_extension": {"present": native is not None, "instruction_set": native},
+        "native_extension": {
+            "present": native is not None,
+            "instruction_set": native,
+            "missing_instruction_sets": missing,
+        },
         "operations": _operations("cuda" if machine["gpus"] else "cpu") if import_torch() else {},
         "extras": extras,
     }

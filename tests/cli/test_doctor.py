@@ -231,10 +231,17 @@ def test_advice_counts_the_threads_that_compute(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
-    problem, note = installation_findings(None, {"data": {"pyarrow": None}, "hf": {"hub": "1"}})
+    problem, note = installation_findings(None, (), {"data": {"pyarrow": None}, "hf": {"hub": "1"}})
     assert (problem.level, note.level) == ("problem", "note")
     assert "pip install '.[data]'" in note.mend
-    assert installation_findings("avx2", {}) == []
+    assert installation_findings("avx2", (), {}) == []
+
+
+def test_a_level_that_the_build_lacks_is_named(run: Run) -> None:
+    (advice,) = installation_findings("portable", ("avx2", "avx512"), {})
+    assert advice.level == "advice"
+    assert "built without avx2, avx512" in advice.what
+    assert report(run)["native_extension"]["missing_instruction_sets"] == []
 
 
 def test_a_missing_extension_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 import subprocess
 import sys
+from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.architecture.sources import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCRIPT = """
 import sys
@@ -18,6 +26,26 @@ try:
 except ee.errors.MissingExtensionError as error:
     print(error)
 """
+
+
+@pytest.mark.parametrize(("processor", "runs"), [("core2duo", False), ("Nehalem", True)])
+def test_a_processor_below_x86_64_v2_is_refused(processor: str, runs: bool, tmp_path: Path) -> None:
+    emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+    if emulator is None or platform.machine() != "x86_64":
+        pytest.skip("qemu-x86_64 is not installed here")
+    script = "from encoder_engine import Tokenizer, _native; print(_native.instruction_set())"
+    ran = subprocess.run(
+        [emulator, "-cpu", processor, sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if runs:
+        assert ran.stdout == "portable\n", ran.stderr
+    else:
+        assert "\nImportError: this processor lacks SSE4.2 or POPCNT" in ran.stderr
 
 
 def test_the_package_imports_and_the_tokenizer_says_what_is_missing(tmp_path: object) -> None:

@@ -86,11 +86,11 @@ EE_INLINE void with_activation(activation function, const Body& body) {
     switch (function) {
         case activation::none: return body(identity{});
         case activation::gelu:
-            return body([](vfloat x) { return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x); });
-        case activation::gelu_tanh: return body([](vfloat x) { return gelu_tanh(x); });
-        case activation::silu: return body([](vfloat x) { return silu(x); });
-        case activation::relu: return body([](vfloat x) { return relu(x); });
-        case activation::tanh: return body([](vfloat x) { return tanh(x); });
+            return body([](vfloat x) EE_INLINED { return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x); });
+        case activation::gelu_tanh: return body([](vfloat x) EE_INLINED { return gelu_tanh(x); });
+        case activation::silu: return body([](vfloat x) EE_INLINED { return silu(x); });
+        case activation::relu: return body([](vfloat x) EE_INLINED { return relu(x); });
+        case activation::tanh: return body([](vfloat x) EE_INLINED { return tanh(x); });
     }
 }
 
@@ -103,7 +103,7 @@ EE_INLINE void activate(const activation_call& call, int64_t first_row, int64_t 
         const Element* const input = static_cast<const Element*>(call.input) + row * input_width;
         Element* const output = static_cast<Element*>(call.output) + row * width;
         for (int64_t at = 0; at < width; at += kLanes) {
-            const auto half = [&](int64_t from) {
+            const auto half = [&](int64_t from) EE_INLINED {
                 const vfloat x = load_part(input + from, at, width);
                 return bias == nullptr ? x : x + load_part(bias + from, at, width);
             };

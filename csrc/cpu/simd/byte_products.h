@@ -59,7 +59,8 @@ struct byte_products : plain_rows<uint16_t> {
                                    int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
         for (int64_t at = 0; at < kPanelWidth; at += kColumns) {
             for (int64_t first = 0; first < num_rows; first += kRows) {
-                with_number<kRows>(static_cast<int>(least<int64_t>(kRows, num_rows - first)), [&](auto tile) {
+                const int some = static_cast<int>(least<int64_t>(kRows, num_rows - first));
+                with_number<kRows>(some, [&](auto tile) EE_INLINED {
                     multiply_tile<decltype(tile)::value>(
                         rows + first * filled, panel + at * kWordBytes, filled, starts + at,
                         sums + first * kPanelWidth + at);
@@ -121,17 +122,38 @@ struct byte_products : copied_rows {
         for (int64_t row = 0; row < num_rows; ++row, rows += filled, sums += kPanelWidth) {
             std::memcpy(sums, starts, kPanelWidth * sizeof(Sum));
             for (int64_t at = 0; at < filled; at += kWordBytes) {
-                const int8_t* const weights = reinterpret_cast<const int8_t*>(panel) + at * kPanelWidth;
-                for (int64_t feature = 0; feature < kPanelWidth; ++feature) {
-                    for (int64_t i = 0; i < kWordBytes; ++i) {
-                        sums[feature] += rows[at + i] * weights[feature * kWordBytes + i];
-                    }
+                const uint8_t* const weights = panel + at * kPanelWidth;
+                for (int64_t feature = 0; feature < kPanelWidth; feature += kLanes) {
+                    const vint words = load<vint>(weights + feature * kWordBytes);
+                    store(sums + feature, add_products(load<vint>(sums + feature), rows + at, words));
                 }
             }
         }
         finish(0, num_rows);
         finish.rest();
     }
+
+private:
+    // sum + the products of four bytes of a row with those of each word. The compilers' own code for single
+    // bytes takes 2 (GCC 12) and 7 times (Clang 22) as long.
+    EE_INLINE static vint add_products(vint sum, const Byte* row, vint words) {
+#if defined(__SSE2__)
+        using halves = int16_t __attribute__((vector_size(16)));
+        const halves even = reinterpret_cast<halves>(words) << 8 >> 8, odd = reinterpret_cast<halves>(words) >> 8;
+        sum += multiply_halves(reinterpret_cast<vint>(even), row[0] | row[2] << 16);
+        return sum + multiply_halves(reinterpret_cast<vint>(odd), row[1] | row[3] << 16);
+#else
+        sum += (words << 24 >> 24) * row[0] + (words << 16 >> 24) * row[1];
+        return sum + (words << 8 >> 24) * row[2] + (words >> 24) * row[3];
+#endif
+    }
+#if defined(__SSE2__)
+    // For each word, the sum of the products of its halves with those of `factors`.
+    EE_INLINE static vint multiply_halves(vint words, int32_t factors) {
+        return reinterpret_cast<vint>(
+            _mm_madd_epi16(reinterpret_cast<__m128i>(words), _mm_set1_epi32(factors)));
+    }
+#endif
 };
 
 #endif

@@ -9,7 +9,7 @@ namespace EE_ISA {
 template <typename Element>
 void embed_rows(const embedding_call& call, int64_t first_row, int64_t last_row, float* row_D) {
     const int64_t width = call.width;
-    const auto find = [&](const embedding_table& table, int64_t row) -> const Element* {
+    const auto find = [&](const embedding_table& table, int64_t row) EE_INLINED -> const Element* {
         if (table.content == nullptr) return nullptr;
         const int64_t id = table.ids == nullptr ? 0 : table.ids[row];
         return static_cast<const Element*>(table.content) + id * width;
@@ -19,7 +19,7 @@ void embed_rows(const embedding_call& call, int64_t first_row, int64_t last_row,
         const Element* const segment = find(call.segments, row);
         const Element* const position = find(call.positions, row);
         row_sum sum;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             vfloat x = load_part(token, at, width);
             if (call.token_scales != nullptr) x = x * call.token_scales[row];
             if (segment != nullptr) x = x + load_part(segment, at, width);
@@ -31,11 +31,13 @@ void embed_rows(const embedding_call& call, int64_t first_row, int64_t last_row,
         const auto bias = static_cast<const Element*>(call.bias);
         Element* const output = static_cast<Element*>(call.output) + row * width;
         if (weight == nullptr) {
-            for_each_vector(width, [&](int64_t at, int) { store_part(output, at, width, load(row_D + at)); });
+            for_each_vector(width, [&](int64_t at, int) EE_INLINED {
+                store_part(output, at, width, load(row_D + at));
+            });
             continue;
         }
         const vfloat factor = centre_row(row_D, width, sum, true, call.epsilon);
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             store_part(output, at, width, normalized_part(row_D, at, width, factor, weight, bias));
         });
     }
@@ -86,7 +88,7 @@ void pool_rows(const pooling_call& call, int64_t first_row, int64_t last_row, fl
         const Element* const rows = static_cast<const Element*>(call.input) + call.cu_seqlens[row] * width;
         const vfloat divisor = broadcast(pooling_divisor(call.mode, count));
         row_sum squares;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             vfloat x = {};
             if (count > 0) {
                 switch (call.mode) {
@@ -109,7 +111,7 @@ void pool_rows(const pooling_call& call, int64_t first_row, int64_t last_row, fl
             length = broadcast(norm < 1e-12f ? 1e-12f : norm);
         }
         Element* const output = static_cast<Element*>(call.output) + row * width;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             store_part(output, at, width, load(row_D + at) / length);
         });
     }

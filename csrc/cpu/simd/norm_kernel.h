@@ -95,7 +95,7 @@ EE_INLINE float quantize_row(const float* row_D, int64_t width, const row_extent
     const vfloat factor = broadcast(1.0f / scale);
     // Adding 1.5 * 2^23 leaves the nearest integer in the low bits, here with 128 more.
     const vfloat magic = broadcast(12582912.0f + 128.0f);
-    for_each_vector(width, [&](int64_t at, int) {
+    for_each_vector(width, [&](int64_t at, int) EE_INLINED {
         store_bytes(output + at, width - at, as_word(load(row_D + at) * factor + magic));
     });
     return scale;
@@ -108,7 +108,7 @@ EE_INLINE vfloat centre_row(float* row_D, int64_t width, const row_sum& sum, boo
     const vfloat kept = ones_until(width - last);
     const vfloat mean = broadcast(centred ? sum.total() * share : 0.0f);
     row_sum squares;
-    for_each_vector(width, [&](int64_t at, int part) {
+    for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
         vfloat x = load(row_D + at) - mean;
         if (at == last) x = x * kept;
         store(row_D + at, x);
@@ -134,7 +134,7 @@ void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, 
         const Element* const residual =
             call.residual == nullptr ? nullptr : static_cast<const Element*>(call.residual) + row * width;
         row_sum sum;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             vfloat x = load_part(input, at, width);
             if (residual != nullptr) x = x + load_part(residual, at, width);
             store(row_D + at, x);
@@ -142,12 +142,12 @@ void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, 
         });
         if (call.sum != nullptr) {
             Element* const to = static_cast<Element*>(call.sum) + row * width;
-            for_each_vector(width, [&](int64_t at, int) { store_part(to, at, width, load(row_D + at)); });
+            for_each_vector(width, [&](int64_t at, int) EE_INLINED { store_part(to, at, width, load(row_D + at)); });
         }
         const vfloat factor = centre_row(row_D, width, sum, call.centred, call.epsilon);
         Element* const output = static_cast<Element*>(call.output) + row * width;
         row_extent extent;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             const vfloat y = normalized_part(row_D, at, width, factor, weight, bias);
             store_part(output, at, width, y);
             if (call.quantized == nullptr) return;
@@ -166,7 +166,7 @@ void quantize_rows(const quantize_call& call, int64_t first_row, int64_t last_ro
     for (int64_t row = first_row; row < last_row; ++row) {
         const Element* const input = static_cast<const Element*>(call.input) + row * width;
         row_extent extent;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             const vfloat x = load_part(input, at, width);
             extent.add(x);
             store(row_D + at, x);

@@ -80,7 +80,9 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
         reinterpret_cast<const float*>(weight + num_panels(call.num_features()) * panel_bytes(row_bytes));
     const Element* const input = static_cast<const Element*>(call.input) + piece.first_row * call.depth;
     Element* const output = static_cast<Element*>(call.output) + piece.first_row * width;
-    const auto sums_of = [=](int64_t panel) { return reinterpret_cast<float*>(scratch + at.sums[panel % 2]); };
+    const auto sums_of = [=](int64_t panel) EE_INLINED {
+        return reinterpret_cast<float*>(scratch + at.sums[panel % 2]);
+    };
     Products::begin();
     const Byte* const rows =
         Products::lay_out(input, num_rows, row_bytes, reinterpret_cast<Byte*>(scratch + at.rows));

@@ -50,7 +50,7 @@ struct panel_sums {
     EE_INLINE void take_from(int64_t at, int64_t width, const Body& body) const {
         const vfloat scale = load_part(weight_scales, at, width);
         const vfloat added = bias == nullptr ? vfloat{} : load_part(bias, at, width);
-        body([=](int64_t row, float row_scale) {
+        body([=](int64_t row, float row_scale) EE_INLINED {
             const vfloat sum =
                 __builtin_convertvector(load<vint>(sums + row * kPanelWidth + at), vfloat);
             return sum * (scale * row_scale) + added;
@@ -63,7 +63,7 @@ template <typename Element, typename Function>
 EE_TILE void finish_block(const panel_sums& from, int64_t count, const float* row_scales, int64_t width,
                           Element* output, int64_t output_row, const Function& function) {
     for (int64_t at = 0; at < least(kPanelWidth, width); at += kLanes) {
-        from.take_from(at, width, [&](const auto& take) {
+        from.take_from(at, width, [&](const auto& take) EE_INLINED {
             for (int64_t row = 0; row < count; ++row) {
                 store_part(output + row * output_row, at, width, function(take(row, row_scales[row])));
             }
@@ -77,8 +77,8 @@ EE_TILE void gate_block(const panel_sums& gates, const panel_sums& values, int64
                         const float* row_scales, Output* output, int64_t output_row,
                         const Function& function) {
     for (int64_t at = 0; at < kPanelWidth; at += kLanes) {
-        gates.take_from(at, kPanelWidth, [&](const auto& gate) {
-            values.take_from(at, kPanelWidth, [&](const auto& value) {
+        gates.take_from(at, kPanelWidth, [&](const auto& gate) EE_INLINED {
+            values.take_from(at, kPanelWidth, [&](const auto& value) EE_INLINED {
                 for (int64_t row = 0; row < count; ++row) {
                     const float scale = row_scales[row];
                     const vfloat y = function(rounded<Element>(gate(row, scale))) *
@@ -118,19 +118,19 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const line
                                reinterpret_cast<Byte*>(scratch + at.rows));
     for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
         const int64_t feature = panel * kPanelWidth, width = call.width - feature;
-        const auto multiply = [&](int64_t from, int32_t* to, const auto& finish) {
+        const auto multiply = [&](int64_t from, int32_t* to, const auto& finish) EE_INLINED {
             block_finisher<std::decay_t<decltype(finish)>> finisher{finish};
             byte_products::multiply(rows, num_rows, weight + from / kPanelWidth * panel_bytes(call.depth),
                                     filled, starts + from, to, finisher);
         };
-        const auto sums_of = [&](const int32_t* from, int64_t row, int64_t first) {
+        const auto sums_of = [&](const int32_t* from, int64_t row, int64_t first) EE_INLINED {
             return panel_sums{from + row * kPanelWidth, call.weight_scales + first,
                               call.bias == nullptr ? nullptr : call.bias + first};
         };
-        if constexpr (Gated) multiply(feature, gates, [](int64_t, int64_t) {});
-        multiply(Gated ? call.width + feature : feature, sums, [&](int64_t row, int64_t count) {
+        if constexpr (Gated) multiply(feature, gates, [](int64_t, int64_t) EE_INLINED {});
+        multiply(Gated ? call.width + feature : feature, sums, [&](int64_t row, int64_t count) EE_INLINED {
             const float* const scales = call.input_scales + piece.first_row + row;
-            const auto finish = [&](auto* output, int64_t output_row) {
+            const auto finish = [&](auto* output, int64_t output_row) EE_INLINED {
                 if constexpr (Gated) {
                     gate_block<Element>(sums_of(gates, row, feature), sums_of(sums, row, call.width + feature),
                                count, scales, output, output_row, function);
@@ -153,7 +153,7 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const line
         float* const result = results + row * filled_width;
         for (int64_t i = call.width; i < filled_width; ++i) result[i] = 0.0f;
         row_extent extent;
-        for_each_vector(call.width, [&](int64_t i, int) { extent.add(load(result + i)); });
+        for_each_vector(call.width, [&](int64_t i, int) EE_INLINED { extent.add(load(result + i)); });
         const int64_t place = piece.first_row + row;
         call.scales[place] =
             quantize_row(result, call.width, extent, call.quantized + place * call.width);

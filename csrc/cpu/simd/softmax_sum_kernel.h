@@ -10,14 +10,14 @@ namespace EE_ISA {
 template <typename Element>
 void add_softmax_sums(const softmax_sum_call& call, int64_t first_row, int64_t last_row, float*) {
     const int64_t width = call.width;
-    const auto part = [&](const Element* row, int64_t at) {
+    const auto part = [&](const Element* row, int64_t at) EE_INLINED {
         if (at + kLanes <= width) return load_elements(row + at);
         float lanes[kLanes];
         store(lanes, load_some(row + at, width - at));
         for (int64_t lane = width - at; lane < kLanes; ++lane) lanes[lane] = -__builtin_inff();
         return load(lanes);
     };
-    const auto has_nan = [&](const Element* row) {
+    const auto has_nan = [&](const Element* row) EE_INLINED {
         vint found = {};
         for (int64_t at = 0; at < width; at += kLanes) {
             const vfloat x = part(row, at);

@@ -76,7 +76,7 @@ void mean_static_rows(const static_call& call, int64_t first_row, int64_t last_r
         add_run(run, width, row_D);
         const vfloat divisor = broadcast(count == 0 ? 1.0f : static_cast<float>(count));
         row_sum squares;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             const vfloat x = load(row_D + at) / divisor;
             store(row_D + at, x);
             squares.parts[part] = squares.parts[part] + x * x;
@@ -87,7 +87,7 @@ void mean_static_rows(const static_call& call, int64_t first_row, int64_t last_r
             length = broadcast(norm < 1e-12f ? 1e-12f : norm);
         }
         float* const output = call.output + row * width;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             store_part(output, at, width, load(row_D + at) / length);
         });
     }

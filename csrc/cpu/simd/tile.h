@@ -42,6 +42,14 @@ template <typename Operands, int Ahead = 0, int Rows, int Columns, typename Betw
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
                         int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns],
                         const Between& between = {}) {
+    int64_t row_offsets[Rows];
+    for (int r = 0; r < Rows; ++r) {
+        row_offsets[r] = r * left_row;
+#if defined(__clang__)
+        // Kept in a register: Clang 22 would compute each anew in every step.
+        __asm__("" : "+r"(row_offsets[r]));
+#endif
+    }
     for (int64_t step = 0; step < steps; ++step) {
         if constexpr (Ahead > 0) {
 #pragma GCC unroll 8
@@ -50,7 +58,7 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
             }
         }
         between(step);
-        for_numbers<Operands::kParts>([&](auto part) {
+        for_numbers<Operands::kParts>([&](auto part) EE_INLINED {
             constexpr int kPart = decltype(part)::value;
             vfloat beside[Columns];
 #pragma GCC unroll 8
@@ -59,7 +67,7 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
             }
 #pragma GCC unroll 8
             for (int r = 0; r < Rows; ++r) {
-                const vfloat factor = Operands::broadcast_word(left + r * left_row + kPart);
+                const vfloat factor = Operands::broadcast_word(left + row_offsets[r] + kPart);
 #pragma GCC unroll 8
                 for (int c = 0; c < Columns; ++c) {
                     sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);
@@ -80,7 +88,7 @@ EE_INLINE void for_each_tile(int64_t count, const Body& body) {
     if constexpr (kRows > 1) {
         if (first < count) {
             with_number<kRows - 1>(static_cast<int>(count - first),
-                                   [&](auto rows) { body(first, rows); });
+                                   [&](auto rows) EE_INLINED { body(first, rows); });
         }
     }
 }

@@ -66,9 +66,9 @@ struct vector_products : Operands::Rows {
                 const uint8_t* const weights = panel + at * kPanelWidth + column * kWordBytes;
                 const bool last = at + depth == filled;
                 const int64_t to_row = last ? output_row : kPanelWidth;
-                for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) {
+                for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) EE_INLINED {
                     Sum* const kept = sums + first * kPanelWidth + column;
-                    const auto run = [&](const auto& between) {
+                    const auto run = [&](const auto& between) EE_INLINED {
                         multiply_tile<decltype(tile)::value>(
                             rows + first * filled + at, filled, weights, depth / kWordBytes,
                             at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
@@ -128,7 +128,7 @@ private:
             vfloat totals[Rows][kColumns] = {};
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(
                 left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
-                some, totals, [=](int64_t step) { between(done + step); });
+                some, totals, [=](int64_t step) EE_INLINED { between(done + step); });
 #pragma GCC unroll 8
             for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4

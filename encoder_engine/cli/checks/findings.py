@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from encoder_engine.cli.checks.machine import num_threads
 
 # Extras for developing the engine, whose absence is not a finding.
-_DEVELOPERS = {"bench", "dev"}
+_DEVELOPERS = {"bench", "dev", "release"}
 
 Level = Literal["problem", "advice", "note"]
 
@@ -73,7 +73,7 @@ def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -
 
 
 def installation_findings(
-    native: str | None, extras: dict[str, dict[str, str | None]]
+    native: str | None, unbuilt: tuple[str, ...], extras: dict[str, dict[str, str | None]]
 ) -> list[Finding]:
     """Return findings about the native extension and the optional extras."""
     found = []
@@ -83,6 +83,15 @@ def installation_findings(
                 "problem",
                 "the native extension is missing; there is no tokenizer without it",
                 "pip install . in the checkout, or python setup.py build_ext --inplace",
+            )
+        )
+    if unbuilt:
+        found.append(
+            Finding(
+                "advice",
+                f"the native extension was built without {', '.join(unbuilt)}, which the processor "
+                f"runs; it computes by its level {native}",
+                "install a wheel for this processor, or build with CMAKE_SYSTEM_PROCESSOR x86_64",
             )
         )
     for extra, libraries in extras.items():

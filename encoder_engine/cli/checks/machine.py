@@ -167,6 +167,12 @@ def native_instruction_set() -> str | None:
     return None if native is None else str(native.instruction_set())
 
 
+def missing_instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets that the processor runs and the extension was built without."""
+    native = _extension()
+    return () if native is None else tuple(native.missing_instruction_sets())
+
+
 def _extension() -> ModuleType | None:
     from encoder_engine.errors import MissingExtensionError
     from encoder_engine.text.extension import extension

@@ -105,7 +105,7 @@ EE_TILE void multiply_rows(tile_source left, tile_source right, int64_t steps, i
                            float* sums, bool add, int64_t sums_row = Columns * kLanes) {
     for (int64_t row = 0; row < rows; row += 2 * kTileRows) {
         const tile_source here = {left.data + row * left.row, left.row, left.step};
-        with_number<2>(row + kTileRows < rows ? 2 : 1, [&](auto down) {
+        with_number<2>(row + kTileRows < rows ? 2 : 1, [&](auto down) EE_INLINED {
             constexpr int kDown = decltype(down)::value;
             float* const to = sums + row * sums_row;
 #pragma GCC unroll 2

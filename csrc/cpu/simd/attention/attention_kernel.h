@@ -104,7 +104,7 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
         const float* const values_KD = span.values_SD + key / kDepth * at.width;
         // With terms the maximum is updated by apply_terms: score_tile writes its own to alpha's memory.
         float* const found_Q = block.has_terms ? alpha_Q : m_Q;
-        for_each_tile<Columns>(num_keys, [&](int64_t first, auto rows) {
+        for_each_tile<Columns>(num_keys, [&](int64_t first, auto rows) EE_INLINED {
             score_tile<Operands, decltype(rows)::value, Columns>(
                 keys_KD + first * at.key_width, at.key_width, scratch + at.queries_DQ,
                 (head_dim + kDepth - 1) / kDepth, block.scale,
@@ -122,9 +122,9 @@ void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_
         if (exact) exponentiate<Operands, Columns>(places, statistics, p_KQ, shift_Q, l_Q);
         for (int64_t first = 0; first < at.width; first += kMostColumns * kLanes) {
             const int64_t across = least<int64_t>(kMostColumns, (at.width - first) / kLanes);
-            with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) {
+            with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) EE_INLINED {
                 constexpr int kAcross = decltype(across_head)::value;
-                for_each_tile<kAcross>(block.num_queries, [&](int64_t query, auto rows) {
+                for_each_tile<kAcross>(block.num_queries, [&](int64_t query, auto rows) EE_INLINED {
                     accumulate_tile<Operands, decltype(rows)::value, kAcross>(
                         p_KQ + query, Columns * kLanes, values_KD + first, at.width,
                         (num_keys + kDepth - 1) / kDepth, alpha_Q + query, acc_QD + query * at.width + first);

@@ -26,7 +26,7 @@ void attend_piece(const attention_call& call, const attention_piece& piece,
     float* const key_places_S = scratch + at.key_places_S;
     for (int64_t i = 0; i < num_seen; ++i) key_places_S[i] = static_cast<float>(seen.first + i);
     if (piece.num_global > 0) {
-        const auto gathered = [&](const head_rows& rows, int64_t where) {
+        const auto gathered = [&](const head_rows& rows, int64_t where) EE_INLINED {
             return gather_global_rows<Element>(piece, rows, key_head, head_dim, scratch + where);
         };
         engine.lay_out(gathered(call.key, at.gathered_keys_GD), head_dim,
@@ -67,7 +67,7 @@ void attend_piece(const attention_call& call, const attention_piece& piece,
             call.scale * kLog2E,
             terms.are_there(),
             terms};
-        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
+        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) EE_INLINED {
             constexpr int kColumns = decltype(columns)::value;
             const Element* const queries = head_of<Element>(call.query, row, piece.head);
             lay_out_queries<Operands>(queries, call.query.token_stride, count, head_dim, kColumns,
@@ -119,7 +119,7 @@ struct vector_engine {
     void multiply(const float* rows, int64_t count, const float* panel, float* products,
                   int64_t products_row) const {
         const int64_t words = (call.head_dim + Operands::kDepth - 1) / Operands::kDepth;
-        for_each_tile<kMostColumns>(count, [&](int64_t first, auto tile) {
+        for_each_tile<kMostColumns>(count, [&](int64_t first, auto tile) EE_INLINED {
             score_tile<Operands, decltype(tile)::value, kMostColumns>(
                 rows + first * at.key_width, at.key_width, panel, words, call.scale * kLog2E,
                 products + first * products_row, products_row, scratch + at.alpha_Q);

@@ -39,7 +39,7 @@ struct query_range {
 inline void narrow_entries(const attention_call& call, const key_range& keys,
                            const query_range& queries, score_terms& terms) {
     const int64_t reach = call.distances.reach;
-    const auto limited = [=](int64_t distance) {
+    const auto limited = [=](int64_t distance) EE_INLINED {
         return distance < -reach ? -reach : distance > reach ? reach : distance;
     };
     const int32_t* const middle = call.distances.entries + reach;
@@ -68,20 +68,20 @@ void prepare_distances(const Engine& engine, const attention_call& call, int64_t
     terms.entries_R = call.distances.entries;
     terms.entries_reach = call.distances.reach;
     terms.row = at.products_row;
-    const auto lay_out = [&](const head_rows& vectors, int64_t entry, float* panel) {
+    const auto lay_out = [&](const head_rows& vectors, int64_t entry, float* panel) EE_INLINED {
         lay_out_queries<typename Engine::Operands>(
             head_of<Element>(vectors, terms.first_entry + entry, head), vectors.token_stride,
             least(kQueryBlock, last + 1 - entry), call.head_dim, kMostColumns, panel);
     };
     if (call.distances.keys.data != nullptr) {
         terms.of_queries_QN = scratch + at.of_queries_QN;
-        for_each_panel(0, last, [&](int64_t entry) {
+        for_each_panel(0, last, [&](int64_t entry) EE_INLINED {
             lay_out(call.distances.keys, entry, scratch + at.distance_keys_DN + entry * at.key_width);
         });
     }
     if (call.distances.queries.data != nullptr) {
         terms.of_keys_SN = scratch + at.of_keys_SN;
-        for_each_panel(0, last, [&](int64_t entry) {
+        for_each_panel(0, last, [&](int64_t entry) EE_INLINED {
             lay_out(call.distances.queries, entry, scratch + at.queries_DQ);
             engine.multiply(scratch + at.keys_SD, num_keys, scratch + at.queries_DQ,
                             scratch + at.of_keys_SN + entry, at.products_row);
@@ -101,7 +101,7 @@ void multiply_queries(const Engine& engine, const attention_call& call, const ke
     lay_out_keys<typename Engine::Operands>(queries, call.query.token_stride, count, call.head_dim,
                                             scratch + at.queries_QD);
     for_each_panel(here.first_entry - terms.first_entry, here.last_entry - terms.first_entry,
-                   [&](int64_t entry) {
+                   [&](int64_t entry) EE_INLINED {
                        engine.multiply(scratch + at.queries_QD, count,
                                        scratch + at.distance_keys_DN + entry * at.key_width,
                                        scratch + at.of_queries_QN + entry, at.products_row);

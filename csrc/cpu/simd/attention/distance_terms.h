@@ -40,7 +40,7 @@ EE_TILE void add_distances(const score_terms& terms, const block_places& places,
     int32_t first_in_rows[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) first_in_rows[lane] = lane * row;
     const vint rows = load<vint>(first_in_rows);
-    const auto gather_key = [&](int64_t key, int c) {
+    const auto gather_key = [&](int64_t key, int c) EE_INLINED {
         const vint entry =
             clamp(entries.template load_lanes<vint>(key, c) - terms.first_entry, 0, last);
         float* const to = scores_KQ + (key * Columns + c) * kLanes;

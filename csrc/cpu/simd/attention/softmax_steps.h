@@ -29,7 +29,7 @@ EE_TILE void exponentiate(const block_places& places, const Statistics& statisti
         sum[c] = load(l_Q + c * kLanes);
     }
     constexpr int kDepth = Operands::kDepth;
-    const auto exponentiate_keys = [&](int64_t key, int count) {
+    const auto exponentiate_keys = [&](int64_t key, int count) EE_INLINED {
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
             vfloat weights[kDepth] = {};
@@ -67,7 +67,7 @@ EE_TILE void exponentiate_scaled(float* scores_KQ, int64_t num_keys, float scale
         float* const to = scores_KQ + key / 2 * kRow;
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
-            const auto exponential = [&](const float* scores) {
+            const auto exponential = [&](const float* scores) EE_INLINED {
                 return Operands::exp2(Operands::rounded(load(scores) * scale) - shift[c]);
             };
             vfloat weights[2] = {exponential(from + c * kLanes), {}};

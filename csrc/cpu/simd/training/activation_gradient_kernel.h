@@ -51,9 +51,9 @@ EE_INLINE with_slope silu_with_slope(vfloat x) {
 template <typename Body>
 EE_INLINE void with_derivative(activation function, const Body& body) {
     switch (function) {
-        case activation::gelu: return body([](vfloat x) { return gelu_with_slope(x); });
-        case activation::gelu_tanh: return body([](vfloat x) { return gelu_tanh_with_slope(x); });
-        case activation::silu: return body([](vfloat x) { return silu_with_slope(x); });
+        case activation::gelu: return body([](vfloat x) EE_INLINED { return gelu_with_slope(x); });
+        case activation::gelu_tanh: return body([](vfloat x) EE_INLINED { return gelu_tanh_with_slope(x); });
+        case activation::silu: return body([](vfloat x) EE_INLINED { return silu_with_slope(x); });
         default: return;
     }
 }
@@ -64,7 +64,7 @@ void activation_gradient(const activation_gradient_call& call, int64_t first_row
                          float* partial, float*) {
     const int64_t width = call.width, input_width = call.gated ? 2 * width : width;
     const Element* const bias = static_cast<const Element*>(call.bias);
-    const auto add = [&](int64_t at, vfloat x) {
+    const auto add = [&](int64_t at, vfloat x) EE_INLINED {
         // The two halves may meet within a vector.
         store_part(partial, at, at < width ? least(at + kLanes, width) : input_width,
                    load_part(partial, at, at < width ? least(at + kLanes, width) : input_width) + x);
@@ -75,7 +75,7 @@ void activation_gradient(const activation_gradient_call& call, int64_t first_row
             const Element* const grad = static_cast<const Element*>(call.grad_output) + row * width;
             Element* const output = static_cast<Element*>(call.grad_input) + row * input_width;
             for (int64_t at = 0; at < width; at += kLanes) {
-                const auto half = [&](int64_t from) {
+                const auto half = [&](int64_t from) EE_INLINED {
                     const vfloat x = load_part(input + from, at, width);
                     return bias == nullptr ? x : x + load_part(bias + from, at, width);
                 };

@@ -22,7 +22,7 @@ EE_INLINE vfloat square_root(vfloat x) {
 
 inline double sum_squares(const float* from, int64_t size) {
     row_sum sum;
-    for_each_vector(size, [&](int64_t at, int part) {
+    for_each_vector(size, [&](int64_t at, int part) EE_INLINED {
         const vfloat x = load_part(from, at, size);
         sum.parts[part] = sum.parts[part] + x * x;
     });

@@ -77,7 +77,7 @@ void attend_block(const attention_training_head<Element>& now, const query_span&
         largest = lanes[0];
         for (int lane = 1; lane < kLanes; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
         row_sum sum;
-        for_each_vector(span.num_keys, [&](int64_t c, int part) {
+        for_each_vector(span.num_keys, [&](int64_t c, int part) EE_INLINED {
             vfloat y = exp2(load(scores + c) - largest);
             sum.parts[part] = sum.parts[part] + y;
             if (drops) y = y * load(now.memory + at.factors + r * at.keys + c);
@@ -105,7 +105,7 @@ void attend_block(const attention_training_head<Element>& now, const query_span&
 template <typename Element>
 EE_INLINE float multiply_rows(const Element* a, const Element* b, int64_t width) {
     row_sum sum;
-    for_each_vector(width, [&](int64_t d, int part) {
+    for_each_vector(width, [&](int64_t d, int part) EE_INLINED {
         sum.parts[part] = sum.parts[part] + load_part(a, d, width) * load_part(b, d, width);
     });
     return sum.total();

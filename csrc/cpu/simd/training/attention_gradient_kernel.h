@@ -42,7 +42,7 @@ void attend_for_training(const attention_training_call& call, const attention_tr
     attention_training_head<Element> now{call, piece, at, memory, first_head};
     const matrix_operand keys = now.operand(call.key, piece.first_row, piece.key_head);
     const matrix_operand values = now.operand(call.value, piece.first_row, piece.key_head);
-    const auto turn = [](matrix_operand x) {
+    const auto turn = [](matrix_operand x) EE_INLINED {
         x.turned = true;
         return x;
     };

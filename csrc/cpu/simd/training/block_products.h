@@ -43,7 +43,7 @@ struct block_product {
 
 template <typename Operands, int Columns>
 EE_INLINE void multiply_columns(const block_product& call, int64_t column) {
-    for_each_tile<Columns>(call.rows, [&](int64_t first, auto tile) {
+    for_each_tile<Columns>(call.rows, [&](int64_t first, auto tile) EE_INLINED {
         constexpr int kRows = decltype(tile)::value;
         vfloat sums[kRows][Columns] = {};
         multiply<Operands>(call.left + first * call.left_row, call.left_row, int64_t{1}, call.right + column,
@@ -76,7 +76,7 @@ EE_INLINE void multiply_tiles(const block_product& call, int64_t row, int64_t co
     static constexpr float kZeros[16] = {};
     float* const to = call.sums + row * call.sums_row + column;
     const int64_t stride = call.sums_row * kWordBytes, from_stride = call.adds ? stride : 0;
-    const auto begin = [&](int64_t r, int64_t c) {
+    const auto begin = [&](int64_t r, int64_t c) EE_INLINED {
         return call.adds ? to + 16 * (r * call.sums_row + c) : kZeros;
     };
     load_tile<0>(begin(0, 0), from_stride);

@@ -70,7 +70,7 @@ void cross_entropy_rows(const cross_entropy_call& call, int64_t first_row, int64
         // An infinite maximum less itself would be NaN.
         const float shift = largest > -infinity && largest < infinity ? largest : 0.0f;
         row_sum powers, plain;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             const vfloat x = logits_part(logits, at, width, -infinity);
             powers.parts[part] = powers.parts[part] + exp2(smaller(broadcast(127.9f), (x - shift) * kLog2e));
             if (call.label_smoothing > 0.0f) {

@@ -100,7 +100,9 @@ void run_product_block(const matrix_product& call, const product_part& part, con
     } else {
         rows = Products::lay_out(words, num_rows, filled, reinterpret_cast<Byte*>(scratch + at.rows));
     }
-    const auto sums_of = [=](int64_t panel) { return reinterpret_cast<float*>(scratch + at.sums[panel % 2]); };
+    const auto sums_of = [=](int64_t panel) EE_INLINED {
+        return reinterpret_cast<float*>(scratch + at.sums[panel % 2]);
+    };
     const auto finish_row = [&](int64_t panel, int64_t row) {
         const int64_t column = (part.first_panel + panel) * kPanelWidth;
         write_sums(sums_of(panel) + row * kPanelWidth, call.num_columns - column, part.adds,

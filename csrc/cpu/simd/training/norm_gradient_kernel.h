@@ -23,7 +23,7 @@ void normalize_for_training(const norm_training_call& call, int64_t first_row, i
         Element* const summed = call.sum == nullptr ? nullptr : static_cast<Element*>(call.sum) + row * width;
         if (call.dropout > 0.0f) draw_features(rule, row, width, factors);
         row_sum sum;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             vfloat x = load_part(input, at, width);
             if (call.dropout > 0.0f) x = x * load(factors + at);
             if (residual != nullptr) x = x + load_part(residual, at, width);
@@ -42,7 +42,7 @@ void normalize_for_training(const norm_training_call& call, int64_t first_row, i
         call.statistics[2 * row] = mean;
         call.statistics[2 * row + 1] = lanes[0];
         Element* const output = static_cast<Element*>(call.output) + row * width;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             store_part(output, at, width, normalized_part(row_D, at, width, factor, call.weight, call.bias));
         });
     }
@@ -66,7 +66,7 @@ void norm_gradient(const norm_gradient_call& call, int64_t first_row, int64_t la
         const vfloat mean = broadcast(call.statistics[2 * row]);
         const vfloat factor = broadcast(call.statistics[2 * row + 1]);
         row_sum plain, along;
-        for_each_vector(width, [&](int64_t at, int part) {
+        for_each_vector(width, [&](int64_t at, int part) EE_INLINED {
             const vfloat g = load_part(grad, at, width);
             // Beyond the row grad is 0, and with it every term.
             const vfloat normal = (load_part(x, at, width) - mean) * factor;
@@ -86,7 +86,7 @@ void norm_gradient(const norm_gradient_call& call, int64_t first_row, int64_t la
             call.grad_input == nullptr ? nullptr : static_cast<Input*>(call.grad_input) + row * width;
         Element* const grad_residual =
             call.grad_residual == nullptr ? nullptr : static_cast<Element*>(call.grad_residual) + row * width;
-        for_each_vector(width, [&](int64_t at, int) {
+        for_each_vector(width, [&](int64_t at, int) EE_INLINED {
             const vfloat normal = (load_part(x, at, width) - mean) * factor;
             vfloat g = (load(scaled_D + at) - mean_grad - normal * mean_along) * factor;
             if (grad_sum != nullptr) g = g + load_part(grad_sum, at, width);

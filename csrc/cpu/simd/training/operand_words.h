@@ -39,7 +39,7 @@ EE_INLINE vfloat words_along(const From* row, int64_t at, int64_t count) {
     if constexpr (kSize == 1) {
         return first >= count ? vfloat{} : load_part(row, first, count);
     } else {
-        const auto joined = [](const From* from) {
+        const auto joined = [](const From* from) EE_INLINED {
             if constexpr (std::is_same_v<From, bfloat16>) {
                 return load(from);
             } else {
@@ -62,7 +62,7 @@ EE_INLINE vfloat words_across(const From* row, int64_t stride, int64_t rows, int
     if constexpr (kWordElements<Element> == 1) {
         return load_part(row, at, count);
     } else {
-        const auto joined = [](const From* low, const From* high) {
+        const auto joined = [](const From* low, const From* high) EE_INLINED {
             return as_float(half_words(low) | half_words(high) << 16);
         };
         const From* const low = row + at;

@@ -1,0 +1,75 @@
+"""Wheels by Zig's Clang: the same bytes each time, a broad tag, and a release that is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+
+def script(name: str) -> ModuleType:
+    """Import a file of deploy/wheels."""
+    spec = importlib.util.spec_from_file_location(
+        f"wheels_{name}", ROOT / "deploy" / "wheels" / f"{name}.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.exhaustive
+def test_a_commit_gives_the_same_wheel_twice(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="the extra release is not installed")
+    build = script("build")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    first, second = (
+        build.build(build.TARGETS["linux-x86_64"], python, tmp_path / name, tmp_path / f"to-{name}")
+        for name in ("one", "two")
+    )
+    assert "manylinux2014_x86_64" in first.name
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_headers_that_are_missing_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = script("build")
+    monkeypatch.setenv("PYTHON_HEADERS", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"headers of Python 9\.9 .*PYTHON_HEADERS"):
+        build.headers("9.9", tmp_path)
+    # As Debian has them: the configuration is apart.
+    (tmp_path / "python9.9").mkdir()
+    (tmp_path / "python9.9" / "Python.h").write_text("")
+    (tmp_path / "python9.9" / "pyconfig.h").write_text("#include <x86_64-linux-gnu/...>")
+    (tmp_path / "x86_64-linux-gnu" / "python9.9").mkdir(parents=True)
+    (tmp_path / "x86_64-linux-gnu" / "python9.9" / "pyconfig.h").write_text("whole")
+    found = build.headers("9.9", tmp_path / "copy")
+    assert found == tmp_path / "copy" / "python9.9"
+    assert (found / "pyconfig.h").read_text() == "whole"
+
+
+def test_a_release_has_the_version_of_the_changelog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = script("release")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "encoder_engine").mkdir()
+    (tmp_path / "encoder_engine" / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text("# Changes\n\n## 1.2.3 (2026-12-01)\n\n## 1.2.2 (2026-11-01)\n")
+    assert release.released_version() == "1.2.3"
+    for heading in ("1.2.3 (unreleased)", "1.2.4 (2026-12-01)"):
+        changes.write_text(f"# Changes\n\n## {heading}\n")
+        with pytest.raises(SystemExit, match=r"write '## 1\.2\.3 \(YYYY-MM-DD\)'"):
+            release.released_version()
