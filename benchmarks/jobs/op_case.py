@@ -294,8 +294,9 @@ def _candidates(
 
     refusals = work.refusals
     if refusals is None:
-        facts = replace(work.facts or shape.facts, requires_grad=training)
-        reasons = dict(ops.find_operation(operation).explain(facts))
+        found = ops.find_operation(operation)
+        facts = work.facts or found.facts(device=shape.device, dtype=dtype_id(shape.dtype))
+        reasons = dict(found.explain(replace(facts, requires_grad=training)))
         refusals = {name: reasons[name] for name in implementations(operation)}
     for name, refusal in refusals.items():
         timed = None if work.timed is None else partial(work.timed, name)

@@ -235,7 +235,7 @@ def _rotary() -> list[Variant]:
     found = []
     for head_dim in (32, 64, 128):
         rows, half = block_shape(head_dim // 2)
-        constants = {"NUM_HEADS": 12, "NUM_KEY_HEADS": 12, "HALF": head_dim // 2}
+        constants = {"NUM_HEADS": 12, "HALF": head_dim // 2}
         constants |= {"BLOCK_HALF": half, "BLOCK_ROWS": rows, "INVERSE": True}
         found.append(
             Variant(

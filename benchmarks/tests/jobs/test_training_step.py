@@ -19,7 +19,7 @@ from benchmarks.jobs.training_step import make_gate, make_step, make_work
 from encoder_engine.objectives.objective import prepare
 from encoder_engine.ops.registry import Operation
 
-CPU = {"device": "cpu", "precision": "bfloat16"}
+CPU: dict[str, Any] = {"device": "cpu", "precision": "bfloat16"}
 SIZE = Size(config=training_gpu.SMOKE_MODERNBERT, lengths=(60, 33, 42, 35, 80, 20) * 4)
 
 
