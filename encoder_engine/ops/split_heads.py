@@ -60,6 +60,9 @@ def split_heads(
 def _joins_gradients(projected_TN: Tensor) -> bool:
     if not (gpu.is_by_triton(projected_TN) and projected_TN.requires_grad) or requested():
         return False
+    if projected_TN.is_leaf or not torch.is_grad_enabled():
+        # Others read it after this call.
+        return False
     return not (torch.compiler.is_compiling() or is_transformed())
 
 

@@ -23,7 +23,8 @@ def layer_norm(
     """Implement ``ops.layer_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
-    return output_TD, summed_TD if return_sum else None
+    # Autocast on a GPU gives float32, whatever the stream.
+    return output_TD.to(summed_TD.dtype), summed_TD if return_sum else None
 
 
 def rms_norm(
@@ -38,7 +39,7 @@ def rms_norm(
     """Implement ``ops.rms_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
-    return output_TD, summed_TD if return_sum else None
+    return output_TD.to(summed_TD.dtype), summed_TD if return_sum else None
 
 
 def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:

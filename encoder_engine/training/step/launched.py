@@ -31,7 +31,7 @@ class Numbers:
             self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             self._host.copy_(values, non_blocking=True)
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._ready.record()
+            self._ready.record(torch.cuda.current_stream(values.device))
 
     def read(self) -> list[float]:
         """Wait for the numbers, and return them."""

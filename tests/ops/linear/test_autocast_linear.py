@@ -103,7 +103,15 @@ def test_narrow_weights_are_read_until_they_are_cast_again() -> None:
         narrow.update()
         doubled = compute(given)
     assert torch.equal(doubled, 2.0 * before)
+    with torch.no_grad():
+        weight.mul_(0.5)
+        bias.mul_(0.5)
+    with narrow.used():
+        assert torch.equal(compute(given), before)
+    with torch.no_grad():
+        weight.mul_(2.0)
+        bias.mul_(2.0)
     assert torch.equal(compute(given), doubled)
-    torch.autograd.backward(doubled.sum())
+    torch.autograd.backward(compute(given).sum())
     assert weight.grad is not None
     assert weight.grad.dtype == torch.float32

@@ -13,7 +13,7 @@ from tests.training.device.step_account import BASE, LARGE, account
 MOST = {"base": (BASE, 420, 66e9), "large": (LARGE, 780, 175e9)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("config", "calls", "traffic"), MOST.values(), ids=MOST)
 def test_step_is_within_its_budget(config: dict[str, Any], calls: int, traffic: float) -> None:
     found = account(config, tokens=65_536, length=512)
