@@ -54,7 +54,7 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 PRESET ?= small
 DATA ?= ../shared/data
 TEXTS ?= $(DATA)/corpus/en_prose.txt.xz
-speedrun: $(VENV)/.installed-dev ## raw text to a judged model, in half an hour on two cores: build/speedrun/speedrun.html
+speedrun: $(VENV)/.installed-dev ## raw text to a judged model and its page, build/speedrun/speedrun.html
 	$(BIN)/python examples/speedrun.py $(TEXTS) --data $(DATA) --output build/speedrun --preset $(PRESET)
 
 gpu:                             ## GPU tests and cases that have not passed yet, into $$OUT; uses $(PYTHON) as it is

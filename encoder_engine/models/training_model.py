@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """How a target is lengthened where a batch is computed in a layout of fixed sizes.
+    """The entries that lengthen a target to the size of a layout, for CUDA graphs.
 
     ``value``: of the further entries, which add nothing to a loss or gradient. None: it stays as
     long as it is, and the model reads no further row or sequence of the layout.

@@ -1,4 +1,4 @@
-"""What kernels in Gluon call, on NumPy arrays and the simulated multiprocessor.
+"""Gluon's functions, computed with NumPy arrays on the simulated multiprocessor.
 
 Values of half precision are float32 arrays that were rounded. Layouts are nothing.
 """

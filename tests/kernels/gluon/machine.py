@@ -78,7 +78,7 @@ class Barrier:
         """Count bytes that a copy has written."""
         self.bytes_awaited -= num_bytes
         if self.bytes_awaited < 0:
-            raise SimulationError("a copy brings more bytes than its barrier was told to expect")
+            raise SimulationError("a copy brings more bytes than its barrier expects")
         self._end()
 
     def _end(self) -> None:

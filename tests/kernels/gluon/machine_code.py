@@ -278,7 +278,7 @@ def setup() -> None:
 
 
 def main() -> None:
-    """Print the rows as JSON, and keep them where told to."""
+    """Print the rows as JSON; ``--write`` records them in the golden file."""
     if "--setup" in sys.argv:
         setup()
         return

@@ -135,7 +135,7 @@ FAULTS = {
         "pass",
     ),
     "the ragged block is not masked": ("gl.expand_dims(columns, 0) < ragged", "ragged > 0"),
-    "a barrier is told of too few bytes": (
+    "a barrier expects too few bytes": (
         "CONSUMERS * query_rows.block_type.nbytes",
         "query_rows.block_type.nbytes",
     ),

@@ -35,34 +35,19 @@ from encoder_engine.ops.aten import autocast_linear
 from encoder_engine.ops.aten.autocast_linear import NarrowWeights
 from encoder_engine.packing import PackedBatch, Sequences, sequences
 from encoder_engine.packing.clean import CleanBatch
+from encoder_engine.training.pretraining.recipes import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from encoder_engine.models.training_model import Inputs
 
-BASE: dict[str, Any] = {
-    "model_type": "bert",
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "pad_token_id": 0,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
+VOCABULARY = {"vocab_size": 30522, "pad_token_id": 0}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "base": {**RECIPES["bert_base"]().model.config, **VOCABULARY},
+    "large": {**RECIPES["bert_large"]().model.config, **VOCABULARY},
+    "modernbert": {**RECIPES["modernbert"]().model.config, "vocab_size": 50368},
 }
-LARGE = BASE | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-}
-CONFIGS = {"base": BASE, "large": LARGE}
 # They move nothing.
 VIEWS = {
     "view",
