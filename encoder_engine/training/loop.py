@@ -293,10 +293,6 @@ class Loop:
                 yield record, speed
                 meter.restart(record["tokens"])
 
-    def _step(self, batches: StepBatches, step: int, learning_rate: float) -> dict[str, Any]:
-        """Take one step, and return its losses and norm."""
-        return self._launch(batches, step, learning_rate).read(self.model.weights)
-
     def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
         """Take one step along the gradient of the mean over all terms of the micro-batches."""
         names = list(self.model.weights)

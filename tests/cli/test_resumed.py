@@ -49,14 +49,14 @@ def said(run: Run, pattern: str, *command: object) -> None:
 
 def interrupt_steps(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Stop training where step ``at`` begins."""
-    original = Loop._step
+    original = Loop._launch
 
-    def step(self: Loop, batches: object, number: int, rate: float) -> object:
+    def launch(self: Loop, batches: object, number: int, rate: float) -> object:
         if number == at:
             raise KeyboardInterrupt
         return original(self, batches, number, rate)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Loop, "_step", step)
+    monkeypatch.setattr(Loop, "_launch", launch)
 
 
 def test_pretrain_names_the_step(

@@ -29,6 +29,8 @@ from encoder_engine.training.pretraining.recipe_reader import (
 from tests.data.corpora import SIZE, draw_documents, write
 
 if TYPE_CHECKING:
+    from encoder_engine.training.course import StepBatches
+    from encoder_engine.training.loop import Loop
     from encoder_engine.training.pretraining.trainer import Progress
 
 CONFIG: dict[str, Any] = {
@@ -42,6 +44,11 @@ CONFIG: dict[str, Any] = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
 }
+
+
+def take_step(loop: Loop, batches: StepBatches, step: int, rate: float) -> dict[str, Any]:
+    """Take one step, and return its losses and norm."""
+    return loop._launch(batches, step, rate).read(loop.model.weights)
 
 
 class StoppedError(Exception):

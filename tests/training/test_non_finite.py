@@ -11,7 +11,7 @@ import torch
 from encoder_engine.data.loader import Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.training import Trainer
-from tests.training.runs import run, small_recipe
+from tests.training.runs import run, small_recipe, take_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,11 +61,11 @@ def test_where_float16_overflows_no_optimizer_steps(corpus: Path, tmp_path: Path
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     scale = trainer.scaler.get_scale()
     handle = weight.register_hook(lambda gradient: gradient / 0.0)  # type: ignore[no-untyped-call]
-    trainer._step(batches, 0, 0.1)
+    take_step(trainer, batches, 0, 0.1)
     assert all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
     assert trainer.scaler.get_scale() < scale
     handle.remove()
     while all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters()):
         assert trainer.scaler.get_scale() > 1e-3
-        trainer._step(batches, 0, 0.1)
+        take_step(trainer, batches, 0, 0.1)
     assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())

@@ -20,7 +20,7 @@ from encoder_engine.training.course import StepBatches
 from encoder_engine.training.step import graphs as step_graphs
 from encoder_engine.training.world import World, replicate
 from tests.ops.cases import DEVICES
-from tests.training.runs import run, small_recipe
+from tests.training.runs import run, small_recipe, take_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def step(trainer: Trainer, parts: list[Inputs]) -> tuple[float, dict[str, Tensor
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "_clip_gradient", keep)
-        record = trainer._step(StepBatches(parts, len(parts), Position()), 0, 0.0)
+        record = take_step(trainer, StepBatches(parts, len(parts), Position()), 0, 0.0)
     return record["loss"], found
 
 
@@ -126,7 +126,9 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("settings", [[], ["data.form=pairs"], ["run.ema=0.9"]], ids=str)
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "precision", [pytest.param("float32", marks=pytest.mark.exhaustive), "bfloat16"]
+)
 def test_graphs_have_the_bits_of_their_layouts(
     corpus: Path,
     tmp_path: Path,

@@ -19,7 +19,7 @@ from encoder_engine.training import Trainer
 from encoder_engine.training.course import StepBatches
 from encoder_engine.training.log import read_log
 from tests import ROOT
-from tests.training.runs import CONFIG, run, small_recipe
+from tests.training.runs import CONFIG, run, small_recipe, take_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_step_takes_the_gradient_of_the_mean_over_all_micro_batches(
 
     monkeypatch.setattr(trainer, "_clip_gradient", keep)
     # The last one counts for nothing, as where processes have unequal shares.
-    taken = trainer._step(StepBatches([*inputs, inputs[0]], 3, Position()), 0, 0.1)
+    taken = take_step(trainer, StepBatches([*inputs, inputs[0]], 3, Position()), 0, 0.1)
     assert taken["loss"] == pytest.approx(float(torch.stack(whole).sum().detach()), rel=1e-12)
     for name, gradient in zip(parameters, expected, strict=True):
         worst = float((kept[name] - gradient).abs().max())

@@ -24,7 +24,7 @@ from encoder_engine.training import Trainer
 from encoder_engine.training.log import read_log
 from encoder_engine.training.pretraining.evaluation import Evaluation
 from encoder_engine.training.schedule import learning_rate_factor
-from tests.training.runs import small_recipe
+from tests.training.runs import small_recipe, take_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,7 +205,7 @@ def test_one_batch_is_learned_by_heart_and_noise_is_not(tmp_path: Path) -> None:
     batches = next(trainer._batch_stream.steps(0, 1, Position(), lambda _step: 1))
     assert len(batches.inputs[0].batch.sequences.cu_seqlens) - 1 == 16
     steps = range(trainer.recipe.run.steps)
-    losses = [trainer._step(batches, step, 3e-3)["loss"] for step in steps]
+    losses = [take_step(trainer, batches, step, 3e-3)["loss"] for step in steps]
     assert losses[0] > np.log(20)
     assert losses[-1] < 0.01
     # Every token is as likely as another, whatever is beside it.

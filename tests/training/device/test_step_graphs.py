@@ -274,6 +274,7 @@ def begin(*trainers: Trainer) -> None:
         begin_optimizers(trainer.optimizers)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("late")
 def test_kernels_replay_masked_micro_batches_of_other_lengths(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
