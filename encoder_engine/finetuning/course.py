@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.tasks.items import Items
-    from encoder_engine.training.recipe import Precision, RunRecipe
+    from encoder_engine.training.recipe import Precision, RunRecipe, Stream
     from encoder_engine.training.world import World
 
 __all__ = ["FineTuning"]
@@ -105,9 +105,10 @@ class FineTuning:
         """Tokens of the longest sequence."""
         return self.data.windows.max_length
 
-    def settle_precision(self, precision: Precision) -> None:
-        """Set the precision of a recipe that names none."""
-        self.recipe = replace(self.recipe, run=replace(self.recipe.run, precision=precision))
+    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+        """Set the precision of products and of the residual stream."""
+        run = replace(self.recipe.run, precision=precision, residual=residual)
+        self.recipe = replace(self.recipe, run=run)
 
     def read(self, *, verify: bool) -> None:
         """Read the labelled files, fit the task, and tokenize, unless shared data were given."""

@@ -17,6 +17,7 @@ from encoder_engine.training.recipe import (
     Precision,
     RunRecipe,
     ScheduleRecipe,
+    Stream,
 )
 from encoder_engine.training.recipe_values import RecipeValue
 
@@ -189,6 +190,7 @@ class RunSettings:
     seed: int = 0
     device: str = "auto"
     precision: Precision | None = None
+    residual: Stream | None = None
     deterministic: bool = False
     compile: bool = False
     graphs: bool = False
@@ -222,6 +224,7 @@ class RunSettings:
             seed=self.seed,
             device=self.device,
             precision=self.precision,
+            residual=self.residual,
             deterministic=self.deterministic,
             compile=self.compile,
             graphs=self.graphs,

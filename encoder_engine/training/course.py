@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from encoder_engine.data.loader import Position
     from encoder_engine.models.training_model import Inputs, TrainingModel
     from encoder_engine.training.best import Best
-    from encoder_engine.training.recipe import OptimizerRecipe, Precision, RunRecipe, ScheduleRecipe
+    from encoder_engine.training.recipe import (
+        OptimizerRecipe,
+        Precision,
+        RunRecipe,
+        ScheduleRecipe,
+        Stream,
+    )
     from encoder_engine.training.world import World
 
 __all__ = ["Course", "StepBatches", "Stream"]
@@ -64,8 +70,8 @@ class Course(Protocol):
     def max_length(self) -> int:
         """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
 
-    def settle_precision(self, precision: Precision) -> None:
-        """Set the precision of a recipe that names none; it is recorded as the recipe's."""
+    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+        """Set the precision of products and of the residual stream, which the recipe records."""
 
     def read(self, *, verify: bool) -> None:
         """Open the data; ``verify``: compare files with their checksums."""

@@ -119,9 +119,8 @@ class Loop:
         run = course.run
         self.course, self.directory = course, directory
         self.world = World.join(run.device) if world is None else world
-        if run.precision is None:
-            course.settle_precision(choose_precision(directory, self.world))
-            run = course.run
+        course.settle_precision(*choose_precision(directory, self.world, run))
+        run = course.run
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from encoder_engine.errors import ResumeError
 from encoder_engine.json_values import read_value
-from encoder_engine.training.recipe import Precision
+from encoder_engine.training.recipe import Precision, Stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_engine.training.recipe import RunRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["choose_precision"]
@@ -21,29 +22,44 @@ __all__ = ["choose_precision"]
 RECIPE = "recipe.json"
 
 
-def choose_precision(directory: Path, world: World) -> Precision:
-    """Return the precision that the run in a folder was begun with, or that of a new one.
+def choose_precision(
+    directory: Path, world: World, run: RunRecipe
+) -> tuple[Precision, Stream | None]:
+    """Return the precision of products and of the residual stream that a run computes in.
 
-    A new run computes in bfloat16 on a GPU that has it, and in float32 otherwise. All ranks get the
-    choice of rank 0. Raises :class:`ResumeError` where the recorded recipe cannot be read.
+    What the recipe does not name is that of the folder's run, so that a run resumed on another
+    device goes on as it began. A new run computes both in bfloat16 on a GPU that has it, and in
+    float32 otherwise. All ranks get the choice of rank 0. Raises :class:`ResumeError` where the
+    recorded recipe cannot be read.
     """
-    chosen: Precision | None = None
+    chosen: tuple[Precision, Stream | None] | None = None
     with world.awaiting_first():
         if world.is_first:
-            chosen = _recorded(directory / RECIPE) or _usual(world.device)
-    return cast("Precision", world.broadcast(chosen))
+            recorded = _recorded(directory / RECIPE)
+            precision, stream = recorded or _usual(world.device)
+            if run.precision is not None:
+                precision = run.precision
+            if precision != "bfloat16":
+                stream = None
+            elif recorded is None and world.device.type == "cuda":
+                stream = "bfloat16"
+            chosen = precision, run.residual or stream
+    return cast("tuple[Precision, Stream | None]", world.broadcast(chosen))
 
 
-def _recorded(path: Path) -> Precision | None:
+def _recorded(path: Path) -> tuple[Precision, Stream | None] | None:
     if not path.exists():
         return None
-    recorded = read_value(path, ResumeError).get("run").get("precision")
-    if not recorded.present:
+    run = read_value(path, ResumeError).get("run")
+    if not run.get("precision").present:
         return None
-    return cast("Precision", recorded.one_of({name: name for name in get_args(Precision)}))
+    return (
+        cast("Precision", run.get("precision").read_as(Precision)),
+        cast("Stream | None", run.get("residual").read_as(Stream | None)),
+    )
 
 
-def _usual(device: torch.device) -> Precision:
+def _usual(device: torch.device) -> tuple[Precision, Stream | None]:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bfloat16"
-    return "float32"
+        return "bfloat16", "bfloat16"
+    return "float32", None

@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 Precision = Literal["float32", "bfloat16", "float16", "float64"]
+# The dtypes of the residual stream.
+Stream = Literal["float32", "bfloat16"]
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
@@ -241,8 +243,8 @@ class RunRecipe:
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
     None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
-    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: bfloat16
-    on a GPU, where norms are bound by memory, and float32 on a CPU.
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16. None: that of the
+    folder's run, or for a new one bfloat16 on a GPU, where norms are bound by memory, else float32.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
@@ -262,7 +264,7 @@ class RunRecipe:
     seed: int = 0
     device: str = "auto"
     precision: Precision | None = None
-    residual: Literal["float32", "bfloat16"] | None = None
+    residual: Stream | None = None
     deterministic: bool = False
     compile: bool = False
     graphs: bool = False
@@ -285,8 +287,8 @@ class RunRecipe:
         _at_least("run.seed", self.seed, 0)
         if self.residual is not None and self.precision not in (None, "bfloat16"):
             raise ConfigError(
-                f"run.residual is {self.residual}, which is for run.precision bfloat16; that is "
-                f"{self.precision}"
+                f"run.residual is {self.residual}, which is for products in bfloat16, and this run "
+                f"computes them in {self.precision}; leave it out, or set run.precision to bfloat16"
             )
         _above_zero("run.peak_tflops", self.peak_tflops)
         _share_below_one("run.ema", self.ema)

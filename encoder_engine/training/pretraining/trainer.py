@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Precision,
         RunRecipe,
         ScheduleRecipe,
+        Stream,
         TrainingRecipe,
     )
     from encoder_engine.training.world import World
@@ -100,9 +101,10 @@ class Pretraining:
         """Tokens of the longest sequence."""
         return self.recipe.data.max_length
 
-    def settle_precision(self, precision: Precision) -> None:
-        """Set the precision of a recipe that names none."""
-        self.recipe = replace(self.recipe, run=replace(self.recipe.run, precision=precision))
+    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+        """Set the precision of products and of the residual stream."""
+        run = replace(self.recipe.run, precision=precision, residual=residual)
+        self.recipe = replace(self.recipe, run=run)
 
     def read(self, *, verify: bool) -> None:
         """Open the corpus, cut it into sequences, and make the objectives."""

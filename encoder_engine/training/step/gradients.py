@@ -51,8 +51,6 @@ class Gradients:
         self._seed, self._sharding, self._scaler = run.seed, run.sharding, scaler
         self._half = getattr(torch, run.precision) if run.precision in HALF else None
         self._residual = None if run.residual is None else getattr(torch, run.residual)
-        if self._residual is None and world.device.type == "cuda":
-            self._residual = torch.bfloat16 if run.precision == "bfloat16" else None
         self._narrow: NarrowWeights | None = None
         if self._half is not None and world.device.type != "cpu" and run.sharding == "none":
             self._narrow = NarrowWeights(dense_weights(model), self._half)

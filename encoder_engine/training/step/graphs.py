@@ -44,6 +44,7 @@ LOGGER = logging.getLogger(__name__)
 MAX_TOKENS = 32_768
 MAX_GRAPHS = 64
 NO_GRAPHS = "run.graphs: no CUDA graph is captured: %s"
+WITHOUT = "run.graphs: micro-batches are computed without a CUDA graph: %s"
 
 
 def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | None:
@@ -87,6 +88,7 @@ class StepGraphs:
         self._num_updates = 0
         self._pool: CapturePool | None = None
         self._why_not: str | None = None
+        self._reasons: set[str] = set()
 
     @property
     def is_captured(self) -> bool:
@@ -96,7 +98,11 @@ class StepGraphs:
     def begin(self, parts: Sequence[Inputs]) -> None:
         """Begin a step: clear the totals, and capture the layouts that were met before."""
         self.totals.zero_()
-        if self._why_not is not None or not uses_graphs(self._device):
+        if not uses_graphs(self._device):
+            if self._device.type != "cuda":
+                self._stop(f"the device is {self._device}, and graphs are for GPUs")
+            return
+        if self._why_not is not None:
             return
         for inputs in parts:
             layout = self._layout_of(inputs)
@@ -157,12 +163,19 @@ class StepGraphs:
 
     def _layout_of(self, inputs: Inputs) -> StepLayout | None:
         if inputs.batch.num_tokens > MAX_TOKENS:
-            return None
+            return self._without(f"they have more than {MAX_TOKENS:,} tokens")
         paddings = self._model.paddings(inputs)
         if paddings is None:
             self._stop("the losses of this model have no layout of fixed sizes")
             return None
-        return StepLayout.of(inputs, paddings, longest=self._longest, num_losses=len(self._names))
+        layout = StepLayout.of(inputs, paddings, longest=self._longest, num_losses=len(self._names))
+        return layout or self._without("they have sequences without a token, or position ids")
+
+    def _without(self, reason: str) -> None:
+        """Log the reason, once, why micro-batches have no layout."""
+        if reason not in self._reasons:
+            LOGGER.warning(WITHOUT, reason)
+        self._reasons.add(reason)
 
     def _captured(self, compute: Callable[[], None]) -> Any:
         """Return the graph of a computation; None, and no other one, where it cannot be."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from encoder_engine.errors import ResumeError
+from encoder_engine.errors import ConfigError, ResumeError
 from encoder_engine.training import Trainer, precision
 from encoder_engine.training.precision import choose_precision
+from encoder_engine.training.recipe import RunRecipe
 from encoder_engine.training.world import World
 from tests.training.runs import run, small_recipe
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 GPU = World(device=torch.device("cuda"))
 
 
-def recorded(folder: Path) -> str:
-    name: str = json.loads((folder / "recipe.json").read_text("utf-8"))["run"]["precision"]
+def recorded(folder: Path, setting: str) -> str:
+    name: str = json.loads((folder / "recipe.json").read_text("utf-8"))["run"][setting]
     return name
 
 
@@ -35,8 +36,16 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
         "is_bf16_supported",
         lambda *, including_emulation: including_emulation or has_bfloat16,
     )
-    assert choose_precision(tmp_path, GPU) == ("bfloat16" if has_bfloat16 else "float32")
-    assert choose_precision(tmp_path, World()) == "float32"
+    usual = ("bfloat16", "bfloat16") if has_bfloat16 else ("float32", None)
+    assert choose_precision(tmp_path, GPU, RunRecipe()) == usual
+    assert choose_precision(tmp_path, World(), RunRecipe()) == ("float32", None)
+    named = RunRecipe(precision="bfloat16")
+    assert choose_precision(tmp_path, GPU, named) == ("bfloat16", "bfloat16")
+    assert choose_precision(tmp_path, World(), named) == ("bfloat16", None)
+    stream = RunRecipe(residual="float32", precision="bfloat16")
+    assert choose_precision(tmp_path, GPU, stream) == ("bfloat16", "float32")
+    single = RunRecipe(precision="float32")
+    assert choose_precision(tmp_path, GPU, single) == ("float32", None)
 
 
 @pytest.mark.slow
@@ -45,22 +54,32 @@ def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
 ) -> None:
     assert small_recipe(corpus).run.precision is None
     with monkeypatch.context() as patch:
-        patch.setattr(precision, "_usual", lambda _device: "bfloat16")
+        # The choice for a GPU.
+        patch.setattr(precision, "_usual", lambda _device: ("bfloat16", "bfloat16"))
         run(corpus, tmp_path / "run", stop_at=7)
-    assert recorded(tmp_path / "run") == "bfloat16"
+    assert recorded(tmp_path / "run", "precision") == "bfloat16"
+    assert recorded(tmp_path / "run", "residual") == "bfloat16"
     trainer = run(corpus, tmp_path / "run")
-    assert trainer.recipe.run.precision == "bfloat16"
-    run(corpus, tmp_path / "named", "run.precision=bfloat16")
+    assert trainer.recipe.run.precision == trainer.recipe.run.residual == "bfloat16"
+    # A folder's choice is for those settings that the recipe does not name.
+    run(corpus, tmp_path / "run", "run.precision=bfloat16")
+    run(corpus, tmp_path / "named", "run.precision=bfloat16", "run.residual=bfloat16")
     logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("run", "named")]
     assert logs[0] == logs[1]
 
 
 def test_another_precision_than_the_recorded_one_is_refused(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "run", stop_at=5)
-    assert recorded(tmp_path / "run") == "float32"
+    assert recorded(tmp_path / "run", "precision") == "float32"
     trainer = Trainer(small_recipe(corpus, "run.precision=bfloat16"), tmp_path / "run")
     with pytest.raises(ResumeError, match=r"run\.precision was 'float32', is 'bfloat16'"):
         trainer.run()
+
+
+def test_a_stream_in_bfloat16_is_for_products_in_bfloat16(corpus: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(corpus, "run.residual=bfloat16")
+    with pytest.raises(ConfigError, match=r"computes them in float32; .* set run\.precision to bf"):
+        Trainer(recipe, tmp_path)
 
 
 def test_a_recorded_recipe_that_is_damaged_is_named(corpus: Path, tmp_path: Path) -> None:

@@ -381,9 +381,11 @@ def test_what_has_no_graph_is_computed_without_and_says_so_once(
     corpus: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     settings: list[str],
     reason: str,
 ) -> None:
+    monkeypatch.setattr(graphs, "uses_graphs", lambda _device: True)
     few = ["run.steps=3", "run.checkpoint_every=3", *settings]
     with caplog.at_level(logging.WARNING, logger=graphs.__name__):
         run(corpus, tmp_path / "asked", *few, "run.graphs=true")
@@ -392,6 +394,27 @@ def test_what_has_no_graph_is_computed_without_and_says_so_once(
     run(corpus, tmp_path / "plain", *few)
     logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("asked", "plain")]
     assert logs[0] == logs[1]
+
+
+def test_micro_batches_without_a_layout_say_so_once(
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(graphs, "MAX_TOKENS", 40)
+    batches = [[classify([19, 22], 1)], [classify([9, 0, 4], 2)], [classify([30, 11], 3)]]
+    plain = make_classifier(corpus, tmp_path / "plain", "run.graphs=false")
+    asked = make_classifier(corpus, tmp_path / "asked")
+    begin(plain, asked)
+    with caplog.at_level(logging.WARNING, logger=graphs.__name__):
+        assert take(asked, batches) == take(plain, batches)
+    no_graphs, *without = [record.getMessage() for record in caplog.records]
+    assert no_graphs.endswith("no CUDA graph is captured: the device is cpu, and graphs are for GPUs")
+    assert [message.rpartition(": ")[2] for message in without] == [
+        "they have more than 40 tokens",
+        "they have sequences without a token, or position ids",
+    ]
 
 
 @pytest.mark.usefixtures("late")
