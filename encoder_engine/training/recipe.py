@@ -243,8 +243,9 @@ class RunRecipe:
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
     None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
-    ``residual``: the type of the residual stream, where ``precision`` is bfloat16. None: that of the
-    folder's run, or for a new one bfloat16 on a GPU, where norms are bound by memory, else float32.
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: that of
+    the folder's run, or for a new one bfloat16 on a GPU, where norms are bound by memory, else
+    float32.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
