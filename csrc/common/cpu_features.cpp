@@ -122,8 +122,8 @@ std::vector<instruction_set> missing_instruction_sets() {
 std::string refuse_processor() {
 #if defined(__x86_64__)
     if (!has_x86_64_v2()) {
-        return "this processor lacks SSE4.2 or POPCNT, which encoder-engine needs (x86-64-v2, processors since "
-               "2009); use a newer machine, or check what the virtual machine passes through";
+        return "this processor is below x86-64-v2 (SSE4.2 and POPCNT, in processors since 2009), which encoder-engine "
+               "needs; use a newer machine, or check what the virtual machine passes through";
     }
 #endif
     return {};
