@@ -19,7 +19,8 @@ from encoder_engine.engine.choosing import EngineRequest, engine_of, load_model,
 from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
-from encoder_engine.families.heads import label_function
+from encoder_engine.families.config import read_config
+from encoder_engine.families.heads import check_ending, label_function
 from encoder_engine.jobs.keywords import JobKeywords, run_over_files
 from encoder_engine.kinds.kind import refuse_non_finite
 from encoder_engine.kinds.limits import token_limit
@@ -144,10 +145,13 @@ class Ranker(Model):
         folder = opened.encoder_folder
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         recipe = opened.read_recipe(None) if opened.modules[1:] else None
+        tokenizer = opened.read_tokenizer()
+        if recipe is None:
+            check_ending(read_config(folder), tokenizer.encode(""), tokenizer.pad_token_id)
         stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             load_model(folder, request, "sequence-classification" if recipe is None else None),
-            opened.read_tokenizer(),
+            tokenizer,
             max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
             activation="identity" if stated is None else stated,
             settings=opened.settings,

@@ -13,13 +13,14 @@ from encoder_engine.families.facts.values import config_values
 from encoder_engine.families.registry import find_family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
     from encoder_engine.families.facts.spec import EncoderSpec
 
 __all__ = [
+    "check_ending",
     "check_head",
     "count_labels",
     "count_outputs",
@@ -72,6 +73,24 @@ def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
                 f"{key}={config[key]!r} is not supported for {layout.architecture}; "
                 f"supported: {', '.join(map(repr, allowed))}"
             )
+
+
+def check_ending(config: Mapping[str, Any], added: Sequence[int], padding: int | None) -> None:
+    """Raise :class:`UnsupportedFeatureError` where a head would read a padding token.
+
+    A decoder's head reads a text's last token, in transformers the last that is not padding. They
+    differ where the tokenizer ends texts by the padding token, as Qwen3-Embedding's does.
+
+    added: the tokens of an empty text. padding: the id of the padding token.
+    """
+    family = find_family(config["model_type"])
+    reads_last = any(layout.rows == "last" for layout in family.layouts)
+    if reads_last and len(added) and added[-1] == padding:
+        raise UnsupportedFeatureError(
+            f"the tokenizer ends every text by its padding token, id {padding}, which transformers "
+            "leaves out when it takes the last token; take the tokenizer with which the model was "
+            "trained, or name another pad_token in tokenizer_config.json"
+        )
 
 
 def read_rows(layout: HeadLayout, config: Mapping[str, Any]) -> Rows:

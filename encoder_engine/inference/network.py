@@ -9,6 +9,7 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.checkpoints.parameters import TABLE
+from encoder_engine.families.facts.head_layout import ONE_ROW
 from encoder_engine.families.heads import (
     check_head,
     count_outputs,
@@ -320,19 +321,19 @@ class CompiledHead:
 
         ``chosen``: for batches whose rows are chosen: [M, C].
         """
-        width, domain = network.spec.width, TOKENS if self.rows == "all" else "sequences"
-        mode = "mean" if self.rows == "mean" else "cls"
+        mode = ONE_ROW.get(self.rows)
+        width, domain = network.spec.width, TOKENS if mode is None else "sequences"
         sees_all = self.layout.sees_all
         selects: Rows | None = None
         if chosen:
             selects, domain = "chosen", SELECTED
-        elif self.rows != "all" and sees_all is None:
+        elif mode is not None and sees_all is None:
             selects = network.selected_by(mode)
         program = Program(
             network.dtype, selects=selects, sees_all=sees_all, separator_id=self.separator_id
         )
         rows = network.add(program, target=None)
-        if self.rows != "all":
+        if mode is not None:
             pooled = program.rows(width, domain)
             program.pool(rows, pooled, width, mode=mode)
             rows = pooled
@@ -345,12 +346,16 @@ class CompiledHead:
             normal = program.rows(len(self.norm.weight), domain)
             program.normalize(self.norm, rows, normal)
             rows = normal
+        late = self.rows == "late"
+        wide = program.wide_rows(self.num_outputs, domain) if late else OUTPUT
         if network.dtype == "float32":
-            program.dense(self.output, rows, OUTPUT)
+            program.dense(self.output, rows, wide)
         else:
             logits = program.rows(self.num_outputs, domain)
             program.dense(self.output, rows, logits)
-            program.widen(logits, OUTPUT, self.num_outputs)
+            program.widen(logits, wide, self.num_outputs)
+        if late:
+            program.pool(wide, OUTPUT, self.num_outputs, mode="mean", wide=True)
         return program
 
     def parameters(self) -> Iterator[tuple[str, Array]]:

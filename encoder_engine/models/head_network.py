@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.facts.head_layout import ONE_ROW
 from encoder_engine.families.heads import (
     check_head,
     count_labels,
@@ -62,7 +63,9 @@ class Head(nn.Module):
             self.dense = Linear(spec.width, width, bias=dense.bias)
             self.norm = Norm(spec.blocks[0].norm, width=width) if dense.norm else None
         of_vocabulary = layout.task == "masked-lm"
-        self.output = VocabularyBias(num_outputs) if of_vocabulary else Linear(width, num_outputs)
+        self.output: nn.Module = VocabularyBias(num_outputs)
+        if not of_vocabulary:
+            self.output = Linear(width, num_outputs, bias=layout.output_bias)
         with torch.no_grad():
             draw_weights(self, spec.initializer_range)
 
@@ -178,10 +181,11 @@ class HeadNetwork(nn.Module):
                     "has no pooler: its checkpoint lacks the weights"
                 )
             hidden = output.pooler_output
-        elif self.rows != "all":
-            mode: ops.PoolingMode = "cls" if self.rows == "first" else "mean"
-            hidden = ops.pooling(hidden, output.sequences, mode=mode)
+        elif self.rows in ONE_ROW:
+            hidden = ops.pooling(hidden, output.sequences, mode=ONE_ROW[self.rows])
         numbers: Tensor = self.head(hidden)
+        if self.rows == "late":
+            numbers = ops.pooling(numbers, output.sequences, mode="mean")
         return numbers
 
 

@@ -9,7 +9,10 @@ from encoder_engine.embedding.library_keywords import check_names
 from encoder_engine.engine.choosing import EngineRequest
 from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import TruncationWarning, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
+from encoder_engine.families.config import read_config
+from encoder_engine.families.heads import check_ending
 from encoder_engine.jobs.keywords import JobKeywords, run_over_files
 from encoder_engine.kinds.model import Model
 from encoder_engine.prediction.files import Predictions
@@ -17,6 +20,7 @@ from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.prediction.published import PREDICTORS, read_published
 from encoder_engine.tasks.engines.choosing import task_engine
 from encoder_engine.tasks.predicting import predict_batches
+from encoder_engine.tasks.sequence_task import SequenceTask
 from encoder_engine.tasks.task_folder import TASK, TableFormat, load_task
 from encoder_engine.text import Tokenizer
 from encoder_engine.warn import warn_caller
@@ -120,6 +124,9 @@ class Predictor(Model):
             )
         model = load_task_model(saved, directory, request)
         tokenizer = tokenizer or Tokenizer.from_pretrained(directory)
+        if is_published and isinstance(saved.task, SequenceTask):
+            config = read_config(weights_directory(directory))
+            check_ending(config, tokenizer.encode(""), tokenizer.pad_token_id)
         found = cls(model, saved.task, tokenizer, saved.windows, saved.tables)
         found.is_published = is_published
         return found.loaded_from(directory, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,10 @@ def sines_and_cosines(num_positions: int, width: int) -> torch.Tensor:
 def exact(model: Any) -> Any:
     """Return the same model in float64, tables of angles too; call it within :func:`in_float64`."""
     with in_float64():
-        again = type(model)(model.config)
+        config = copy.deepcopy(model.config)
+        # A head that makes its encoder from the configuration makes it in this type.
+        config.dtype = torch.float64
+        again = type(model)(config)
         # Saved tables of angles are of float32: the model's own are made anew.
         tables = again.state_dict().keys() & dict(again.named_buffers()).keys()
         own = {name: again.state_dict()[name] for name in tables}

@@ -173,11 +173,17 @@ def test_the_masked_loss_and_its_gradients_are_within_budget(
     assert_within_budget(loss.detach(), expected, truth[0], "loss of logits", terms=terms)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_modernbert_pools_as_its_configuration_says(pooling: str, tmp_path: Path) -> None:
-    case, layout = next(
-        pair for pair in PAIRS if pair[1].rows_key and pair[1].task == "sequence-classification"
-    )
+@pytest.mark.parametrize(
+    ("model_type", "pooling"),
+    [
+        *(("modernbert", pooling) for pooling in ("cls", "mean")),
+        *(("eurobert", pooling) for pooling in ("bos", "mean", "late")),
+    ],
+)
+def test_heads_pool_as_the_configuration_says(
+    model_type: str, pooling: str, tmp_path: Path
+) -> None:
+    case, layout = first(model_type, "sequence-classification")
     model = build(case, layout, tmp_path, classifier_pooling=pooling)
     ours = heads.SequenceClassification.from_pretrained(tmp_path, device="cpu")
     rows = token_rows(LENGTHS)

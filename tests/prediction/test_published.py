@@ -12,6 +12,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.cli import main
+from encoder_engine.embedding import Ranker
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -36,7 +37,20 @@ SINGLE, MULTI, REGRESSION = (
 )
 FUNCTIONS = {SINGLE: "softmax", MULTI: "sigmoid", REGRESSION: "none"}
 # The families whose tokenizers the tests can write.
-TOKENIZED = ("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+TOKENIZED = (
+    *(
+        "albert",
+        "bert",
+        "distilbert",
+        "electra",
+        "eurobert",
+        "gemma3_text",
+        "llama",
+        "mistral",
+        "mpnet",
+    ),
+    *("qwen2", "qwen3", "roberta", "xlm-roberta"),
+)
 
 
 def refusal(num_labels: int, problem: str | None) -> str | None:
@@ -105,9 +119,40 @@ def test_scores_are_those_of_the_pipeline(
 @pytest.mark.parametrize("model_type", TOKENIZED)
 def test_families_with_a_classifier_agree(model_type: str, tmp_path: Path) -> None:
     publish(tmp_path, model_type, of_sequences(model_type), ["no", "yes"])
-    found = ee.Classifier.from_pretrained(tmp_path, "cpu").predict(TEXTS)
-    expected = by_transformers(tmp_path, TEXTS, "softmax")
+    # Without special tokens an empty text has no token, for which transformers has no answer.
+    classifier = ee.Classifier.from_pretrained(tmp_path, "cpu")
+    texts = [text for text in TEXTS if len(classifier.tokenizer.encode(text))]
+    found = classifier.predict(texts)
+    expected = by_transformers(tmp_path, texts, "softmax")
     np.testing.assert_allclose([one.probabilities for one in found], expected, atol=1e-5)
+    if len(texts) < len(TEXTS):
+        with pytest.raises(
+            InputError, match=r"row 1 is an empty text, to which .* no token"
+        ) as info:
+            classifier.predict(TEXTS)
+        assert info.value.row == TEXTS.index("")
+
+
+@pytest.mark.parametrize("door", [ee.Classifier, Ranker])
+def test_a_head_of_the_last_token_is_refused_where_that_is_padding(
+    door: Any, tmp_path: Path
+) -> None:
+    publish(tmp_path, "qwen3", of_sequences("qwen3"), ["no", "yes"])
+    path = tmp_path / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    padding = json.loads((tmp_path / "tokenizer_config.json").read_text())["pad_token"]
+    number = json.loads((tmp_path / "config.json").read_text())["pad_token_id"]
+    ending = {"SpecialToken": {"id": padding, "type_id": 0}}
+    of_first, of_second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [of_first, ending],
+        "pair": [of_first, of_second, ending],
+        "special_tokens": {padding: {"id": padding, "ids": [number], "tokens": [padding]}},
+    }
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(UnsupportedFeatureError, match=rf"padding token, id {number}, .* trained"):
+        door.from_pretrained(tmp_path, "cpu")
 
 
 @pytest.fixture

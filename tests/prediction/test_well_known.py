@@ -36,9 +36,11 @@ CLASSES = {
     "deberta-v2": "DebertaV2",
     "distilbert": "DistilBert",
     "electra": "Electra",
+    "eurobert": "EuroBert",
     "longformer": "Longformer",
     "modernbert": "ModernBert",
     "mpnet": "MPNet",
+    "qwen3": "Qwen3",
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
@@ -149,6 +151,8 @@ CLASSIFIERS = [
     Known("typeform/distilbert-base-uncased-mnli", "distilbert", SEQUENCE, [*map(str.upper, ENC)]),
     Known("sileod/deberta-v3-base-tasksource-nli", "deberta-v2", SEQUENCE, ENC),
     Known("textattack/bert-base-uncased-MRPC", "bert", SEQUENCE, numbered(2)),
+    Known("EuroBERT/EuroBERT-210m-sentiment", "eurobert", SEQUENCE, numbered(3)),
+    Known("tomaarsen/Qwen3-Reranker-0.6B-seq-cls", "qwen3", SEQUENCE, ["LABEL_0"]),
 ]
 TAGGERS = [
     Known("dslim/bert-base-NER", "bert", TOKENS, CONLL, {"_num_labels": 9}),
@@ -205,13 +209,6 @@ LOADED = [(known, kind) for models, kind in KINDS for known in models]
 REFUSED: list[tuple[str, str, str, dict[str, Any], str]] = [
     ("facebook/bart-large-mnli", "bart", "BartForSequenceClassification", {}, "end in a decoder"),
     ("knowledgator/t5-sentiment", "t5", "T5ForSequenceClassification", {}, "end in a decoder"),
-    (
-        "EuroBERT/EuroBERT-210m-sentiment",
-        "eurobert",
-        "EuroBertForSequenceClassification",
-        {},
-        "eurobert has no head for sequence-classification",
-    ),
     ("joeddav/xlnet-mnli", "bert", CLASSES["bert"] + SEQUENCE, {"model_type": "xlnet"}, "xlnet"),
     (
         "typeform/squeezebert-mnli",

@@ -128,7 +128,7 @@ def head_shapes(layout: HeadLayout, spec: EncoderSpec, num_outputs: int) -> Shap
         found |= dict(_norm("norm", spec.blocks[0].norm if dense.norm else None, width))
     if layout.task == "masked-lm":
         return found | {"output.bias": (num_outputs,)}
-    return found | dict(_dense("output", num_outputs, width))
+    return found | dict(_dense("output", num_outputs, width, bias=layout.output_bias))
 
 
 def _embedding(spec: EmbeddingSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from encoder_engine.families.data import llama
+from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
+from encoder_engine.families.facts.names import Rename
 
 FAMILY = replace(
     llama.FAMILY,
@@ -28,5 +30,21 @@ FAMILY = replace(
     ),
     vocabulary=None,
     heads=(*llama.FAMILY.heads, "dense."),
+    layouts=(
+        HeadLayout(
+            task="sequence-classification",
+            architecture="EuroBertForSequenceClassification",
+            rows="late",
+            rows_key="classifier_pooling",
+            rows_names={"bos": "first", "mean": "mean", "late": "late"},
+            dense=DenseLayout(activation="gelu"),
+            renames=(Rename("dense", "dense"), Rename("output", "classifier")),
+        ),
+        HeadLayout(
+            task="token-classification",
+            architecture="EuroBertForTokenClassification",
+            renames=(Rename("output", "classifier"),),
+        ),
+    ),
     code=("EuroBERT/EuroBERT-", "configuration_eurobert.", "modeling_eurobert."),
 )

@@ -17,6 +17,7 @@ FAMILY = replace(
     llama.FAMILY,
     model_type="gemma3_text",
     architecture="Gemma3TextModel",
+    layouts=(replace(llama.CLASSIFIER, architecture="Gemma3TextForSequenceClassification"),),
     padding_id=0,
     block=replace(
         llama.FAMILY.block,

@@ -4,6 +4,7 @@ Llama 2 and 3, and models of their layout, such as SmolLM. Query heads may share
 """
 
 from encoder_engine.families.facts.family import ConfigKeys, Family
+from encoder_engine.families.facts.head_layout import HeadLayout
 from encoder_engine.families.facts.names import Rename
 from encoder_engine.families.facts.scaled_rotary import ScaledRope
 from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
@@ -32,6 +33,23 @@ RENAMES = (
 )
 # An embedder that was trained on a decoder may see later tokens too (KaLM).
 CAUSAL = {"is_causal": ("blocks.attention.causal",)}
+# The heads that transformers gives to decoders.
+SCORE = (Rename("output", "score"),)
+CLASSIFIER = HeadLayout(
+    task="sequence-classification",
+    architecture="LlamaForSequenceClassification",
+    # transformers' last token that is not padding; a batch here has none.
+    rows="last",
+    output_bias=False,
+    renames=SCORE,
+)
+TOKEN_CLASSIFIER = HeadLayout(
+    task="token-classification",
+    architecture="LlamaForTokenClassification",
+    dropouts=("classifier_dropout", "hidden_dropout"),
+    renames=SCORE,
+    required={"token_classification_bias": (True,)},
+)
 FAMILY = Family(
     model_type="llama",
     architecture="LlamaModel",
@@ -62,6 +80,7 @@ FAMILY = Family(
     quirks=(ScaledRope(),),
     renames=RENAMES,
     heads=("lm_head.", "score.", "classifier.", "qa_outputs."),
+    layouts=(CLASSIFIER, TOKEN_CLASSIFIER),
     buffers=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
     vocabulary="lm_head",
     vocabulary_tied=False,

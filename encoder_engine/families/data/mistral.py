@@ -10,6 +10,10 @@ FAMILY = replace(
     llama.FAMILY,
     model_type="mistral",
     architecture="MistralModel",
+    layouts=(
+        replace(llama.CLASSIFIER, architecture="MistralForSequenceClassification"),
+        replace(llama.TOKEN_CLASSIFIER, architecture="MistralForTokenClassification"),
+    ),
     flags=llama.CAUSAL,
     quirks=(ScaledRope(), CausalWindows()),
 )

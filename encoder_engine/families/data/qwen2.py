@@ -16,6 +16,10 @@ FAMILY = replace(
     llama.FAMILY,
     model_type="qwen2",
     architecture="Qwen2Model",
+    layouts=(
+        replace(llama.CLASSIFIER, architecture="Qwen2ForSequenceClassification"),
+        replace(llama.TOKEN_CLASSIFIER, architecture="Qwen2ForTokenClassification"),
+    ),
     block=replace(BLOCK, attention=replace(BLOCK.attention, bias=True)),
     keys=ConfigKeys(
         num_key_heads="num_key_value_heads", norm_epsilon="rms_norm_eps", num_segments=None

@@ -15,6 +15,10 @@ FAMILY = replace(
     llama.FAMILY,
     model_type="qwen3",
     architecture="Qwen3Model",
+    layouts=(
+        replace(llama.CLASSIFIER, architecture="Qwen3ForSequenceClassification"),
+        replace(llama.TOKEN_CLASSIFIER, architecture="Qwen3ForTokenClassification"),
+    ),
     block=replace(
         BLOCK, attention=replace(BLOCK.attention, head_dim=128, query_key_norm=BLOCK.norm)
     ),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.names import Rename
     from encoder_engine.families.facts.spec import Activation
 
-__all__ = ["DenseLayout", "HeadLayout", "Rows", "Task"]
+__all__ = ["ONE_ROW", "DenseLayout", "HeadLayout", "Rows", "Task"]
 
 Task = Literal[
     "masked-lm",
@@ -24,8 +24,16 @@ Task = Literal[
     "sequence-classification",
     "token-classification",
 ]
-# The rows that a head reads: all tokens, one row of each sequence, or the pooler's output.
-Rows = Literal["all", "first", "mean", "pooled"]
+# What a head reads: all tokens; one row of each sequence, the first, last or mean; the pooler's
+# output; or all tokens, of whose logits each sequence has the mean ("late").
+Rows = Literal["all", "first", "last", "mean", "pooled", "late"]
+# How one row of each sequence is made.
+ONE_ROW: dict[Rows, Literal["cls", "lasttoken", "mean"]] = {
+    "first": "cls",
+    "last": "lasttoken",
+    "mean": "mean",
+    "pooled": "cls",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +61,7 @@ class HeadLayout:
     ``renames``: of ``dense``, ``norm`` and ``output``, with whole tensor names of a checkpoint.
     ``rows``: the rows that it reads; ``rows_key``: a key of config.json that chooses them, by
     ``rows_names``.
+    ``output_bias``: the output layer has a bias.
     ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
     ``dropouts``: the keys of config.json with its dropout, the first present counts.
     ``sees_all``: the default global rows of a model with a window: the first, or those up to the
@@ -68,6 +77,7 @@ class HeadLayout:
     rows_key: str | None = None
     rows_names: Mapping[str, Rows] = field(default_factory=dict)
     dense: DenseLayout | None = None
+    output_bias: bool = True
     num_outputs: int | None = None
     dropouts: tuple[str, ...] = ()
     dropout: float = 0.1

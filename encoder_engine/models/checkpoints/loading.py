@@ -84,7 +84,9 @@ def load_head_model(
             )
         model = model_type(encoder)
         parameters: dict[str, Tensor] = model.head.state_dict()
-        output = parameters.get("output.weight", parameters["output.bias"])
+        # Of a vocabulary the head has the bias alone.
+        output = parameters.get("output.weight", parameters.get("output.bias"))
+        assert output is not None
         assembly = checkpoint.assemble_head(
             model.layout,
             len(output),

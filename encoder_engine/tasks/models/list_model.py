@@ -75,8 +75,8 @@ class ListModel(TaskModel):
         of_texts = self._loss_name == "binary"
         return {self._loss_name: len(inputs.targets[LABELS if of_texts else SIZES])}
 
-    def features(self, inputs: Inputs) -> Tensor:
-        """Compute the vector of each text that the pooler or the head reads, [N, D]."""
+    def features(self, inputs: Inputs) -> Tensor | None:
+        """Compute the vector of each text that the pooler or the head reads, [N, D], if any."""
         return sequence_features(self.model, inputs)
 
     def _scores(self, inputs: Inputs) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
+from encoder_engine.families.facts.head_layout import ONE_ROW
 from encoder_engine.models.heads import SequenceClassification
 from encoder_engine.models.training_model import LossSum, Padding
 from encoder_engine.packing import Sequences
@@ -95,8 +96,8 @@ class SequenceModel(TaskModel):
         """Return the number of rows."""
         return {self._loss_name: len(inputs.batch.sequences)}
 
-    def features(self, inputs: Inputs) -> Tensor:
-        """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+    def features(self, inputs: Inputs) -> Tensor | None:
+        """Compute the vector of each sequence that the pooler or the head reads, [B, D], if any."""
         return sequence_features(self.model, inputs)
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
@@ -121,11 +122,15 @@ class SequenceModel(TaskModel):
         self.model.save_pretrained(directory)
 
 
-def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor:
-    """Compute the vector of each sequence that the pooler or the head reads, [B, D]."""
+def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor | None:
+    """Compute the vector of each sequence that the pooler or the head reads, [B, D].
+
+    None: the head reads all tokens.
+    """
+    if model.rows not in ONE_ROW:
+        return None
     output = model.encode(inputs.batch)
-    mode: ops.PoolingMode = "mean" if model.rows == "mean" else "cls"
-    return ops.pooling(output.last_hidden_state, output.sequences, mode=mode)
+    return ops.pooling(output.last_hidden_state, output.sequences, mode=ONE_ROW[model.rows])
 
 
 def sequence_logits(model: HeadModel, inputs: Inputs) -> Tensor:
