@@ -298,8 +298,11 @@ def test_the_command_line_appends_and_says_what_it_did(
     "options",
     [
         pytest.param("--kills 5 --every 7 --format npy", marks=pytest.mark.slow),
-        pytest.param("--kills 200", marks=pytest.mark.exhaustive),
-        pytest.param("--kills 200 --every 7 --workers 2", marks=pytest.mark.exhaustive),
+        *(
+            pytest.param(f"--kills 200 {rest} --format {name}", marks=pytest.mark.exhaustive)
+            for rest in ("", "--every 7 --workers 2")
+            for name in ("npy", "parquet")
+        ),
     ],
 )
 def test_a_kill_leaves_the_store_before_or_after(options: str) -> None:
