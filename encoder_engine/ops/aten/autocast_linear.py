@@ -92,7 +92,11 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             # The weight itself, where the gradient is differentiated again.
             again = torch.is_grad_enabled()
-            grad_input = _apply(grad_TN, weight_NK.T, None) if again else grad_TN @ narrow_NK
+            grad_input = (
+                _apply(grad_TN, weight_NK.T, None)
+                if again
+                else _product(grad_TN, narrow_NK, grad_TN.dtype)
+            )
         if ctx.needs_input_grad[1]:
             grad_weight = _product(grad_TN.T, input_TK, weight_NK.dtype)
         if ctx.needs_input_grad[2]:

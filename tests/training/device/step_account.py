@@ -40,7 +40,6 @@ from encoder_engine.training.pretraining.recipes import RECIPES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from encoder_engine.models.training_model import Inputs
 
 VOCABULARY = {"vocab_size": 30522, "pad_token_id": 0}
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -146,9 +145,10 @@ def account(
     residual: torch.dtype = torch.bfloat16,
 ) -> Account:
     """Account for forward and backward of a masked-language-model step in bfloat16."""
-    inputs, objective = _inputs(config["vocab_size"], tokens, length)
+    clean, objective = draw_clean(config["vocab_size"], tokens, length)
+    inputs = prepare(clean, [objective], seed=1)
     counted, mode = Account(), FakeTensorMode(allow_non_fake_inputs=True)
-    with _as_on_a_gpu():
+    with as_on_a_gpu():
         encoder = Encoder(spec_from_config(config), config=config).train()
         model = PretrainingModel(encoder, [objective])
         parameters: dict[str, torch.Tensor] = {
@@ -167,7 +167,8 @@ def account(
     return counted
 
 
-def _inputs(vocab_size: int, tokens: int, length: int) -> tuple[Inputs, MLM]:
+def draw_clean(vocab_size: int, tokens: int, length: int) -> tuple[CleanBatch, MLM]:
+    """Draw sequences of a length, and return the objective that masks them."""
     generator = np.random.default_rng(0)
     offsets = np.arange(0, tokens + 1, length, dtype=np.int32)
     special = np.zeros(tokens, bool)
@@ -179,12 +180,11 @@ def _inputs(vocab_size: int, tokens: int, length: int) -> tuple[Inputs, MLM]:
         special=special,
         word_starts=np.ones(tokens, bool),
     )
-    objective = MLM(masking=Masking(mask_id=4, vocab_size=vocab_size))
-    return prepare(clean, [objective], seed=1), objective
+    return clean, MLM(masking=Masking(mask_id=4, vocab_size=vocab_size))
 
 
 @contextlib.contextmanager
-def _as_on_a_gpu() -> Iterator[None]:
+def as_on_a_gpu() -> Iterator[None]:
     """Choose Triton's kernels, and read the layout of sequences on the host as on a GPU."""
     with contextlib.ExitStack() as changed:
         for name in registry.operations():
