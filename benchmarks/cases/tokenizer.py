@@ -108,6 +108,7 @@ KINDS = (
     Kind("cold", "stream", "arrays", "stream", "20 MB, each text once"),
     Kind("cold-end", "stream", "arrays", "stream end", "its last quarter"),
     Kind("cold-multilingual", "multi-stream", "arrays", "stream", "15 languages, each text once"),
+    Kind("files", "stream", "files", "batch", "the lines of a file of 20 MB, by all threads"),
     Kind("two-threads", "stream", "arrays", "batch", "documents by two threads and by one", 2),
     Kind("load", "sentence", "sentence", "load", "from the file to the first ids; memory"),
 )
@@ -150,6 +151,8 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
     if kind.threads is not None:
         texts = texts[:NUM_DOCUMENTS]
     judged = texts_of.lines_of(texts, smoke=options.smoke) if kind.task == "batch" else []
+    if kind.form == "files":
+        texts, judged = [line for text in texts for line in text.split("\n") if line.strip()], []
     if kind.form == "sentence" and kind.task == "batch":
         texts = texts * (3 if options.smoke else SENTENCE_CALLS)
     pieces = vocabulary.pieces
@@ -234,4 +237,8 @@ def load(job: TokenizerJob) -> Ways:
         "sentence": Way(call=sentence, rows=one_row),
         "matrix": Way(call=matrix, rows=matrix_rows),
         "offsets": Way(call=partial(encode, return_offsets=True), rows=offset_parts),
+        "files": Way(
+            call=lambda path: list(tokenizer.encode_files(path, num_threads=threads)),
+            rows=lambda found: list_rows([row for part in found for row in part.tolist()]),
+        ),
     }

@@ -6,10 +6,13 @@ this module in any environment, so it needs only numpy.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     Rows = list[npt.NDArray[np.int64]]
 
-Form = Literal["arrays", "lists", "sentence", "matrix", "offsets"]
+Form = Literal["arrays", "lists", "sentence", "matrix", "offsets", "files"]
 Task = Literal["batch", "stream", "stream end", "load"]
 Model = Literal["WordPiece", "Unigram", "BPE"]
 # Texts that a stream hands over at once.
@@ -46,7 +49,8 @@ class TokenizerJob:
 
     - ``model``: what the file holds.
     - ``form``: the output: packed or single arrays of ids, lists of ints, lists for one text, a
-      matrix of ``max_length`` columns with its mask, or ids with character offsets.
+      matrix of ``max_length`` columns with its mask, ids with character offsets, or arrays of the
+      lines of a file.
     - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; its last
       quarter; or loading the file until the first text is tokenized.
     - ``judged``: the texts of the gate.
@@ -70,6 +74,7 @@ class TokenizerJob:
 class Way:
     """One form of the work: ``call(texts)`` is timed, ``rows(result)`` makes the gate's rows.
 
+    For files ``texts`` is the path of one, which has a text in each line.
     The call for single sentences encodes one after another and returns the last one's ids.
     """
 
@@ -89,7 +94,9 @@ def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work
         return _loading(load, job)
     way = load(job)[job.form]
     if job.task == "batch":
-        return Work(call=partial(way.call, list(job.texts)), answer=lambda: _judged(way, job))
+        return Work(
+            call=partial(way.call, _given(job, job.texts)), answer=lambda: _judged(way, job)
+        )
     timed = timed_texts(job)
     for batch in _batches(job.texts[: len(job.texts) - len(timed)]):
         way.call(batch)
@@ -134,8 +141,25 @@ def _judged(way: Way, job: TokenizerJob) -> Rows:
     if job.form == "sentence":  # whose call returns the last text's ids
         return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
     return [
-        row for texts in (job.texts, job.judged) if texts for row in way.rows(way.call([*texts]))
+        row
+        for texts in (job.texts, job.judged)
+        if texts
+        for row in way.rows(way.call(_given(job, texts)))
     ]
+
+
+def _given(job: TokenizerJob, texts: Sequence[str]) -> Any:
+    """Return what a call takes: the texts, or the path of a file that the process deletes."""
+    if job.form != "files":
+        return list(texts)
+    path = Path(_folder().name) / hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    path.with_suffix(".txt").write_text("\n".join(texts), encoding="utf-8", newline="\n")
+    return str(path.with_suffix(".txt"))
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="encoder-engine-lines-")
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:

@@ -74,6 +74,12 @@ def load_gigatoken(job: TokenizerJob) -> Ways:
             call=lambda texts: tokenizer.encode_batch(texts, parallel=parallel),
             rows=lambda found: rows(found.to_list()),
         ),
+        "files": Way(
+            call=lambda path: tokenizer.encode_files(
+                gigatoken.TextFileSource([path], separator="\n"), parallel=parallel
+            ),
+            rows=lambda found: rows(found.to_list()),
+        ),
         "lists": Way(
             call=lambda texts: tokenizer.encode_batch_list(texts, parallel=parallel), rows=rows
         ),
@@ -127,6 +133,12 @@ def load_nanotoken(job: TokenizerJob) -> Ways:
     return {
         "arrays": Way(
             call=lambda texts: tokenizer.encode_batch(texts, parallel=parallel),
+            rows=lambda found: packed_rows(found.ids, found.offsets),
+        ),
+        "files": Way(
+            call=lambda path: tokenizer.encode_files(
+                nanotoken.TextFileSource([path], separator="\n"), parallel=parallel
+            ),
             rows=lambda found: packed_rows(found.ids, found.offsets),
         ),
         "lists": Way(
@@ -228,6 +240,13 @@ def load_tokenizers(job: TokenizerJob) -> Ways:
     return {
         "arrays": Way(
             call=lambda texts: [np.array(row.ids, dtype=np.uint32) for row in encode(texts)],
+            rows=list_rows,
+        ),
+        "files": Way(
+            call=lambda path: [
+                np.array(row.ids, dtype=np.uint32)
+                for row in encode(Path(path).read_text("utf-8").split("\n"))
+            ],
             rows=list_rows,
         ),
         "lists": Way(call=lambda texts: [row.ids for row in encode(texts)], rows=list_rows),
@@ -344,13 +363,13 @@ def _library(
 ALL, IDS = "arrays lists sentence matrix offsets", "arrays lists sentence"
 PEERS = (
     _library("fastokens", load_fastokens, IDS, "fastokens", models="BPE"),
-    _library("gigatoken", load_gigatoken, IDS, "gigatoken", models="BPE"),
+    _library("gigatoken", load_gigatoken, f"{IDS} files", "gigatoken", models="BPE"),
     _library("kitoken", load_kitoken, "lists sentence", "kitoken"),
-    _library("nanotoken", load_nanotoken, f"{IDS} matrix", "nanotoken", models="WordPiece"),
+    _library("nanotoken", load_nanotoken, f"{IDS} files matrix", "nanotoken", models="WordPiece"),
     _library("sentencepiece", load_sentencepiece, IDS, "sentencepiece", by_pieces=True),
     _library("snaptokens", load_snaptokens, IDS, "snaptokens", models="BPE"),
     _library("splintr", load_splintr, IDS, "splintr", "splintr-rs"),
-    _library("tokenizers", load_tokenizers, ALL, "tokenizers"),
+    _library("tokenizers", load_tokenizers, f"{ALL} files", "tokenizers"),
     _library(
         "tokenizers 1.0",
         load_tokenizers_1,
