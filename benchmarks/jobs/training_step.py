@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, SupportsFloat
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.training.recipe import Precision, Stream
     from encoder_engine.training.step.launched import Launched
 
 # bert_base's recipe, but for the schedule: the learning rate is constant.
@@ -54,6 +55,11 @@ class StepAlone(Loop):
             evaluation=lambda *_: None,
             best=lambda _: None,
         )
+
+        def settle_precision(precision: Precision, residual: Stream | None) -> None:
+            course.run = replace(course.run, precision=precision, residual=residual)
+
+        course.settle_precision = settle_precision
         super().__init__(course, Path(), world=World(device=torch.device(device)))
         begin_optimizers(self.optimizers)
         self._taken = 0
