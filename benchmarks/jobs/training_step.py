@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.models.training_model import Inputs, TrainingModel
-    from encoder_engine.training.recipe import Precision, Stream
+    from encoder_engine.training.recipe import Precision, Residual
     from encoder_engine.training.step.launched import Launched
 
 # bert_base's recipe, but for the schedule: the learning rate is constant.
@@ -56,7 +56,7 @@ class StepAlone(Loop):
             best=lambda _: None,
         )
 
-        def settle_precision(precision: Precision, residual: Stream | None) -> None:
+        def settle_precision(precision: Precision, residual: Residual | None) -> None:
             course.run = replace(course.run, precision=precision, residual=residual)
 
         course.settle_precision = settle_precision

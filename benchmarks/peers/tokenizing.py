@@ -245,7 +245,7 @@ def load_tokenizers(job: TokenizerJob) -> Ways:
         "files": Way(
             call=lambda path: [
                 np.array(row.ids, dtype=np.uint32)
-                for row in encode(Path(path).read_text("utf-8").split("\n"))
+                for row in encode(Path(str(path)).read_text("utf-8").split("\n"))
             ],
             rows=list_rows,
         ),

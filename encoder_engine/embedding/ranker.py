@@ -147,7 +147,7 @@ class Ranker(Model):
         recipe = opened.read_recipe(None) if opened.modules[1:] else None
         tokenizer = opened.read_tokenizer()
         if recipe is None:
-            check_ending(read_config(folder), tokenizer.encode(""), tokenizer.pad_token_id)
+            check_ending(read_config(folder), tokenizer.encode("").tolist(), tokenizer.pad_token_id)
         stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             load_model(folder, request, "sequence-classification" if recipe is None else None),

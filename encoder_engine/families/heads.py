@@ -13,7 +13,7 @@ from encoder_engine.families.facts.values import config_values
 from encoder_engine.families.registry import find_family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
@@ -75,7 +75,7 @@ def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
             )
 
 
-def check_ending(config: Mapping[str, Any], added: Sequence[int], padding: int | None) -> None:
+def check_ending(config: Mapping[str, Any], added: list[int], padding: int | None) -> None:
     """Raise :class:`UnsupportedFeatureError` where a head would read a padding token.
 
     A decoder's head reads a text's last token, in transformers the last that is not padding. They
@@ -85,7 +85,7 @@ def check_ending(config: Mapping[str, Any], added: Sequence[int], padding: int |
     """
     family = find_family(config["model_type"])
     reads_last = any(layout.rows == "last" for layout in family.layouts)
-    if reads_last and len(added) and added[-1] == padding:
+    if reads_last and added and added[-1] == padding:
         raise UnsupportedFeatureError(
             f"the tokenizer ends every text by its padding token, id {padding}, which transformers "
             "leaves out when it takes the last token; take the tokenizer with which the model was "

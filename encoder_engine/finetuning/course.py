@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.tasks.items import Items
-    from encoder_engine.training.recipe import Precision, RunRecipe, Stream
+    from encoder_engine.training.recipe import Precision, Residual, RunRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["FineTuning"]
@@ -105,7 +105,7 @@ class FineTuning:
         """Tokens of the longest sequence."""
         return self.data.windows.max_length
 
-    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+    def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Set the precision of products and of the residual stream."""
         run = replace(self.recipe.run, precision=precision, residual=residual)
         self.recipe = replace(self.recipe, run=run)

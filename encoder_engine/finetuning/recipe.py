@@ -15,9 +15,9 @@ from encoder_engine.training.best import SelectionRecipe
 from encoder_engine.training.recipe import (
     OptimizerRecipe,
     Precision,
+    Residual,
     RunRecipe,
     ScheduleRecipe,
-    Stream,
 )
 from encoder_engine.training.recipe_values import RecipeValue
 
@@ -190,7 +190,7 @@ class RunSettings:
     seed: int = 0
     device: str = "auto"
     precision: Precision | None = None
-    residual: Stream | None = None
+    residual: Residual | None = None
     deterministic: bool = False
     compile: bool = False
     graphs: bool = False

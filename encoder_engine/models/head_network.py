@@ -63,9 +63,11 @@ class Head(nn.Module):
             self.dense = Linear(spec.width, width, bias=dense.bias)
             self.norm = Norm(spec.blocks[0].norm, width=width) if dense.norm else None
         of_vocabulary = layout.task == "masked-lm"
-        self.output: nn.Module = VocabularyBias(num_outputs)
-        if not of_vocabulary:
-            self.output = Linear(width, num_outputs, bias=layout.output_bias)
+        self.output = (
+            VocabularyBias(num_outputs)
+            if of_vocabulary
+            else Linear(width, num_outputs, bias=layout.output_bias)
+        )
         with torch.no_grad():
             draw_weights(self, spec.initializer_range)
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from encoder_engine.training.recipe import (
         OptimizerRecipe,
         Precision,
+        Residual,
         RunRecipe,
         ScheduleRecipe,
-        Stream,
     )
     from encoder_engine.training.world import World
 
@@ -70,7 +70,7 @@ class Course(Protocol):
     def max_length(self) -> int:
         """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
 
-    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+    def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Set the precision of products and of the residual stream, which the recipe records."""
 
     def read(self, *, verify: bool) -> None:

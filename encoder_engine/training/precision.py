@@ -8,7 +8,7 @@ import torch
 
 from encoder_engine.errors import ResumeError
 from encoder_engine.json_values import read_value
-from encoder_engine.training.recipe import Precision, Stream
+from encoder_engine.training.recipe import Precision, Residual
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ RECIPE = "recipe.json"
 
 def choose_precision(
     directory: Path, world: World, run: RunRecipe
-) -> tuple[Precision, Stream | None]:
+) -> tuple[Precision, Residual | None]:
     """Return the precision of products and of the residual stream that a run computes in.
 
     What the recipe does not name is that of the folder's run, so that a run resumed on another
@@ -32,7 +32,7 @@ def choose_precision(
     float32 otherwise. All ranks get the choice of rank 0. Raises :class:`ResumeError` where the
     recorded recipe cannot be read.
     """
-    chosen: tuple[Precision, Stream | None] | None = None
+    chosen: tuple[Precision, Residual | None] | None = None
     with world.awaiting_first():
         if world.is_first:
             recorded = _recorded(directory / RECIPE)
@@ -44,10 +44,10 @@ def choose_precision(
             elif recorded is None and world.device.type == "cuda":
                 stream = "bfloat16"
             chosen = precision, run.residual or stream
-    return cast("tuple[Precision, Stream | None]", world.broadcast(chosen))
+    return cast("tuple[Precision, Residual | None]", world.broadcast(chosen))
 
 
-def _recorded(path: Path) -> tuple[Precision, Stream | None] | None:
+def _recorded(path: Path) -> tuple[Precision, Residual | None] | None:
     if not path.exists():
         return None
     run = read_value(path, ResumeError).get("run")
@@ -55,11 +55,11 @@ def _recorded(path: Path) -> tuple[Precision, Stream | None] | None:
         return None
     return (
         cast("Precision", run.get("precision").read_as(Precision)),
-        cast("Stream | None", run.get("residual").read_as(Stream | None)),
+        cast("Residual | None", run.get("residual").read_as(Residual | None)),
     )
 
 
-def _usual(device: torch.device) -> tuple[Precision, Stream | None]:
+def _usual(device: torch.device) -> tuple[Precision, Residual | None]:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return "bfloat16", "bfloat16"
     return "float32", None

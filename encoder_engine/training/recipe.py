@@ -24,7 +24,7 @@ __all__ = [
 
 Precision = Literal["float32", "bfloat16", "float16", "float64"]
 # The dtypes of the residual stream.
-Stream = Literal["float32", "bfloat16"]
+Residual = Literal["float32", "bfloat16"]
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
@@ -265,7 +265,7 @@ class RunRecipe:
     seed: int = 0
     device: str = "auto"
     precision: Precision | None = None
-    residual: Stream | None = None
+    residual: Residual | None = None
     deterministic: bool = False
     compile: bool = False
     graphs: bool = False

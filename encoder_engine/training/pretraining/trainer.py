@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from encoder_engine.training.recipe import (
         OptimizerRecipe,
         Precision,
+        Residual,
         RunRecipe,
         ScheduleRecipe,
-        Stream,
         TrainingRecipe,
     )
     from encoder_engine.training.world import World
@@ -101,7 +101,7 @@ class Pretraining:
         """Tokens of the longest sequence."""
         return self.recipe.data.max_length
 
-    def settle_precision(self, precision: Precision, residual: Stream | None) -> None:
+    def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Set the precision of products and of the residual stream."""
         run = replace(self.recipe.run, precision=precision, residual=residual)
         self.recipe = replace(self.recipe, run=run)

@@ -163,13 +163,16 @@ class StepGraphs:
 
     def _layout_of(self, inputs: Inputs) -> StepLayout | None:
         if inputs.batch.num_tokens > MAX_TOKENS:
-            return self._without(f"they have more than {MAX_TOKENS:,} tokens")
+            self._without(f"they have more than {MAX_TOKENS:,} tokens")
+            return None
         paddings = self._model.paddings(inputs)
         if paddings is None:
             self._stop("the losses of this model have no layout of fixed sizes")
             return None
         layout = StepLayout.of(inputs, paddings, longest=self._longest, num_losses=len(self._names))
-        return layout or self._without("they have sequences without a token, or position ids")
+        if layout is None:
+            self._without("they have sequences without a token, or position ids")
+        return layout
 
     def _without(self, reason: str) -> None:
         """Log the reason, once, why micro-batches have no layout."""

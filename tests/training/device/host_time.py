@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from unittest import mock
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -35,9 +36,10 @@ from encoder_engine.ops.aten.autocast_linear import NarrowWeights
 from encoder_engine.training.optim import clip_gradient
 from tests.training.device.step_account import as_on_a_gpu, draw_clean
 
+VOCABULARY = 128
 CONFIG = {
     "model_type": "bert",
-    "vocab_size": 128,
+    "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "num_attention_heads": 1,
     "intermediate_size": 64,
@@ -112,14 +114,14 @@ def no_product(left: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> t
 
 def measure(layers: int, dropout: float, steps: int) -> dict[str, float]:
     """Return the milliseconds of each part of a step, their medians over steps."""
-    clean, objective = draw_clean(CONFIG["vocab_size"], tokens=32, length=16)
+    clean, objective = draw_clean(VOCABULARY, tokens=32, length=16)
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     config = {**CONFIG, **drops, "num_hidden_layers": layers}
     driver.set_active(Driver())
     with (
         as_on_a_gpu(),
         mock.patch.object(JITFunction, "_do_compile", not_compiled),
-        mock.patch.object(autocast_linear.F, "linear", not_multiplied),
+        mock.patch.object(F, "linear", not_multiplied),
         mock.patch.object(autocast_linear, "_product", no_product),
     ):
         model = PretrainingModel(
