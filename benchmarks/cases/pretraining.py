@@ -1,23 +1,31 @@
 """A pretraining step on a CPU, compared with a loop over transformers' model.
 
-Both have the same model, weights, blocks of equal length, hidden tokens and optimizer, and no
-dropout; neither has any padding to compute. The gate compares the losses before the first step and
-after it.
+All have the same model, weights, blocks of equal length, hidden tokens and optimizer, and no
+dropout; none has any padding to compute. transformers is also compiled, and projects the masked
+rows alone by hand. The gate compares the losses before the first step and after it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from benchmarks.cases.encoder import BASE, TINY
-from benchmarks.jobs.training_step import LossesGate, exact_losses, make_step, make_work
+from benchmarks.jobs.training_step import (
+    LossesGate,
+    exact_losses,
+    make_gate,
+    make_step,
+    make_work,
+)
 from benchmarks.jobs.transformers_step import Way, make_their_step
 from benchmarks.measuring.case import Case, CaseSpec, Options, Work, digest, ours
+from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
 from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder
@@ -34,6 +42,15 @@ if TYPE_CHECKING:
 
 SEED = 13
 MASK_ID = 4
+# Micro-batches of the gate, and most tokens of one: activations in float64 take four times as much.
+NUM_PARTS, PART_TOKENS = 8, 4096
+# The library projects every row to the vocabulary; by hand it can be done for the masked ones.
+BY_HAND = {"transformers, compiled, masked rows": Way(compiled=True, masked_rows=True)}
+WAYS = {
+    "transformers, a loop": Way(),
+    "transformers, masked rows": Way(masked_rows=True),
+    **BY_HAND,
+}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -59,38 +76,71 @@ SIZES = {
         },
         lengths=(128,) * 32,
     ),
+    # MiniLM's six layers of 384 features.
+    "minilm": Size(
+        config=BASE
+        | NO_DROPOUT
+        | {
+            "hidden_size": 384,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "intermediate_size": 1536,
+        },
+        lengths=(128,) * 16,
+    ),
     "base": Size(config=BASE | NO_DROPOUT, lengths=(128,) * 8),
 }
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return a step of each size."""
+    """Return a step of each size in each precision."""
     return [
         CaseSpec(
-            name=f"pretraining/{name}",
-            summary=f"a training step of masked language modelling, BERT-{name}, float32",
-            make=partial(make_case, size),
+            name=f"pretraining/{name}{'' if precision == 'float32' else f'-{precision}'}",
+            summary=f"a training step of masked language modelling, BERT-{name}, {precision}",
+            make=partial(make_case, size, precision),
         )
         for name, size in SIZES.items()
+        for precision in ("float32", "bfloat16")
     ]
 
 
-def make_case(size: Size, options: Options) -> Case:
+def make_case(size: Size, precision: str, options: Options) -> Case:
     """Draw weights and blocks, and hide tokens in them."""
     if options.smoke:
         size = Size(config=TINY | NO_DROPOUT, lengths=(7,) * 3)
     clean = draw_batch(size)
     model = make_model(size.config)
     inputs = prepare(clean, model.objectives, seed=SEED)
+    gate = LossesGate(truth=exact_losses(model, [inputs]))
+    if precision != "float32":
+        tokens = min(sum(size.lengths) // NUM_PARTS, PART_TOKENS)
+        parts = [prepare(part, model.objectives, seed=SEED) for part in cut(clean, tokens)]
+        gate = make_gate(model, parts, device="cpu", precision=precision)
     return Case(
         candidates=(
-            ours(partial(_ours, model, inputs)),
-            candidate(PEER, partial(_theirs, model, inputs), name="transformers, a loop"),
+            ours(partial(_ours, model, inputs, precision)),
+            *(
+                candidate(
+                    PEER,
+                    partial(_theirs, model, inputs, way, precision),
+                    name=peer,
+                    unavailable=PEER.available()
+                    or (options.why_uncompiled if way.compiled else None),
+                )
+                for peer, way in WAYS.items()
+            ),
         ),
-        gate=LossesGate(truth=exact_losses(model, [inputs])),
+        gate=gate,
         fingerprint=fingerprint(size, clean),
         seed=SEED,
-        amounts={"tokens": inputs.batch.num_tokens},
+        amounts={
+            "tokens": inputs.batch.num_tokens,
+            "operations": count_operations(size, inputs),
+        },
+        ceilings={}
+        if options.smoke
+        else {"operations": product_ceiling("cpu", precision, options.threads)},
     )
 
 
@@ -124,9 +174,38 @@ def fingerprint(size: Size, clean: CleanBatch) -> str:
     return digest(dict(size.config), clean.input_ids.tolist(), clean.cu_seqlens.tolist())
 
 
-def _ours(model: PretrainingModel, inputs: Inputs) -> Work:
-    return make_work(partial(make_step(model), inputs))
+def cut(clean: CleanBatch, tokens: int) -> list[CleanBatch]:
+    """Cut a batch into parts of at most so many tokens, or of one sequence.
+
+    Each sequence keeps its number, by which its masks are drawn.
+    """
+    ends = clean.cu_seqlens
+    borders = [0]
+    for place in range(1, len(ends) - 1):
+        if ends[place + 1] - ends[borders[-1]] > tokens:
+            borders.append(place)
+    return [
+        CleanBatch(
+            input_ids=clean.input_ids[ends[begin] : ends[end]],
+            cu_seqlens=ends[begin : end + 1] - ends[begin],
+            numbers=clean.numbers[begin:end],
+            special=clean.special[ends[begin] : ends[end]],
+            word_starts=clean.word_starts[ends[begin] : ends[end]],
+        )
+        for begin, end in pairwise((*borders, len(ends) - 1))
+    ]
 
 
-def _theirs(model: PretrainingModel, inputs: Inputs) -> Work:
-    return make_work(make_their_step(model, inputs, Way(), device="cpu", precision="float32"))
+def count_operations(size: Size, inputs: Inputs) -> int:
+    """Count the operations of the GEMMs of a step: backward has twice those of forward."""
+    width, vocabulary = size.config["hidden_size"], size.config["vocab_size"]
+    head = 2 * len(inputs.targets.get("rows", ())) * width * (width + vocabulary)
+    return 3 * (encoder_operations(size.config, size.lengths) + int(head))
+
+
+def _ours(model: PretrainingModel, inputs: Inputs, precision: str) -> Work:
+    return make_work(partial(make_step(model, precision=precision), inputs))
+
+
+def _theirs(model: PretrainingModel, inputs: Inputs, way: Way, precision: str) -> Work:
+    return make_work(make_their_step(model, inputs, way, device="cpu", precision=precision))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,14 @@ import torch
 
 from benchmarks.cases.encoder import BASE, LARGE, TINY
 from benchmarks.cases.pretraining import (
+    BY_HAND,
     NO_DROPOUT,
+    NUM_PARTS,
+    PART_TOKENS,
     SEED,
     Size,
+    count_operations,
+    cut,
     draw_batch,
     fingerprint,
     make_model,
@@ -27,7 +31,7 @@ from benchmarks.cases.pretraining import (
 from benchmarks.jobs.training_step import make_gate, make_step, make_work
 from benchmarks.jobs.transformers_step import Way, make_their_step
 from benchmarks.measuring.case import Case, CaseSpec, Options, Work, ours
-from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
+from benchmarks.measuring.ceilings import product_ceiling
 from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import candidate
 from benchmarks.peers.transformers import PEER
@@ -36,18 +40,16 @@ from encoder_engine.families.config import spec_from_config
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.objectives.objective import prepare
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
-from encoder_engine.packing.clean import CleanBatch
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from encoder_engine.models.training_model import TrainingModel
+    from encoder_engine.packing.clean import CleanBatch
 
 PRECISION = "bfloat16"
 STEPS = 2
-# Micro-batches of the gate, and most tokens of one: activations in float64 take four times as much.
-NUM_PARTS, PART_TOKENS = 8, 4096
 LABELS = ("negative", "positive")
 # ModernBERT-base as published.
 MODERNBERT: dict[str, Any] = {
@@ -67,8 +69,6 @@ SMOKE_MODERNBERT = (
     | {key: TINY[key] for key in ("vocab_size", "hidden_size", "intermediate_size")}
     | {"num_hidden_layers": 3, "num_attention_heads": 2, "local_attention": 8}
 )
-# The library projects every row to the vocabulary; by hand it can be done for the masked ones.
-BY_HAND = {"transformers, compiled, masked rows": Way(compiled=True, masked_rows=True)}
 LARGE_WAYS = {"transformers, masked rows": Way(masked_rows=True), **BY_HAND}
 BASE_WAYS = {"transformers": Way(), "transformers, compiled": Way(compiled=True), **BY_HAND}
 MODERNBERT_WAYS = {
@@ -227,28 +227,6 @@ def _why_not(way: Way, options: Options) -> str | None:
     return options.why_uncompiled if way.compiled else None
 
 
-def cut(clean: CleanBatch, tokens: int) -> list[CleanBatch]:
-    """Cut a batch into parts of at most so many tokens, or of one sequence.
-
-    Each sequence keeps its number, by which its masks are drawn.
-    """
-    ends = clean.cu_seqlens
-    borders = [0]
-    for place in range(1, len(ends) - 1):
-        if ends[place + 1] - ends[borders[-1]] > tokens:
-            borders.append(place)
-    return [
-        CleanBatch(
-            input_ids=clean.input_ids[ends[begin] : ends[end]],
-            cu_seqlens=ends[begin : end + 1] - ends[begin],
-            numbers=clean.numbers[begin:end],
-            special=clean.special[ends[begin] : ends[end]],
-            word_starts=clean.word_starts[ends[begin] : ends[end]],
-        )
-        for begin, end in pairwise((*borders, len(ends) - 1))
-    ]
-
-
 def _make_classifier(sizes: Mapping[str, Any]) -> TrainingModel:
     torch.manual_seed(SEED)
     config = dict(sizes)
@@ -264,13 +242,6 @@ def _classified(clean: CleanBatch) -> Inputs:
     rows = SelectedRows(torch.from_numpy(clean.cu_seqlens[:-1].astype(np.int64)), sequences)
     targets = torch.from_numpy(clean.numbers % len(LABELS))
     return Inputs(batch, {"target": targets}, rows)
-
-
-def count_operations(size: Size, inputs: Inputs) -> int:
-    """Count the operations of the GEMMs of a step: backward has twice those of forward."""
-    width, vocabulary = size.config["hidden_size"], size.config["vocab_size"]
-    head = 2 * len(inputs.targets.get("rows", ())) * width * (width + vocabulary)
-    return 3 * (encoder_operations(size.config, size.lengths) + int(head))
 
 
 def _ours(model: TrainingModel, inputs: Inputs, device: str, *, graphs: bool) -> Work:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.cases import training_gpu
 from benchmarks.cases.encoder import TINY
-from benchmarks.cases.pretraining import NO_DROPOUT, SEED, Size, draw_batch, make_model
+from benchmarks.cases.pretraining import NO_DROPOUT, SEED, Size, cut, draw_batch, make_model
 from benchmarks.jobs import transformers_step
 from benchmarks.jobs.training_step import make_gate, make_step, make_work
 from encoder_engine.objectives.objective import prepare
@@ -47,7 +47,7 @@ def test_the_gate_passes_packed_peers_and_refuses_negated_scores(
     clean, model = draw_batch(SIZE), make_model(SIZE.config)
     training_gpu.sharpen(model)
     inputs, *parts = (
-        prepare(one, model.objectives, seed=SEED) for one in (clean, *training_gpu.cut(clean, 135))
+        prepare(one, model.objectives, seed=SEED) for one in (clean, *cut(clean, 135))
     )
     assert len(parts) == 8
     gate = make_gate(model, parts, **CPU)
