@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +61,8 @@ class StepAlone(Loop):
             course.run = replace(course.run, precision=precision, residual=residual)
 
         course.settle_precision = settle_precision
-        super().__init__(course, Path(), world=World(device=torch.device(device)))
+        # In a folder without a recipe.
+        super().__init__(course, Path(os.devnull), world=World(device=torch.device(device)))
         begin_optimizers(self.optimizers)
         self._taken = 0
 

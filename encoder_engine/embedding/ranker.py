@@ -18,6 +18,7 @@ from encoder_engine.embedding.saving.other_directories import write_ranker_setti
 from encoder_engine.engine.choosing import EngineRequest, engine_of, load_model, torch_engine
 from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.families.config import read_config
 from encoder_engine.families.heads import check_ending, label_function
@@ -147,7 +148,8 @@ class Ranker(Model):
         recipe = opened.read_recipe(None) if opened.modules[1:] else None
         tokenizer = opened.read_tokenizer()
         if recipe is None:
-            check_ending(read_config(folder), tokenizer.encode("").tolist(), tokenizer.pad_token_id)
+            config = read_config(weights_directory(folder))
+            check_ending(config, tokenizer.encode("").tolist())
         stated = read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             load_model(folder, request, "sequence-classification" if recipe is None else None),

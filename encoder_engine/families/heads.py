@@ -75,31 +75,31 @@ def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
             )
 
 
-def check_ending(config: Mapping[str, Any], added: list[int], padding: int | None) -> None:
+def check_ending(config: Mapping[str, Any], added: list[int]) -> None:
     """Raise :class:`UnsupportedFeatureError` where a head would read a padding token.
 
-    A decoder's head reads a text's last token, in transformers the last that is not padding. They
-    differ where the tokenizer ends texts by the padding token, as Qwen3-Embedding's does.
+    A decoder's head reads a text's last token, in transformers the last that is not the padding
+    token of config.json. They differ where the tokenizer ends texts by it, as Qwen3-Embedding's.
 
-    added: the tokens of an empty text. padding: the id of the padding token.
+    added: the tokens of an empty text.
     """
-    family = find_family(config["model_type"])
+    family, padding = find_family(config.get("model_type", "")), config.get("pad_token_id")
     reads_last = any(layout.rows == "last" for layout in family.layouts)
-    if reads_last and added and added[-1] == padding:
+    if reads_last and padding is not None and added and added[-1] == padding:
         raise UnsupportedFeatureError(
-            f"the tokenizer ends every text by its padding token, id {padding}, which transformers "
-            "leaves out when it takes the last token; take the tokenizer with which the model was "
-            "trained, or name another pad_token in tokenizer_config.json"
+            f"the tokenizer ends every text by token {padding}, pad_token_id of config.json, which "
+            "transformers leaves out when it takes the last token; take the tokenizer with which "
+            "the model was trained, or name the padding token that it was trained with there"
         )
 
 
 def read_rows(layout: HeadLayout, config: Mapping[str, Any]) -> Rows:
     """Return the rows that the head reads."""
-    key = layout.rows_key
-    if key is None or key not in config:
-        return layout.rows
-    rows: Rows = config_values(config).get(key).one_of(layout.rows_names)
-    return rows
+    for key in layout.rows_keys:
+        if key in config:
+            rows: Rows = config_values(config).get(key).one_of(layout.rows_names)
+            return rows
+    return layout.rows
 
 
 def count_labels(config: Mapping[str, Any]) -> int:

@@ -18,9 +18,12 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.families.heads import check_ending
 from encoder_engine.json_values import nearest
 from encoder_engine.opening.modules import read_transformer_config
 from encoder_engine.opening.recipe import encoder_directory, read_tokenizer
+from encoder_engine.tasks.ranking import RankingTask
+from encoder_engine.tasks.sequence_task import SequenceTask
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.task_folder import read_records
 
@@ -111,7 +114,8 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
         raise ConfigError("data.train is not set; name the file of the training rows")
     checkpoint = resolve_directory(recipe.model.checkpoint)
     directory = encoder_directory(checkpoint)
-    spec = spec_from_config(read_config(directory))
+    config = read_config(directory)
+    spec = spec_from_config(config)
     windows = _windows(data, spec.max_length)
     task = recipe.task.of_checkpoint(checkpoint)
     train = _read_training_rows(task, data)
@@ -123,6 +127,8 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
     lowercase = read_transformer_config(directory).lowercase
     tokenizer = task.own_tokenizer(read_tokenizer(directory, lowercase=lowercase))
     tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
+    if isinstance(task, SequenceTask | RankingTask):
+        check_ending(config, tokenizer.encode("").tolist())
     return TaskData(
         task=task,
         checkpoint=checkpoint,
@@ -131,10 +137,21 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
         windows=windows,
         train=train,
         dev=dev,
-        train_items=task.encode(train.examples, tokenizer, windows),
-        dev_items=None if dev is None else task.encode(dev.examples, tokenizer, windows),
+        train_items=_encode(task, "train", train.examples, tokenizer, windows),
+        dev_items=None if dev is None else _encode(task, "dev", dev.examples, tokenizer, windows),
         notes=tuple(_notes(task, train, dev)),
     )
+
+
+def _encode(
+    task: Task[Any, Any], name: str, examples: Any, tokenizer: Tokenizer, windows: Windows
+) -> Items:
+    try:
+        return task.encode(examples, tokenizer, windows)
+    except InputError as error:
+        if error.row is None:
+            raise
+        raise InputError(f"of the rows of data.{name}, from 0: {error}", row=error.row) from None
 
 
 def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from encoder_engine.engine.batches import compute_batches
-from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
+from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.kinds.options import (
     OnTruncation,
     Options,
@@ -218,7 +218,7 @@ class Kind(ABC):
         start, notice = time.perf_counter(), notice or self.notice(options)
         try:
             encoding = self.tokenize(rows, options)
-        except TextError as error:
+        except InputError as error:
             raise located_error(error, rows, first_row) from None
         if self.needs_tokens(options):
             self._refuse_no_token(encoding, first_row, options.num_prompt_tokens)

@@ -93,11 +93,6 @@ class Pairs(Kind):
         """Count the characters of both texts."""
         return sum(len(text) for text in row if isinstance(text, str))
 
-    def needs_tokens(self, options: ScoreOptions) -> bool:
-        """Return False: a cross-encoder scores empty texts."""
-        del options
-        return False
-
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
         """Tokenize pairs, the first text after the prompt, or texts that are scored alone."""
         if all(isinstance(row, str) for row in rows):

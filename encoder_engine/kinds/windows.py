@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import TextError
+from encoder_engine.errors import InputError, TextError
 from encoder_engine.strings import describe_surrogate, find_surrogate
 
 if TYPE_CHECKING:
@@ -88,15 +88,16 @@ def first_rows(rows: RowArray, limit: int = 5) -> str:
     return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"
 
 
-def located_error(error: TextError, window: list[Any], first_row: int) -> TextError:
+def located_error(error: InputError, window: list[Any], first_row: int) -> InputError:
     """Return the error with the text's row in the stream instead of its row in the window."""
     if error.row is None:
         return error
     row, text = first_row + error.row, window[error.row]
     text = text if isinstance(text, str) else text[0]
-    place = find_surrogate(text) if isinstance(text, str) else None
+    has_text = isinstance(error, TextError) and isinstance(text, str)
+    place = find_surrogate(text) if has_text else None
     if place is None:
         named = re.sub(rf"\b(row|pair) {error.row} ", rf"\1 {row} ", str(error), count=1)
-        return TextError(named, row=row)
+        return type(error)(named, row=row)
     described = describe_surrogate(text, place)
     return TextError(f"text {row} has {described}", row=row)

@@ -52,7 +52,7 @@ class Predictions(Kind):
         return Options(**self.common_options(**keywords), dimension=1)
 
     def needs_tokens(self, options: Options) -> bool:
-        """Return False: an empty text has a prediction."""
+        """Return False: the task refuses what it cannot read."""
         del options
         return False
 

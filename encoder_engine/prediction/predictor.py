@@ -126,7 +126,7 @@ class Predictor(Model):
         tokenizer = tokenizer or Tokenizer.from_pretrained(directory)
         if is_published and isinstance(saved.task, SequenceTask):
             config = read_config(weights_directory(directory))
-            check_ending(config, tokenizer.encode("").tolist(), tokenizer.pad_token_id)
+            check_ending(config, tokenizer.encode("").tolist())
         found = cls(model, saved.task, tokenizer, saved.windows, saved.tables)
         found.is_published = is_published
         return found.loaded_from(directory, request)

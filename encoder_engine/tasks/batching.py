@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.errors import InputError
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.items import Items
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.task import Windows
     from encoder_engine.text import Encoding, Tokenizer
 
-__all__ = ["encode_windows", "window_items"]
+__all__ = ["encode_windows", "refuse_no_token", "window_items"]
 
 
 def encode_windows(
@@ -42,6 +43,21 @@ def encode_windows(
         return_overflow=not windows.truncate,
         **options,
     )
+
+
+def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -> None:
+    """Raise :class:`InputError` for a row without a token, of which a head reads nothing.
+
+    samples: the example of each row of the encoding.
+    """
+    empty = np.flatnonzero(encoding.lengths == 0)
+    if len(empty):
+        row = int(samples[empty[0]])
+        raise InputError(
+            f"row {row} has no token at all, so there is nothing to compute; this tokenizer adds "
+            "no special tokens: leave empty rows out",
+            row=row,
+        )
 
 
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:

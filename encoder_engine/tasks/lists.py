@@ -11,6 +11,7 @@ import numpy as np
 
 from encoder_engine.engine.outputs import Logits
 from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks.batching import refuse_no_token
 from encoder_engine.tasks.items import LABELS, SIZES, Items, Ragged, TaskBatch, feature_targets
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ def encode_lists(
         truncation="longest_first",
     )
     offsets = np.cumsum([0, *(len(one) for one in pairs)]).astype(np.int64)
+    owners = np.repeat(np.arange(len(pairs)), np.diff(offsets))
+    refuse_no_token(encoding, owners)
     columns: dict[str, npt.NDArray[Any] | Ragged] = {}
     if labels is not None:
         values = np.array([label for one in labels for label in one], np.float64)
         columns[LABELS] = Ragged(values, offsets)
-    owners = np.repeat(np.arange(len(pairs)), np.diff(offsets))
     return Items(
         rows=TokenRows.of(encoding),
         offsets=offsets,

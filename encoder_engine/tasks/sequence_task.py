@@ -9,9 +9,8 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.engine.outputs import Logits
-from encoder_engine.errors import InputError
 from encoder_engine.tasks import engines, models
-from encoder_engine.tasks.batching import encode_windows, window_items
+from encoder_engine.tasks.batching import encode_windows, refuse_no_token, window_items
 from encoder_engine.tasks.items import TaskBatch, feature_targets
 from encoder_engine.tasks.labels import unlabelled
 from encoder_engine.tasks.task import Task
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
-    from encoder_engine.text import Encoding, Tokenizer
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["SequenceTask", "TextExample", "mean_of_windows"]
 
@@ -56,7 +55,7 @@ class TextExample(Generic[Gold]):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction]):
-    """A task on whole texts or pairs of texts, whose head reads one vector per sequence.
+    """A task on whole texts or pairs of texts, whose head gives logits for each sequence.
 
     ``text``, ``pair``, ``label``: the columns; ``pair``: None: single texts.
     """
@@ -119,7 +118,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         if self.pair is not None or any(example.pair is not None for example in examples):
             pairs = [example.pair or "" for example in examples]
         encoding = encode_windows(tokenizer, windows, texts, pairs)
-        _refuse_empty(encoding)
+        refuse_no_token(encoding, encoding.overflow_to_sample)
         golds = [example.gold for example in examples if example.gold is not None]
         if len(golds) < len(examples):
             return window_items(encoding)
@@ -154,17 +153,6 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         """Load an encoder with its head, for the compiled engine."""
         engine = source.load_head("sequence-classification", self.label_names)
         return engines.CompiledModel(engine, _logits)
-
-
-def _refuse_empty(encoding: Encoding) -> None:
-    empty = np.flatnonzero(np.diff(encoding.cu_seqlens) == 0)
-    if len(empty):
-        row = int(encoding.overflow_to_sample[empty[0]])
-        raise InputError(
-            f"row {row} is an empty text, to which this model's tokenizer adds no token: there is "
-            "nothing to read; leave it out",
-            row=row,
-        )
 
 
 def _logits(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:

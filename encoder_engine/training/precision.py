@@ -25,7 +25,7 @@ RECIPE = "recipe.json"
 def choose_precision(
     directory: Path, world: World, run: RunRecipe
 ) -> tuple[Precision, Residual | None]:
-    """Return the precision of products and of the residual stream that a run computes in.
+    """Return the precision of products, and where that is bfloat16 that of the residual stream.
 
     What the recipe does not name is that of the folder's run, so that a run resumed on another
     device goes on as it began. A new run computes both in bfloat16 on a GPU that has it, and in
@@ -35,14 +35,12 @@ def choose_precision(
     chosen: tuple[Precision, Residual | None] | None = None
     with world.awaiting_first():
         if world.is_first:
-            recorded = _recorded(directory / RECIPE)
-            precision, stream = recorded or _usual(world.device)
-            if run.precision is not None:
-                precision = run.precision
+            before, stream = _recorded(directory / RECIPE) or (None, None)
+            precision = run.precision or before or _usual(world.device)
             if precision != "bfloat16":
                 stream = None
-            elif recorded is None and world.device.type == "cuda":
-                stream = "bfloat16"
+            elif stream is None or precision != before:
+                stream = "bfloat16" if world.device.type == "cuda" else "float32"
             chosen = precision, run.residual or stream
     return cast("tuple[Precision, Residual | None]", world.broadcast(chosen))
 
@@ -59,7 +57,7 @@ def _recorded(path: Path) -> tuple[Precision, Residual | None] | None:
     )
 
 
-def _usual(device: torch.device) -> tuple[Precision, Residual | None]:
+def _usual(device: torch.device) -> Precision:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bfloat16", "bfloat16"
-    return "float32", None
+        return "bfloat16"
+    return "float32"

@@ -18,9 +18,13 @@ from encoder_engine.errors import (
     UnusedWeightsWarning,
 )
 from encoder_engine.families.facts.names import modern_name
+from encoder_engine.families.heads import read_rows
+from encoder_engine.inference import CompiledEncoder
 from encoder_engine.models import all_families, heads
+from encoder_engine.models.training_model import Inputs
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from encoder_engine.tasks.models.sequence_model import sequence_features
 from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
@@ -176,7 +180,7 @@ def test_the_masked_loss_and_its_gradients_are_within_budget(
 @pytest.mark.parametrize(
     ("model_type", "pooling"),
     [
-        *(("modernbert", pooling) for pooling in ("cls", "mean")),
+        *((name, mode) for name in ("modernbert", "ultrabert") for mode in ("cls", "mean")),
         *(("eurobert", pooling) for pooling in ("bos", "mean", "late")),
     ],
 )
@@ -186,12 +190,20 @@ def test_heads_pool_as_the_configuration_says(
     case, layout = first(model_type, "sequence-classification")
     model = build(case, layout, tmp_path, classifier_pooling=pooling)
     ours = heads.SequenceClassification.from_pretrained(tmp_path, device="cpu")
-    rows = token_rows(LENGTHS)
+    compiled = CompiledEncoder.from_pretrained(tmp_path, "float32", head=layout.task)
+    rows, batch = token_rows(LENGTHS), pack(token_rows(LENGTHS))
     with torch.no_grad():
         (eager,) = by_transformers(model, rows)
         with in_float64():
             (truth,) = by_transformers(exact(model), rows)
-        assert_within_budget(ours(pack(rows)), eager, truth, terms=3 * ours.encoder.spec.width)
+        packed = (x.numpy().astype("int32") for x in (batch.input_ids, batch.cu_seqlens))
+        for found in (ours(batch), torch.from_numpy(compiled.logits(*packed))):
+            assert_within_budget(found, eager, truth, terms=3 * ours.encoder.spec.width)
+        vectors_BD = sequence_features(ours, Inputs(batch, {}))
+    assert (vectors_BD is None) == (pooling == "late")
+    # The authors' code has another name for it.
+    config = {"clf_pooling": pooling} if model_type == "eurobert" else {}
+    assert read_rows(layout, config) == (ours.rows if config else layout.rows)
 
 
 def first(model_type: str, task: str) -> tuple[Case, HeadLayout]:

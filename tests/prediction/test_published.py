@@ -125,12 +125,26 @@ def test_families_with_a_classifier_agree(model_type: str, tmp_path: Path) -> No
     found = classifier.predict(texts)
     expected = by_transformers(tmp_path, texts, "softmax")
     np.testing.assert_allclose([one.probabilities for one in found], expected, atol=1e-5)
-    if len(texts) < len(TEXTS):
-        with pytest.raises(
-            InputError, match=r"row 1 is an empty text, to which .* no token"
-        ) as info:
-            classifier.predict(TEXTS)
-        assert info.value.row == TEXTS.index("")
+
+
+def test_texts_without_tokens_are_refused_by_their_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(tmp_path, "qwen3", of_sequences("qwen3"), ["no", "yes"])
+    with pytest.raises(InputError, match=r"^row 2 has no token at all") as info:
+        ee.Classifier.from_pretrained(tmp_path, "cpu").predict(["a", "b", "", "b"])
+    assert info.value.row == 2
+    with pytest.raises(InputError, match=r"^pair 1 has no token at all"):
+        Ranker.from_pretrained(tmp_path, "cpu").predict([("a", "b"), ("", "")])
+    lines = [json.dumps({"text": text}) for text in [*["a b"] * 5000, ""]]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    verb = ["predict", "--device", "cpu", "--model", str(tmp_path), str(tmp_path / "in.jsonl")]
+    assert main([*verb, "-o", str(tmp_path / "out.jsonl")]) == 1
+    assert "in.jsonl, line 5001: has no token at all" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"^row 5000 has no token at all"):
+        ee.Classifier.from_pretrained(tmp_path, "cpu").predict_dataset(
+            tmp_path / "in.jsonl", tmp_path / "out"
+        )
 
 
 @pytest.mark.parametrize("door", [ee.Classifier, Ranker])
@@ -151,8 +165,10 @@ def test_a_head_of_the_last_token_is_refused_where_that_is_padding(
         "special_tokens": {padding: {"id": padding, "ids": [number], "tokens": [padding]}},
     }
     path.write_text(json.dumps(tokenizer))
-    with pytest.raises(UnsupportedFeatureError, match=rf"padding token, id {number}, .* trained"):
+    with pytest.raises(UnsupportedFeatureError, match=rf"by token {number}, pad_token_id"):
         door.from_pretrained(tmp_path, "cpu")
+    edit_config(tmp_path, pad_token_id=number + 1)
+    door.from_pretrained(tmp_path, "cpu")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import click
 from encoder_engine.cli import option
 from encoder_engine.cli.common import count, split_columns
 from encoder_engine.cli.embed_report import embed_progress
-from encoder_engine.errors import DeviceMemoryError, NonFiniteVectorError
+from encoder_engine.errors import DeviceMemoryError, InputError, NonFiniteVectorError
 from encoder_engine.files import PendingFile, check_apart
 
 # Rows that are read, predicted and written together: memory stays constant.
@@ -67,8 +67,13 @@ def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> 
             examples = [task.read(record) for record in window]
             try:
                 predictions = predictor.predict_examples(examples)
+            # Rows count from the first row of the window.
+            except InputError as error:
+                if error.row is None:
+                    raise
+                named = str(error).partition(f"row {error.row} ")
+                window[error.row].refuse(named[2] or named[0])
             except NonFiniteVectorError as error:
-                # Rows count from the first row of the window.
                 window[error.rows[0]].refuse(
                     f"the model computes NaN or infinity for one of {len(error.rows)} rows from "
                     "this one on: its weights are damaged, or its training diverged"

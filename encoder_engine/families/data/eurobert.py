@@ -17,9 +17,9 @@ FAMILY = replace(
         norm=replace(llama.FAMILY.block.norm, epsilon=1e-5),
     ),
     flags={key: paths for key, paths in llama.FAMILY.flags.items() if key not in llama.CAUSAL},
-    # Not one of its weights depends on the pooling of a classifier.
     ignored=(
         "bos_token",
+        # Of a classifier's head.
         "classifier_pooling",
         "clf_pooling",
         "eos_token",
@@ -35,7 +35,8 @@ FAMILY = replace(
             task="sequence-classification",
             architecture="EuroBertForSequenceClassification",
             rows="late",
-            rows_key="classifier_pooling",
+            # The second is that of the authors' code.
+            rows_keys=("classifier_pooling", "clf_pooling"),
             rows_names={"bos": "first", "mean": "mean", "late": "late"},
             dense=DenseLayout(activation="gelu"),
             renames=(Rename("dense", "dense"), Rename("output", "classifier")),

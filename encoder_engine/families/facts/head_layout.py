@@ -24,10 +24,10 @@ Task = Literal[
     "sequence-classification",
     "token-classification",
 ]
-# What a head reads: all tokens; one row of each sequence, the first, last or mean; the pooler's
-# output; or all tokens, of whose logits each sequence has the mean ("late").
+# What a head reads: all tokens; one vector of each sequence, its first or last row or the mean; the
+# pooler's output; or all tokens, of whose logits each sequence has the mean ("late").
 Rows = Literal["all", "first", "last", "mean", "pooled", "late"]
-# How one row of each sequence is made.
+# How the vector of each sequence is made.
 ONE_ROW: dict[Rows, Literal["cls", "lasttoken", "mean"]] = {
     "first": "cls",
     "last": "lasttoken",
@@ -59,8 +59,8 @@ class HeadLayout:
 
     ``architecture``: transformers' class.
     ``renames``: of ``dense``, ``norm`` and ``output``, with whole tensor names of a checkpoint.
-    ``rows``: the rows that it reads; ``rows_key``: a key of config.json that chooses them, by
-    ``rows_names``.
+    ``rows``: what it reads; ``rows_keys``: the keys of config.json that choose it, by
+    ``rows_names``; the first present counts.
     ``output_bias``: the output layer has a bias.
     ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
     ``dropouts``: the keys of config.json with its dropout, the first present counts.
@@ -74,7 +74,7 @@ class HeadLayout:
     architecture: str
     renames: tuple[Rename, ...]
     rows: Rows = "all"
-    rows_key: str | None = None
+    rows_keys: tuple[str, ...] = ()
     rows_names: Mapping[str, Rows] = field(default_factory=dict)
     dense: DenseLayout | None = None
     output_bias: bool = True

@@ -50,7 +50,8 @@ class Gradients:
         self._model, self._computed, self._world = model, computed, world
         self._seed, self._sharding, self._scaler = run.seed, run.sharding, scaler
         self._half = getattr(torch, run.precision) if run.precision in HALF else None
-        self._residual = None if run.residual is None else getattr(torch, run.residual)
+        # Without a choice it is float32, and on a CPU operations mix the two without a cast.
+        self._residual = torch.bfloat16 if run.residual == "bfloat16" else None
         self._narrow: NarrowWeights | None = None
         if self._half is not None and world.device.type != "cpu" and run.sharding == "none":
             self._narrow = NarrowWeights(dense_weights(model), self._half)

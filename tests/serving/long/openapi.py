@@ -98,7 +98,8 @@ def without_headers(description: dict[str, Any]) -> dict[str, Any]:
     found = copy.deepcopy(description)
     for methods in found["paths"].values():
         for operation in methods.values():
-            operation["parameters"] = []
+            given = operation["parameters"]
+            operation["parameters"] = [one for one in given if one["in"] != "header"]
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encoder_engine.errors import ConfigError, ResumeError
-from encoder_engine.training import Trainer, precision
+from encoder_engine.training import Trainer, loop, precision
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.recipe import RunRecipe
 from encoder_engine.training.world import World
@@ -41,7 +41,12 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     assert choose_precision(tmp_path, World(), RunRecipe()) == ("float32", None)
     named = RunRecipe(precision="bfloat16")
     assert choose_precision(tmp_path, GPU, named) == ("bfloat16", "bfloat16")
-    assert choose_precision(tmp_path, World(), named) == ("bfloat16", None)
+    assert choose_precision(tmp_path, World(), named) == ("bfloat16", "float32")
+    # What was begun in another precision says nothing about the stream.
+    recipe = {"run": {"precision": "float32", "residual": None}}
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe), "utf-8")
+    assert choose_precision(tmp_path, GPU, named) == ("bfloat16", "bfloat16")
+    (tmp_path / "recipe.json").unlink()
     stream = RunRecipe(residual="float32", precision="bfloat16")
     assert choose_precision(tmp_path, GPU, stream) == ("bfloat16", "float32")
     single = RunRecipe(precision="float32")
@@ -55,7 +60,8 @@ def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
     assert small_recipe(corpus).run.precision is None
     with monkeypatch.context() as patch:
         # The choice for a GPU.
-        patch.setattr(precision, "_usual", lambda _device: ("bfloat16", "bfloat16"))
+        patch.setattr(precision, "choose_precision", lambda *_: ("bfloat16", "bfloat16"))
+        patch.setattr(loop, "choose_precision", precision.choose_precision)
         run(corpus, tmp_path / "run", stop_at=7)
     assert recorded(tmp_path / "run", "precision") == "bfloat16"
     assert recorded(tmp_path / "run", "residual") == "bfloat16"
