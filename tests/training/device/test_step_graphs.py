@@ -435,6 +435,7 @@ def test_a_capture_that_fails_is_said_once_and_the_steps_are_the_same(
         expected = take(plain, STEPS)
         record_graphs(monkeypatch, graphs)
         monkeypatch.setattr(graphs, "capture", capture)
+        caplog.clear()
         with caplog.at_level(logging.WARNING, logger=graphs.__name__):
             assert take(refused, STEPS) == expected
     assert [record.getMessage() for record in caplog.records] == [
