@@ -45,6 +45,8 @@ SIZES = re.compile(r"_(2k|8k|8k_window|d128|half|large|tiled)$")
 # One operation stands for all, whose cases are made alike. A cold start, too, has a process for
 # each candidate, in a third of the 26 seconds of the isolated case.
 LEFT_OUT = {"embedding", "finetuning", "token_embedding", "packed_linear", "attention_dropout"}
+# Steps on a GPU are made by the code of those on a CPU.
+LEFT_OUT |= {"finetuning_gpu", "pretraining_gpu"}
 LEFT_OUT |= {"layer_norm_dropout", *ops.operations()} - {"attention"}
 
 

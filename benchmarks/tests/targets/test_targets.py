@@ -135,12 +135,15 @@ def test_half_of_the_half_padded_batch_is_padding() -> None:
 ANSWERED = sorted({t.case for t in all_targets() if t.case in all_cases()})
 
 
+SLOW = ("embedding/", "pretraining", "finetuning", "tokenizer/", "training_graphs/")
+
+
 # At every size a model has the same candidates.
 @pytest.mark.parametrize(
     "name",
     [
-        # A vocabulary of 250,000 pieces loads in a second.
-        pytest.param(name, marks=[pytest.mark.exhaustive] * name.startswith("tokenizer/xlmr-"))
+        # The cases of models and vocabularies take seconds to make.
+        pytest.param(name, marks=[pytest.mark.exhaustive] * name.startswith(SLOW))
         for name in ANSWERED
         if not name.startswith("embedding/bert")
     ],
