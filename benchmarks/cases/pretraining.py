@@ -112,8 +112,9 @@ def make_case(size: Size, precision: str, options: Options) -> Case:
     clean = draw_batch(size)
     model = make_model(size.config)
     inputs = prepare(clean, model.objectives, seed=SEED)
-    gate = LossesGate(truth=exact_losses(model, [inputs]))
-    if precision != "float32":
+    if precision == "float32":
+        gate = LossesGate(truth=exact_losses(model, [inputs]))
+    else:
         tokens = min(sum(size.lengths) // NUM_PARTS, PART_TOKENS)
         parts = [prepare(part, model.objectives, seed=SEED) for part in cut(clean, tokens)]
         gate = make_gate(model, parts, device="cpu", precision=precision)

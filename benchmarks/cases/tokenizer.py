@@ -108,7 +108,7 @@ KINDS = (
     Kind("cold", "stream", "arrays", "stream", "20 MB, each text once"),
     Kind("cold-end", "stream", "arrays", "stream end", "its last quarter"),
     Kind("cold-multilingual", "multi-stream", "arrays", "stream", "15 languages, each text once"),
-    Kind("files", "stream", "files", "batch", "the lines of a file of 20 MB, by all threads"),
+    Kind("files", "stream", "files", "batch", "the lines of a file of 20 MB, to arrays"),
     Kind("two-threads", "stream", "arrays", "batch", "documents by two threads and by one", 2),
     Kind("load", "sentence", "sentence", "load", "from the file to the first ids; memory"),
 )

@@ -51,7 +51,7 @@ WARM_UPS = 5
 
 
 class Utilities:
-    """What Triton asks of a driver."""
+    """Answers Triton's questions about the device."""
 
     def get_device_properties(self, _device: int) -> dict[str, int]:
         """Return those of an H200."""

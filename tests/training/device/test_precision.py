@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encoder_engine.errors import ConfigError, ResumeError
-from encoder_engine.training import Trainer, loop, precision
+from encoder_engine.training import Trainer, loop
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.recipe import RunRecipe
 from encoder_engine.training.world import World
@@ -60,8 +60,7 @@ def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
     assert small_recipe(corpus).run.precision is None
     with monkeypatch.context() as patch:
         # The choice for a GPU.
-        patch.setattr(precision, "choose_precision", lambda *_: ("bfloat16", "bfloat16"))
-        patch.setattr(loop, "choose_precision", precision.choose_precision)
+        patch.setattr(loop, "choose_precision", lambda *_: ("bfloat16", "bfloat16"))
         run(corpus, tmp_path / "run", stop_at=7)
     assert recorded(tmp_path / "run", "precision") == "bfloat16"
     assert recorded(tmp_path / "run", "residual") == "bfloat16"
