@@ -2,7 +2,8 @@
 
 All have the same model, weights, blocks of equal length, hidden tokens and optimizer, and no
 dropout; none has any padding to compute. transformers is also compiled, and projects the masked
-rows alone by hand. The gate compares the losses before the first step and after it.
+rows alone by hand, as the step written for JAX does. The gate compares the losses before the first
+step and after it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ import numpy as np
 import torch
 
 from benchmarks.cases.encoder import BASE, TINY
+from benchmarks.jobs import jax_step
+from benchmarks.jobs.jax_step import JaxStep
 from benchmarks.jobs.training_step import (
+    COMPARED,
+    OPTIMIZER,
     LossesGate,
     exact_losses,
     make_gate,
     make_step,
     make_work,
 )
-from benchmarks.jobs.transformers_step import Way, make_their_step
+from benchmarks.jobs.transformers_step import Way, make_their_step, saved
 from benchmarks.measuring.case import Case, CaseSpec, Options, Work, digest, ours
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
-from benchmarks.peers import candidate
+from benchmarks.peers import candidate, jax
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder
 from encoder_engine.families.config import spec_from_config
@@ -36,7 +41,7 @@ from encoder_engine.objectives.objective import PretrainingModel, prepare
 from encoder_engine.packing.clean import CleanBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from encoder_engine.models.training_model import Inputs
 
@@ -131,6 +136,7 @@ def make_case(size: Size, precision: str, options: Options) -> Case:
                 )
                 for peer, way in WAYS.items()
             ),
+            candidate(jax.PEER, _jax(model, inputs, size, precision)),
         ),
         gate=gate,
         fingerprint=fingerprint(size, clean),
@@ -210,3 +216,21 @@ def _ours(model: PretrainingModel, inputs: Inputs, precision: str) -> Work:
 
 def _theirs(model: PretrainingModel, inputs: Inputs, way: Way, precision: str) -> Work:
     return make_work(make_their_step(model, inputs, way, device="cpu", precision=precision))
+
+
+def _jax(model: PretrainingModel, inputs: Inputs, size: Size, precision: str) -> Callable[[], Work]:
+    assert inputs.rows is not None
+    assert OPTIMIZER.clip_norm is not None
+    job = JaxStep(
+        folder=saved(model),
+        input_ids=inputs.batch.input_ids.numpy().reshape(len(size.lengths), -1),
+        rows=inputs.rows.rows[inputs.targets["rows"]].numpy(),
+        labels=inputs.targets["labels"].numpy(),
+        precision=precision,
+        clip_norm=OPTIMIZER.clip_norm,
+        learning_rate=OPTIMIZER.learning_rate,
+        weight_decay=OPTIMIZER.weight_decay,
+        betas=OPTIMIZER.betas,
+        epsilon=OPTIMIZER.epsilon,
+    )
+    return partial(jax_step.make_work, job, COMPARED)

@@ -103,19 +103,24 @@ def make_their_step(
     return step
 
 
+def saved(model: TrainingModel) -> str:
+    """Return the folder of a model's checkpoint, which is written once and ends with the model."""
+    if model not in _saved:
+        folder = tempfile.TemporaryDirectory()
+        weakref.finalize(model, folder.cleanup)
+        model.save_pretrained(folder.name)
+        _saved[model] = folder.name
+    return _saved[model]
+
+
 def _load(model: TrainingModel, way: Way) -> Any:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if way.packed:
         transformers.AttentionInterface.register(VARLEN, make_packed_attention())
-    if model not in _saved:
-        folder = tempfile.TemporaryDirectory()
-        weakref.finalize(model, folder.cleanup)
-        model.save_pretrained(folder.name)
-        _saved[model] = folder.name
     return getattr(transformers, way.auto).from_pretrained(
-        _saved[model], attn_implementation=VARLEN if way.packed else "sdpa"
+        saved(model), attn_implementation=VARLEN if way.packed else "sdpa"
     )
 
 
