@@ -141,7 +141,7 @@ def test_a_candidate_may_run_in_another_interpreter() -> None:
 
 def test_environments_have_pins_and_say_what_they_lack(tmp_path: Path) -> None:
     names = {environment.name for environment in environments.environments(tmp_path)}
-    assert names == {"embedding", "serving", "tokenizers", "tokenizers-1"}
+    assert names == {"embedding", "jax", "serving", "tokenizers", "tokenizers-1"}
     assert environments.environment("tokenizers-1").wanted["tokenizers"].startswith("1.")
     serving = environments.environment("serving", tmp_path)
     assert "is not set up; python -m benchmarks peers --setup" in str(serving.unavailable())
