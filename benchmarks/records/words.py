@@ -45,7 +45,7 @@ WORDS = {
     "drop_in/encode-short": "SentenceTransformer, short sentences",
     "drop_in/encode-skewed": "SentenceTransformer, passages of mixed length",
     "prediction/text-classification-float32": "text classification in float32: single sentences",
-    "pretraining/base": "a step of pretraining, BERT-base",
+    "pretraining/base-bfloat16": "a step of pretraining in bfloat16, BERT-base",
     "embedding_gpu/passages": "BERT-base in bfloat16: passages of mixed length",
     "embedding_gpu/text": "BERT-base in bfloat16: one sentence",
     "encoder_short/1-text": "BERT-base in bfloat16: one text's ids to hidden states",

@@ -27,7 +27,7 @@ HEADLINES: dict[str, int | None] = {
     "cold_start/minilm-float32": None,
     "prediction/text-classification-float32": None,
     "drop_in/encode-skewed": None,
-    "pretraining/base": None,
+    "pretraining/base-bfloat16": None,
     "embedding_gpu/passages": None,
     "embedding_gpu/text": None,
 }
