@@ -76,7 +76,7 @@ def test_a_part_of_the_texts_is_held_to_no_target() -> None:
 def test_readmes_table_has_losses_and_what_is_not_measured() -> None:
     table = readme_table([lines("embedding/minilm-int8-skewed", 1.0, 0.8)])
     assert "**0.80x, slower**" in table
-    assert "a step of pretraining, BERT-base | not measured yet |" in table
+    assert "a step of pretraining in bfloat16, BERT-base | not measured yet |" in table
     assert "Slower in" not in table
     lost = readme_table([lines("tokenizer/xlmr-load", 2.0, 1.0), lines("import/package", 2.0, 1.0)])
     assert "Slower in 1 of 1 more</summary>Unigram (XLM-R): loading the vocabulary (0.50x" in lost
