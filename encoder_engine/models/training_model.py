@@ -91,9 +91,9 @@ class TrainingModel(nn.Module, ABC):
     rate_factors: Mapping[str, float] = MappingProxyType({})
 
     @property
-    @abstractmethod
     def encoders(self) -> tuple[Encoder, ...]:
         """The encoders that are trained."""
+        return (self.encoder,)
 
     @abstractmethod
     def counts(self, inputs: Inputs) -> dict[str, int]:

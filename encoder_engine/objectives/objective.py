@@ -138,11 +138,6 @@ class PretrainingModel(TrainingModel):
             # No loss would train the pooler.
             encoder.pooler = None
 
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
-        return (self.encoder,)
-
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss, before it is computed."""
         return {o.name: o.count(inputs.targets) for o in self.objectives}

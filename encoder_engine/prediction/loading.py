@@ -17,6 +17,7 @@ from encoder_engine.families.checkpoints.arrays import arrays_sha256
 from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks import models
 from encoder_engine.tasks.engines.source import CompiledSource
+from encoder_engine.tasks.items import SavedModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def load_task_model(
         return models.load_adapted_model(
             task.make_model, directory, device=request.device, dtype=request.dtype
         )
-    return task.load_model(directory, device=request.device, dtype=request.dtype)
+    return task.load_model(SavedModel(directory, request.device, request.dtype))
 
 
 def _check_base(directory: Path, expected: str, *, compiled: bool) -> None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.embedders.settings import LossName
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs
 
@@ -207,15 +206,9 @@ class EmbeddingTask(EmbeddingSettings):
             )
         return embedders.EmbeddingModel(encoder, self)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an embedder's encoder."""
-        return embedders.EmbeddingModel.load(directory, self, device=device, dtype=dtype)
+        return embedders.EmbeddingModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an embedder's encoder for the compiled engine."""

@@ -37,14 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Encoding, Tokenizer
@@ -163,16 +162,10 @@ class LateInteractionTask(LateInteractionSettings):
             if weight_NK.shape == (self.dimension, model.encoder.spec.width):
                 model.project_by(weight_NK)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load the encoder and the projection of a model of late interaction."""
-        model = embedders.LateInteractionModel.load(directory, self, device=device, dtype=dtype)
-        model.project_by(self._saved_projection(directory, model.encoder.spec.width))
+        model = embedders.LateInteractionModel.load(saved, self)
+        model.project_by(self._saved_projection(saved.directory, model.encoder.spec.width))
         return model
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:

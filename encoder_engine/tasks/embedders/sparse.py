@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs
 
@@ -94,15 +93,9 @@ class SparseTask(SparseSettings):
         assert isinstance(model, embedders.SparseModel)
         model.begin_with(checkpoint)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load a sparse embedder's masked language model."""
-        return embedders.SparseModel.load(directory, self, device=device, dtype=dtype)
+        return embedders.SparseModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load a sparse embedder's masked language model for the compiled engine."""
