@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Weights of a tile: 2 MiB of float32. Smaller ones leave more time in the calls of small tensors.
 TILE = 2**19
+# Distances whose weight is given apart: the token before, the token itself, the token after.
 OFFSETS = (-1, 0, 1)
 
 
