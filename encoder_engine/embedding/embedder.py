@@ -27,9 +27,8 @@ from encoder_engine.families.checkpoints.files import fetching, resolve_director
 from encoder_engine.families.checkpoints.opening import verified
 from encoder_engine.kinds.dense import Dense
 from encoder_engine.kinds.layers import layer_weights
-from encoder_engine.kinds.limits import smallest
 from encoder_engine.kinds.long_texts import LongTexts
-from encoder_engine.kinds.options import EncodeKeywords
+from encoder_engine.kinds.options import EncodeKeywords, smallest
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.kinds.tokens import Tokens
 from encoder_engine.opening.opening import open_embedder

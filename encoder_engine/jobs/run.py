@@ -18,7 +18,7 @@ from encoder_engine.jobs.pipeline import BackgroundWriter, ahead
 from encoder_engine.jobs.plan import make_plan
 from encoder_engine.jobs.windows import WindowSize, shard_windows
 from encoder_engine.jobs.workers import LocalEmbedder, WorkerPool
-from encoder_engine.kinds.prompts import document_prompt
+from encoder_engine.kinds.options import document_prompt
 from encoder_engine.vectors.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.families.facts.spec import MASKED_IN_TRAINING
 from encoder_engine.models.attention import SelfAttention
-from encoder_engine.models.linear import Linear, QuantizedLinear
+from encoder_engine.models.linear import Linear, QuantizedLinear, Table
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.tables import Table
 
 if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import (

@@ -18,7 +18,7 @@ from encoder_engine.kinds.model import Model
 from encoder_engine.prediction.files import Predictions
 from encoder_engine.prediction.loading import load_task_model
 from encoder_engine.prediction.published import PREDICTORS, read_published
-from encoder_engine.tasks.engines.choosing import task_engine
+from encoder_engine.tasks.engines.engine import task_engine
 from encoder_engine.tasks.predicting import predict_batches
 from encoder_engine.tasks.sequence_task import SequenceTask
 from encoder_engine.tasks.task_folder import TASK, TableFormat, load_task

@@ -26,7 +26,6 @@ from encoder_engine.tasks.labels import (
     softmax,
     unlabelled,
 )
-from encoder_engine.tasks.words.decoding import decode_words
 from encoder_engine.tasks.words.scores import (
     ENTITY_SCORES,
     TAG_SCORES,
@@ -45,7 +44,7 @@ from encoder_engine.tasks.words.tags import (
     mend_bio,
     warn_of_mended,
 )
-from encoder_engine.tasks.words.windows import Subwords, encode_words
+from encoder_engine.tasks.words.windows import Subwords, decode_words, encode_words
 from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:

@@ -45,7 +45,6 @@ from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_losses
-from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import (
@@ -59,7 +58,7 @@ from encoder_engine.training.optim import (
 )
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
-from encoder_engine.training.speed import SpeedMeter
+from encoder_engine.training.speed import SpeedMeter, flops_per_token
 from encoder_engine.training.step.gradients import Gradients
 from encoder_engine.training.step.launched import (
     Halt,

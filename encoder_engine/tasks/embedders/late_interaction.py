@@ -26,9 +26,8 @@ from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
-from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
-from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+from encoder_engine.tasks.embedders.settings import LateInteractionSettings, stated_prompts
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
 
@@ -65,11 +64,6 @@ class LateInteractionTask(LateInteractionSettings):
 
     name: ClassVar[str] = "late-interaction"
 
-    @property
-    def learns_scores(self) -> bool:
-        """Return False: no loss reads the scores of single pairs."""
-        return False
-
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with what is not set taken from the checkpoint, or from the defaults.
 
@@ -96,10 +90,6 @@ class LateInteractionTask(LateInteractionSettings):
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make the markers that prompts begin with, such as ``[unused0]``, one token each."""
         return register_markers(tokenizer, self.prompts)
-
-    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
-        return fitted(self, examples)
 
     def limit(self, kind: str, windows: Windows) -> int:
         """Return the token limit of queries or documents."""

@@ -14,9 +14,8 @@ from encoder_engine.opening.json_files import read_value
 from encoder_engine.opening.modules import SPARSE_ORDER
 from encoder_engine.opening.opening import ModelDirectory, open_directory
 from encoder_engine.tasks import embedders, engines
-from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
-from encoder_engine.tasks.embedders.settings import SparseSettings
+from encoder_engine.tasks.embedders.settings import SparseSettings, stated_prompts
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -48,11 +47,6 @@ class SparseTask(SparseSettings):
 
     name: ClassVar[str] = "sparse"
 
-    @property
-    def learns_scores(self) -> bool:
-        """Return False: no loss reads the scores of single pairs."""
-        return False
-
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with the prompts and the token limit of a checkpoint's directory.
 
@@ -75,10 +69,6 @@ class SparseTask(SparseSettings):
             prompts=stated_prompts(opened.settings.prompts) | self.given_prompts(),
             max_seq_length=self.max_seq_length or opened.max_seq_length,
         )
-
-    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
-        return fitted(self, examples)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of the tokens."""
