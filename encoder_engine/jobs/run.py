@@ -91,11 +91,7 @@ class DatasetSummary:
 
 
 def run_job(
-    job: DatasetJob,
-    kind: Kind,
-    *,
-    load_seconds: float = 0.0,
-    watch: Watch | None = None,
+    job: DatasetJob, kind: Kind, *, load_seconds: float = 0.0, watch: Watch | None = None
 ) -> DatasetSummary:
     """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()

@@ -135,10 +135,7 @@ class CoupledModel(TrainingModel):
 
     @abstractmethod
     def losses(
-        self,
-        vectors: Tensor,
-        targets: Mapping[str, Tensor],
-        share: tuple[int, int] = (0, 1),
+        self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
         """Return each loss of a whole step.
 

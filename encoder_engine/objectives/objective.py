@@ -85,12 +85,7 @@ class Objective(Protocol):
         """Compute the loss of an encoder's output."""
 
 
-def prepare(
-    clean: CleanBatch,
-    objectives: Sequence[Objective],
-    *,
-    seed: int,
-) -> Inputs:
+def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) -> Inputs:
     """Apply all objectives to a batch, in their order, and make the step's input."""
     corrupted = CorruptedBatch(clean=clean, input_ids=clean.input_ids)
     for objective in objectives:

@@ -165,13 +165,7 @@ def _group(keys: Tensor, start: int, stop: int) -> Group:
 
 
 def _sum_tile(
-    scores: Tensor,
-    weights: Tensor,
-    features_nLF: Tensor,
-    start: int,
-    sums: _Sums,
-    *,
-    masked: bool,
+    scores: Tensor, weights: Tensor, features_nLF: Tensor, start: int, sums: _Sums, *, masked: bool
 ) -> None:
     """Write the sums of a tile's scores [n, H, Q, L], which it destroys.
 

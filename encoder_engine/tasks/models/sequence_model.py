@@ -46,12 +46,7 @@ __all__ = [
 class SequenceModel(TaskModel):
     """A head model of whole texts, and the loss of its logits."""
 
-    def __init__(
-        self,
-        model: SequenceClassification,
-        loss_name: str,
-        loss: Loss,
-    ) -> None:
+    def __init__(self, model: SequenceClassification, loss_name: str, loss: Loss) -> None:
         super().__init__()
         self.encoder, self.model = model.encoder, model
         self.weights = {loss_name: 1.0}
@@ -60,12 +55,7 @@ class SequenceModel(TaskModel):
 
     @classmethod
     def new(
-        cls,
-        encoder: Encoder,
-        labels: Sequence[str],
-        problem_type: str,
-        loss_name: str,
-        loss: Loss,
+        cls, encoder: Encoder, labels: Sequence[str], problem_type: str, loss_name: str, loss: Loss
     ) -> Self:
         """Make a model whose head is random."""
         model = new_head_model(SequenceClassification, encoder, labels)
