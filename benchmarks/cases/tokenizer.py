@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from benchmarks.jobs.tokenizing import (
     TokenizerJob,
     Way,
     build,
+    folder,
     list_rows,
     matrix_rows,
     offset_rows,
@@ -138,15 +138,9 @@ def _why_not(vocabulary: Vocabulary, kind: Kind) -> str | None:
     return texts_of.missing(kind.texts, *files)
 
 
-@lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder for unpacked files; it is deleted at exit."""
-    return tempfile.TemporaryDirectory(prefix="encoder-engine-bench-")
-
-
 def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJob:
     """Read the texts, and unpack the files."""
-    folder = Path(_folder().name)
+    place = Path(folder().name)
     texts = texts_of.read_texts(kind.texts, smoke=options.smoke)
     if kind.threads is not None:
         texts = texts[:NUM_DOCUMENTS]
@@ -157,9 +151,9 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
         texts = texts * (3 if options.smoke else SENTENCE_CALLS)
     pieces = vocabulary.pieces
     if pieces is not None:
-        pieces = replace(pieces, path=texts_of.unpacked(pieces.path, folder))
+        pieces = replace(pieces, path=texts_of.unpacked(pieces.path, place))
     return TokenizerJob(
-        file=texts_of.unpacked(vocabulary.file, folder),
+        file=texts_of.unpacked(vocabulary.file, place),
         model=vocabulary.model,
         before=vocabulary.before,
         after=vocabulary.after,

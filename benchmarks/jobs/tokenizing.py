@@ -152,14 +152,15 @@ def _given(job: TokenizerJob, texts: Sequence[str]) -> Any:
     """Return what a call takes: the texts, or the path of a file that the process deletes."""
     if job.form != "files":
         return list(texts)
-    path = Path(_folder().name) / hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    path = Path(folder().name) / hashlib.sha256("\n".join(texts).encode()).hexdigest()
     path.with_suffix(".txt").write_text("\n".join(texts), encoding="utf-8", newline="\n")
     return str(path.with_suffix(".txt"))
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="encoder-engine-lines-")
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the process's folder of unpacked files and lines; it is deleted at exit."""
+    return tempfile.TemporaryDirectory(prefix="encoder-engine-bench-")
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:

@@ -96,11 +96,7 @@ class _Loss:
 
 
 def make_step(
-    model: TrainingModel,
-    *,
-    device: str = "cpu",
-    precision: str = "float32",
-    graphs: bool = False,
+    model: TrainingModel, *, device: str = "cpu", precision: str = "float32", graphs: bool = False
 ) -> Callable[[Inputs], SupportsFloat]:
     """Train a copy of the model: a call takes a step, and returns the loss before it.
 

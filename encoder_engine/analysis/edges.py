@@ -13,7 +13,7 @@ import numpy as np
 
 from encoder_engine.errors import InputError
 from encoder_engine.inputs.conll import CONLL_SUFFIXES, plain_suffix, read_conll, read_conllu
-from encoder_engine.inputs.spans import read_span
+from encoder_engine.inputs.records import read_span
 from encoder_engine.inputs.tables import read_table
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ def _records(rows: Inputs, keywords: dict[str, str]) -> Iterator[Record]:
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
     """Return the spans of a column; refuse values that are not ranges within the text."""
-    from encoder_engine.inputs.spans import read_span
+    from encoder_engine.inputs.records import read_span
 
     spans = record.get(column)
     return tuple(

@@ -22,7 +22,7 @@ from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.json_values import JsonValue
-from encoder_engine.kinds.limits import token_limit
+from encoder_engine.kinds.options import token_limit
 from encoder_engine.kinds.pair_formats import (
     ChatFormat,
     PairFormat,

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -26,10 +28,8 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.families.checkpoints.opening import verified
 from encoder_engine.kinds.dense import Dense
-from encoder_engine.kinds.layers import layer_weights
-from encoder_engine.kinds.limits import smallest
 from encoder_engine.kinds.long_texts import LongTexts
-from encoder_engine.kinds.options import EncodeKeywords
+from encoder_engine.kinds.options import EncodeKeywords, smallest
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.kinds.tokens import Tokens
 from encoder_engine.opening.opening import open_embedder
@@ -37,7 +37,7 @@ from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
     from typing import Unpack
 
     import torch
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.kinds.kind import Kind
-    from encoder_engine.kinds.layers import Layers
     from encoder_engine.kinds.long_texts import ChunkPooling
     from encoder_engine.kinds.options import OnTruncation
     from encoder_engine.models import Encoder
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
 __all__ = ["Embedder"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+# Numbers of layers, whose mean is taken; or their weights. 0: the embeddings; -1: the last layer.
+Layers = Sequence[int] | Mapping[int, float]
 
 
 class Embedder(DenseMethods):
@@ -222,7 +223,7 @@ class Embedder(DenseMethods):
                 encoder = load_model(recipe.encoder_directory, request)
         _check_layers(recipe, encoder.spec.num_layers)
         if layers is not None:
-            recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
+            recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))
         if max_seq_length is None:
             embedder = cls(encoder, tokenizer, recipe)
         else:
@@ -316,3 +317,34 @@ def _check_layers(recipe: PoolingRecipe, num_layers: int) -> None:
             f"{recipe.encoder_directory} has {num_layers} layers, WeightedLayerPooling mixes those "
             f"to {recipe.layers[-1][0]}; the files belong to different models"
         )
+
+
+def _layer_weights(layers: object, num_layers: int) -> tuple[tuple[int, float], ...]:
+    """Return the selected layers with their weights, in ascending order; 0 are the embeddings.
+
+    Raises :class:`InputError` for a layer that does not exist or is named twice, and for a weight
+    that is not finite.
+    """
+    if isinstance(layers, Mapping):
+        pairs = list(layers.items())
+    elif isinstance(layers, Sequence) and not isinstance(layers, str):
+        pairs = [(layer, 1.0 / len(layers)) for layer in layers]
+    else:
+        raise InputError(f"layers must list numbers of layers, or map them to weights: {layers!r}")
+    found: dict[int, float] = {}
+    for layer, weight in pairs:
+        if isinstance(layer, bool) or not isinstance(layer, int):
+            raise InputError(f"a layer is a whole number, got {layer!r}")
+        if not -num_layers - 1 <= layer <= num_layers:
+            raise InputError(
+                f"there is no layer {layer}; 0 are the embeddings, {num_layers} or -1 the last"
+            )
+        number = layer % (num_layers + 1)
+        if number in found:
+            raise InputError(f"layer {number} is named twice")
+        if not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            raise InputError(f"the weight of layer {layer} must be a finite number, got {weight!r}")
+        found[number] = float(weight)
+    if not found:
+        raise InputError("layers is empty; name at least one")
+    return tuple(sorted(found.items()))

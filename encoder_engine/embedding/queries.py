@@ -16,8 +16,7 @@ from encoder_engine.embedding.library_keywords import (
 from encoder_engine.engine.choosing import torch_engine
 from encoder_engine.jobs.keywords import JobKeywords, run_over_files
 from encoder_engine.kinds.model import Model
-from encoder_engine.kinds.options import EncodeKeywords
-from encoder_engine.kinds.prompts import document_prompt, query_prompt
+from encoder_engine.kinds.options import EncodeKeywords, document_prompt, query_prompt
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.vectors.similarity import (
     check_similarity,

@@ -24,9 +24,8 @@ from encoder_engine.families.config import read_config
 from encoder_engine.families.heads import check_ending, label_function
 from encoder_engine.jobs.keywords import JobKeywords, run_over_files
 from encoder_engine.kinds.kind import refuse_non_finite
-from encoder_engine.kinds.limits import token_limit
 from encoder_engine.kinds.model import Model
-from encoder_engine.kinds.options import CallKeywords
+from encoder_engine.kinds.options import CallKeywords, token_limit
 from encoder_engine.kinds.pairs import (
     Labels,
     Pairs,

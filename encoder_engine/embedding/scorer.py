@@ -15,9 +15,9 @@ import numpy as np
 from encoder_engine.engine.choosing import EngineRequest, load_causal
 from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
-from encoder_engine.kinds.limits import token_limit
 from encoder_engine.kinds.log_probabilities import LogProbabilities
 from encoder_engine.kinds.model import Model
+from encoder_engine.kinds.options import token_limit
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.opening.modules import TRANSFORMER_ORDER
 from encoder_engine.opening.opening import open_directory

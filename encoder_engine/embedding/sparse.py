@@ -24,15 +24,14 @@ from encoder_engine.engine.outputs import SparseActivation, SparsePooling
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.jobs.keywords import JobKeywords, run_over_files
-from encoder_engine.kinds.limits import token_limit
-from encoder_engine.kinds.options import CallKeywords, OnTruncation, Route
+from encoder_engine.kinds.options import CallKeywords, OnTruncation, Route, token_limit
 from encoder_engine.kinds.sparse import Sparse
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.opening.modules import SPARSE_ORDER
 from encoder_engine.opening.opening import open_directory
 from encoder_engine.opening.recipe import Settings
 from encoder_engine.opening.router import TokenWeights, read_query_weights
-from encoder_engine.opening.sparse_pooling import read_sparse_pooling
+from encoder_engine.opening.stack import read_sparse_pooling
 from encoder_engine.vectors.sparse_vectors import SparseVectors, sparse_similarities
 
 if TYPE_CHECKING:

@@ -45,7 +45,6 @@ __all__ = [
     "compiled_engine",
     "engine_of",
     "is_compiled",
-    "is_compiled_engine",
     "load_causal",
     "load_model",
     "refuse_compiled",
@@ -300,12 +299,6 @@ def _load_compiled(
         labels=labels,
     )
     return encoder
-
-
-def is_compiled_engine(found: object) -> bool:
-    """Return whether an object is an engine of a compiled encoder."""
-    compiled = _import_compiled()
-    return compiled is not None and isinstance(found, compiled.CompiledEngine)
 
 
 def _import_compiled() -> Any | None:

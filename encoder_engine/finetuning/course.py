@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from encoder_engine.tasks.registry import task_values
 from encoder_engine.tasks.task_folder import SavedTask, save_task
 from encoder_engine.text.fingerprint import tokenizer_fingerprint
 from encoder_engine.training.best import Best
+from encoder_engine.training.course import Course
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from encoder_engine.finetuning.data import TaskData
     from encoder_engine.finetuning.evaluation import Evaluated
-    from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
+    from encoder_engine.finetuning.recipe import FineTuningRecipe
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.tasks.items import Items
-    from encoder_engine.training.recipe import Precision, Residual, RunRecipe
+    from encoder_engine.training.recipe import RunRecipe
     from encoder_engine.training.world import World
 
 __all__ = ["FineTuning"]
@@ -63,12 +63,13 @@ FREE = {
 }
 
 
-class FineTuning:
-    """Fine-tunes by a recipe; implements :class:`~encoder_engine.training.course.Course`.
+class FineTuning(Course):
+    """Fine-tunes by a recipe.
 
     ``data``: tokenized data shared with runs of other seeds; None: :meth:`read` reads it.
     """
 
+    recipe: FineTuningRecipe
     evaluated: Evaluated | None = None
 
     def __init__(self, recipe: FineTuningRecipe, data: TaskData | None = None) -> None:
@@ -91,24 +92,9 @@ class FineTuning:
         return self.recipe.run.for_steps(-(-len(self.data.train_items) // examples))
 
     @property
-    def optimizer(self) -> TunedOptimizer:
-        """The optimizer's settings."""
-        return self.recipe.optimizer
-
-    @property
-    def schedule(self) -> TunedSchedule:
-        """The schedule of the learning rate."""
-        return self.recipe.schedule
-
-    @property
     def max_length(self) -> int:
         """Tokens of the longest sequence."""
         return self.data.windows.max_length
-
-    def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
-        """Set the precision of products and of the residual stream."""
-        run = replace(self.recipe.run, precision=precision, residual=residual)
-        self.recipe = replace(self.recipe, run=run)
 
     def read(self, *, verify: bool) -> None:
         """Read the labelled files, fit the task, and tokenize, unless shared data were given."""
@@ -235,9 +221,6 @@ class FineTuning:
         """Return 1: the stream itself splits a step into micro-batches."""
         del step
         return 1
-
-    def review(self, scores: dict[str, float]) -> None:
-        """Do nothing: the report says whether the model is degenerate."""
 
     def finish(self, model: nn.Module) -> None:
         """Evaluate the exported weights, with the decoding settings fitted on the dev rows."""

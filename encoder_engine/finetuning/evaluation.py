@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.metrics.intervals import bootstrap
-from encoder_engine.tasks.engines.choosing import task_engine
+from encoder_engine.tasks.engines.engine import task_engine
 from encoder_engine.tasks.predicting import predict_batches
 
 if TYPE_CHECKING:

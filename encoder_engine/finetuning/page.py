@@ -14,10 +14,7 @@ __all__ = ["run_page"]
 
 
 def run_page(
-    name: str,
-    report: Mapping[str, Any],
-    log: Sequence[dict[str, Any]],
-    recipe: Mapping[str, Any],
+    name: str, report: Mapping[str, Any], log: Sequence[dict[str, Any]], recipe: Mapping[str, Any]
 ) -> str:
     """Return the HTML page of a run's report, log and recipe."""
     return report_page(

@@ -1,4 +1,9 @@
-"""Finds recipes by name, in files, or by a task's name alone."""
+"""Finds recipes by name, in files, or by a task's name alone.
+
+The named ones are of well-known data sets, as local files. The columns of GLUE are those of its
+files (Wang et al. 2019). Questions and their contexts are cut into windows of 384 tokens that share
+128, as BERT does (Devlin et al. 2019).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,74 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.finetuning.recipe import FineTuningRecipe, recipe_from_values
-from encoder_engine.finetuning.recipes import RECIPES
 from encoder_engine.json_values import nearest
 from encoder_engine.tasks.registry import TASKS
 from encoder_engine.training.recipe_values import read_values, set_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["find_recipe"]
+
+
+def _glue(task: str = "sequence-classification", **settings: Any) -> dict[str, dict[str, Any]]:
+    small = settings.pop("small", False)
+    return {
+        "task": {"name": task, **settings},
+        "data": {"quoting": False, "max_length": 128},
+        # Small sets are stable with 20 epochs (Mosbach et al. 2021).
+        "run": {"epochs": 20 if small else 3},
+        "optimizer": {"learning_rate": 2e-5},
+    }
+
+
+def _words(**settings: Any) -> dict[str, dict[str, Any]]:
+    return {
+        "task": {"name": "token-classification", **settings},
+        "data": {"max_length": 128},
+        "run": {"epochs": 3},
+        "optimizer": {"learning_rate": 5e-5},
+    }
+
+
+def _questions() -> dict[str, dict[str, Any]]:
+    return {
+        "task": {"name": "question-answering"},
+        "data": {"max_length": 384, "stride": 128},
+        "run": {"epochs": 2},
+        "optimizer": {"learning_rate": 3e-5},
+    }
+
+
+RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cola": _glue(text="sentence", metric="matthews", small=True),
+    "sst2": _glue(text="sentence"),
+    "mrpc": _glue(
+        text="#1 String", pair="#2 String", label="Quality", metric="accuracy", small=True
+    ),
+    "stsb": _glue("regression", text="sentence1", pair="sentence2", small=True),
+    "qqp": _glue(text="question1", pair="question2", label="is_duplicate", metric="f1"),
+    "mnli": _glue(text="sentence1", pair="sentence2", label="gold_label"),
+    "qnli": _glue(text="question", pair="sentence"),
+    "rte": _glue(text="sentence1", pair="sentence2", small=True),
+    "conll": _words(),
+    "wikiann": _words(strip_language=True),
+    "wnut": _words(),
+    "swag": {
+        "task": {
+            "name": "multiple-choice",
+            "context": "sent1",
+            "stem": "sent2",
+            "endings": ("ending0", "ending1", "ending2", "ending3"),
+        },
+        "data": {"max_length": 128},
+        "batch": {"examples": 16},
+        "run": {"epochs": 3},
+        "optimizer": {"learning_rate": 2e-5},
+    },
+    "squad": _questions(),
+    "squad2": _questions(),
+}
 
 
 def find_recipe(

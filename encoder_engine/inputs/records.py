@@ -1,4 +1,4 @@
-"""A row of a labelled file: its values by column, and its place for error messages."""
+"""A row of a labelled file: its values by column, its spans, and its place for messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from encoder_engine.strings import describe_surrogate, find_surrogate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Record"]
+
+__all__ = ["Record", "read_span"]
 
 
 class Record(NamedTuple):
@@ -106,3 +107,18 @@ class Record(NamedTuple):
             if not name.isascii() and (start := find_surrogate(name)) is not None:
                 self.refuse(f"{column}[{place}] has {describe_surrogate(name, start)}")
         return list(value)
+
+
+def read_span(record: Record, name: str, value: Any, length: int, unit: str) -> tuple[int, int]:
+    """Return a span of a text of ``length`` units; refuse a value that is not a range within it.
+
+    name: the value's place in the row, and ``unit`` what it counts, for the message.
+    """
+    pair = list(value) if hasattr(value, "__len__") and not isinstance(value, str) else []
+    whole = all(hasattr(end, "__index__") and not isinstance(end, bool) for end in pair)
+    if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= length:
+        record.refuse(
+            f"{name} must be [start, end] with 0 <= start < end <= {length}, the text's {unit}; "
+            f"got {value!r:.60}"
+        )
+    return int(pair[0]), int(pair[1])

@@ -18,7 +18,7 @@ from encoder_engine.jobs.pipeline import BackgroundWriter, ahead
 from encoder_engine.jobs.plan import make_plan
 from encoder_engine.jobs.windows import WindowSize, shard_windows
 from encoder_engine.jobs.workers import LocalEmbedder, WorkerPool
-from encoder_engine.kinds.prompts import document_prompt
+from encoder_engine.kinds.options import document_prompt
 from encoder_engine.vectors.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
@@ -91,11 +91,7 @@ class DatasetSummary:
 
 
 def run_job(
-    job: DatasetJob,
-    kind: Kind,
-    *,
-    load_seconds: float = 0.0,
-    watch: Watch | None = None,
+    job: DatasetJob, kind: Kind, *, load_seconds: float = 0.0, watch: Watch | None = None
 ) -> DatasetSummary:
     """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()

@@ -204,11 +204,7 @@ class Kind(ABC):
             first_row += len(window)
 
     def tokenize_window(
-        self,
-        rows: list[Any],
-        first_row: int,
-        options: Any,
-        notice: TruncationNotice | None = None,
+        self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
         """Tokenize a window of a stream, and count its truncated rows; needs no device.
 

@@ -28,12 +28,7 @@ class LongTexts(Dense):
     """Vectors [n, D] of texts without truncation; see :meth:`Embedder.encode_long`."""
 
     def __init__(
-        self,
-        model: Any,
-        recipe: PoolingRecipe,
-        *,
-        overlap: int | None,
-        chunk_pooling: ChunkPooling,
+        self, model: Any, recipe: PoolingRecipe, *, overlap: int | None, chunk_pooling: ChunkPooling
     ) -> None:
         super().__init__(model, recipe)
         if chunk_pooling not in get_args(ChunkPooling):

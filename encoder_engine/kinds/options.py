@@ -21,12 +21,18 @@ __all__ = [
     "Route",
     "check_on_truncation",
     "check_positive",
+    "document_prompt",
+    "query_prompt",
     "resolve_dimension",
     "resolve_prompt",
+    "smallest",
+    "token_limit",
 ]
 
 OnTruncation = Literal["warn", "ignore", "error"]
 Route = Literal["query", "document"]
+# The names under which directories keep the prompt of documents, the first one first.
+_DOCUMENT_NAMES = ("document", "passage", "corpus")
 
 
 class CallKeywords(TypedDict, total=False):
@@ -139,3 +145,35 @@ def check_on_truncation(choice: str) -> None:
     """Raise :class:`InputError` for an unknown ``on_truncation``."""
     if choice not in ("warn", "ignore", "error"):
         raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {choice!r}")
+
+
+def query_prompt(prompts: Mapping[str, str]) -> str | None:
+    """Return the name of the prompt of queries; None: there is none."""
+    return "query" if "query" in prompts else None
+
+
+def document_prompt(prompts: Mapping[str, str]) -> str | None:
+    """Return the name of the prompt of documents; None: there is none.
+
+    As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
+    unless the directory states it.
+    """
+    return next((name for name in _DOCUMENT_NAMES if name in prompts), None)
+
+
+def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> int | None:
+    """Return the most tokens of a text: a limit, at most the model's positions; None: no limit.
+
+    Raises :class:`InputError` for a limit that is not a whole number of at least ``least``.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not whole or value < least):
+        raise InputError(
+            f"max_seq_length must be a whole number of at least {least}, got {value!r}"
+        )
+    return smallest(value, positions)
+
+
+def smallest(*limits: int | None) -> int | None:
+    """Return the smallest limit; None: there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)

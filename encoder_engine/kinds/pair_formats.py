@@ -64,12 +64,7 @@ class PairFormat(ABC):
 
     @abstractmethod
     def rows(
-        self,
-        pairs: list[tuple[str, str]],
-        prompt: str,
-        *,
-        max_length: int | None,
-        num_threads: int,
+        self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
         """Tokenize pairs; ``max_length`` is more than :meth:`least_length`, or None."""
 
@@ -111,12 +106,7 @@ class TemplateFormat(PairFormat):
         return self._around + len(self._ids(body))
 
     def rows(
-        self,
-        pairs: list[tuple[str, str]],
-        prompt: str,
-        *,
-        max_length: int | None,
-        num_threads: int,
+        self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
         """Return rows of prefix, body, cut to its room, and suffix."""
         around = self._around
@@ -167,12 +157,7 @@ class ChatFormat(PairFormat):
         return len(self._row(prompt, ""))
 
     def rows(
-        self,
-        pairs: list[tuple[str, str]],
-        prompt: str,
-        *,
-        max_length: int | None,
-        num_threads: int,
+        self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
         """Return rows that are cut at their end, over which the words after the pair are put."""
         encoding = self._tokenizer.encode_batch(
@@ -223,12 +208,7 @@ class PlainFormat(PairFormat):
         return len(self._tokenizer.encode_batch([""], [""]).ids)
 
     def rows(
-        self,
-        pairs: list[tuple[str, str]],
-        prompt: str,
-        *,
-        max_length: int | None,
-        num_threads: int,
+        self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
         """Return rows whose longer text is cut."""
         encoding = self._tokenizer.encode_batch(

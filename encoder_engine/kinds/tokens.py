@@ -41,11 +41,7 @@ class Tokens(Kind):
     takes_ids = True
 
     def __init__(
-        self,
-        model: Any,
-        *,
-        modules: ModuleStack = EMPTY_STACK,
-        layers: LayerWeights | None = None,
+        self, model: Any, *, modules: ModuleStack = EMPTY_STACK, layers: LayerWeights | None = None
     ) -> None:
         super().__init__(model)
         self.modules, self._layers = modules, layers
@@ -145,11 +141,7 @@ class LateInteraction(Tokens):
         self._lengths, self._expansion = lengths, expansion
 
     def resolve(
-        self,
-        *,
-        route: Route | None = None,
-        normalize_embeddings: bool | None = None,
-        **common: Any,
+        self, *, route: Route | None = None, normalize_embeddings: bool | None = None, **common: Any
     ) -> TokenOptions:
         """Check the options of a call; ``route`` None: documents, of the model's own limit."""
         if route not in (None, "query", "document"):

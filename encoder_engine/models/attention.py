@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.families.rotary import angle_table
 from encoder_engine.models.constants import Constant
-from encoder_engine.models.linear import Linear
+from encoder_engine.models.linear import Linear, Table
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

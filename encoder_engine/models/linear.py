@@ -1,4 +1,4 @@
-"""Dense layers as modules: trainable, or in 8-bit integers."""
+"""Dense layers as modules, trainable or in 8-bit integers, and tables of vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops import Approximation
 
-__all__ = ["Linear", "QuantizedLinear", "dense_weights", "replace_layers"]
+__all__ = ["Linear", "QuantizedLinear", "Table", "dense_weights", "replace_layers"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -131,3 +131,12 @@ def replace_layers(
             setattr(parent, name, made)
         # The loop's own name would keep it while the next is made.
         del layer
+
+
+class Table(nn.Embedding):
+    """A table of one learned vector for each id."""
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors, unless they are on the meta device."""
+        if not self.weight.is_meta:
+            super().reset_parameters()

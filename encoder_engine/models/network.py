@@ -21,9 +21,8 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.families.facts.unattended import refuse_unattended
 from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias, Weights
-from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
-from encoder_engine.models.layers import Block, Embedding, Pooler
+from encoder_engine.models.layers import Block, Convolution, Embedding, Pooler
 from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 from encoder_engine.models.norm import Norm
 from encoder_engine.models.placement import check_quantizable

@@ -91,9 +91,9 @@ class TrainingModel(nn.Module, ABC):
     rate_factors: Mapping[str, float] = MappingProxyType({})
 
     @property
-    @abstractmethod
     def encoders(self) -> tuple[Encoder, ...]:
         """The encoders that are trained."""
+        return (self.encoder,)
 
     @abstractmethod
     def counts(self, inputs: Inputs) -> dict[str, int]:
@@ -135,10 +135,7 @@ class CoupledModel(TrainingModel):
 
     @abstractmethod
     def losses(
-        self,
-        vectors: Tensor,
-        targets: Mapping[str, Tensor],
-        share: tuple[int, int] = (0, 1),
+        self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
         """Return each loss of a whole step.
 

@@ -61,11 +61,6 @@ class DistillationModel(TrainingModel):
         """The model that the student is distilled from."""
         return self._teacher[0]
 
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
-        return (self.encoder,)
-
     def _apply(self, fn: Any, recurse: bool = True) -> DistillationModel:
         self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

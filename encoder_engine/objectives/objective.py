@@ -85,12 +85,7 @@ class Objective(Protocol):
         """Compute the loss of an encoder's output."""
 
 
-def prepare(
-    clean: CleanBatch,
-    objectives: Sequence[Objective],
-    *,
-    seed: int,
-) -> Inputs:
+def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) -> Inputs:
     """Apply all objectives to a batch, in their order, and make the step's input."""
     corrupted = CorruptedBatch(clean=clean, input_ids=clean.input_ids)
     for objective in objectives:
@@ -137,11 +132,6 @@ class PretrainingModel(TrainingModel):
         if not any(objective.needs_pooled for objective in objectives):
             # No loss would train the pooler.
             encoder.pooler = None
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
-        return (self.encoder,)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss, before it is computed."""

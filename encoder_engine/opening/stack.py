@@ -43,6 +43,7 @@ __all__ = [
     "read_dense",
     "read_layer_mix",
     "read_linear",
+    "read_sparse_pooling",
     "read_stack",
 ]
 
@@ -230,3 +231,11 @@ def _as_float32(place: Path, name: str, tensor: StoredTensor) -> Vectors:
 def _described(shapes: dict[str, tuple[int, ...]]) -> str:
     listed = (f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
     return ", ".join(listed) or "none"
+
+
+def read_sparse_pooling(folder: Path) -> dict[str, Any]:
+    """Return the pooling and the activation that a SpladePooling module states."""
+    config = read_value(folder / "config.json")
+    names = {"pooling_strategy": "pooling", "activation_function": "activation"}
+    config.only_keys((*names, "embedding_dimension", "word_embedding_dimension"))
+    return {names[key]: value for key, value in config.object().items() if key in names}

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
-from encoder_engine.ops.registry import (
-    CallFacts,
-    Implementation,
-    Operation,
-    check_alike,
-)
+from encoder_engine.ops.registry import CallFacts, Operation, check_alike, plain
 from encoder_engine.ops.weights import Approximation
 
 if TYPE_CHECKING:
@@ -25,22 +20,7 @@ def _activation(name: str) -> Operation:
     return Operation(
         name,
         CallFacts,
-        (
-            Implementation(
-                name="triton",
-                module="encoder_engine.kernels.activation.operator",
-                refuse=gpu.refuse_triton,
-                automatic=gpu.is_automatic,
-            ),
-            Implementation(
-                name="native",
-                module="encoder_engine.ops.native.activation",
-                refuse=cpu.refuse_trained,
-                automatic=cpu.is_automatic,
-            ),
-            Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
-            Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),
-        ),
+        (gpu.triton("activation"), cpu.native("activation"), *plain("activation")),
     )
 
 

@@ -14,12 +14,12 @@ from encoder_engine.kernels.attention.terms import Disentangled, Terms
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     CallFacts,
-    Implementation,
     Operation,
     autocast,
     check_alike,
     check_device,
     check_probability,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -80,29 +80,15 @@ _ATTENTION = Operation(
     "attention",
     AttentionFacts,
     (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.attention.operator",
-            refuse=_refuse_triton,
-            automatic=gpu.is_automatic,
-        ),
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.attention",
-            refuse=_refuse_native,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
-        Implementation(name="reference", module="encoder_engine.kernels.attention.reference"),
+        gpu.triton("attention", _refuse_triton),
+        cpu.native("attention", _refuse_native),
+        *plain("attention"),
     ),
 )
 _PROBABILITIES = Operation(
     "attention_probabilities",
     AttentionFacts,
-    (
-        Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
-        Implementation(name="reference", module="encoder_engine.kernels.attention.reference"),
-    ),
+    plain("attention"),
 )
 
 

@@ -20,7 +20,7 @@ from encoder_engine.ops.attention import (
     find_attention,
     refuse_native,
 )
-from encoder_engine.ops.registry import Implementation, Operation, autocast
+from encoder_engine.ops.registry import Implementation, Operation, autocast, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,20 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionStatistics", "attention_statistics"]
 
-# Distances whose weight is given apart: the token before, the token itself, the token after.
-OFFSETS = (-1, 0, 1)
-
 _STATISTICS = Operation(
     "attention_statistics",
     AttentionFacts,
     (
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.attention_statistics",
-            refuse=refuse_native,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.attention_statistics"),
+        cpu.native("attention_statistics", refuse_native),
+        plain("attention_statistics")[0],
         Implementation(
             name="reference", module="encoder_engine.kernels.attention.statistics_reference"
         ),

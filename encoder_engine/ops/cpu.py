@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.ops.registry import Implementation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float32", "bfloat16")
@@ -67,3 +71,9 @@ def release_kept_memory() -> None:
 def is_automatic(_facts: CallFacts) -> bool:
     """Return whether native kernels run without a request: on narrow vectors aten is faster."""
     return _instruction_set() != "portable"
+
+
+def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
+    """Return the implementation of an operation by the extension, in the file of a room."""
+    module = f"encoder_engine.ops.native.{room}"
+    return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)

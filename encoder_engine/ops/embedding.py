@@ -9,11 +9,11 @@ from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     CallFacts,
-    Implementation,
     Operation,
     check_alike,
     check_device,
     check_probability,
+    plain,
     residual_dtype,
 )
 
@@ -53,22 +53,7 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
 _EMBEDDING = Operation(
     "embedding",
     EmbeddingFacts,
-    (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.embedding.operator",
-            refuse=_refuse_triton,
-            automatic=gpu.is_automatic,
-        ),
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.embedding",
-            refuse=cpu.refuse_trained,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),
-        Implementation(name="reference", module="encoder_engine.kernels.embedding.reference"),
-    ),
+    (gpu.triton("embedding", _refuse_triton), cpu.native("embedding"), *plain("embedding")),
 )
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.ops.registry import Implementation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from encoder_engine.ops.registry import CallFacts
@@ -39,6 +43,12 @@ def refuse_triton(facts: CallFacts) -> str | None:
 def is_automatic(facts: CallFacts) -> bool:
     """Return whether Triton kernels run without a request: interpreted ones are for tests."""
     return facts.device == "cuda"
+
+
+def triton(room: str, refuse: Callable[[Any], str | None] = refuse_triton) -> Implementation:
+    """Return the implementation of an operation by Triton, in the files of a room."""
+    module = f"encoder_engine.kernels.{room}.operator"
+    return Implementation(name="triton", module=module, refuse=refuse, automatic=is_automatic)
 
 
 def is_by_triton(x: Tensor) -> bool:

@@ -9,11 +9,11 @@ from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     CallFacts,
-    Implementation,
     Operation,
     autocast_residual,
     check_alike,
     check_probability,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -43,22 +43,7 @@ def _norm(name: str) -> Operation:
     return Operation(
         name,
         LayerNormFacts,
-        (
-            Implementation(
-                name="triton",
-                module="encoder_engine.kernels.layer_norm.operator",
-                refuse=_refuse_triton,
-                automatic=gpu.is_automatic,
-            ),
-            Implementation(
-                name="native",
-                module="encoder_engine.ops.native.layer_norm",
-                refuse=cpu.refuse_trained,
-                automatic=cpu.is_automatic,
-            ),
-            Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
-            Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
-        ),
+        (gpu.triton("layer_norm", _refuse_triton), cpu.native("layer_norm"), *plain("layer_norm")),
     )
 
 

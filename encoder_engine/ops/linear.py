@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
-from encoder_engine.ops.registry import (
-    CallFacts,
-    Implementation,
-    Operation,
-    autocast_dtype,
-    check_alike,
-)
+from encoder_engine.ops.registry import CallFacts, Operation, autocast_dtype, check_alike, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,16 +36,7 @@ def _refuse_native(facts: LinearFacts) -> str | None:
 _LINEAR = Operation(
     "linear",
     LinearFacts,
-    (
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.linear",
-            refuse=_refuse_native,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.linear"),
-        Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
-    ),
+    (cpu.native("linear", _refuse_native), *plain("linear")),
 )
 
 

@@ -17,11 +17,11 @@ from encoder_engine.ops.layer_norm import layer_norm
 from encoder_engine.ops.linear import linear
 from encoder_engine.ops.registry import (
     CallFacts,
-    Implementation,
     Operation,
     autocast,
     check_alike,
     find_operation,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -55,22 +55,9 @@ _MASKED_CROSS_ENTROPY = Operation(
     "masked_cross_entropy",
     MaskedProjectionFacts,
     (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.masked_projection.operator",
-            refuse=gpu.refuse_triton,
-            automatic=gpu.is_automatic,
-        ),
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.masked_projection",
-            refuse=_refuse_native,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.masked_projection"),
-        Implementation(
-            name="reference", module="encoder_engine.kernels.masked_projection.reference"
-        ),
+        gpu.triton("masked_projection"),
+        cpu.native("masked_projection", _refuse_native),
+        *plain("masked_projection"),
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
-from encoder_engine.ops.registry import CallFacts, Implementation, Operation, check_device
+from encoder_engine.ops.registry import CallFacts, Operation, check_device, plain
 from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode, check_mode
 
 if TYPE_CHECKING:
@@ -38,20 +38,9 @@ _POOLING = Operation(
     "pooling",
     PoolingFacts,
     (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.pooling.operator",
-            refuse=_refuse_triton,
-            automatic=gpu.is_automatic,
-        ),
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.pooling",
-            refuse=cpu.refuse_native,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.pooling"),
-        Implementation(name="reference", module="encoder_engine.kernels.pooling.reference"),
+        gpu.triton("pooling", _refuse_triton),
+        cpu.native("pooling", cpu.refuse_native),
+        *plain("pooling"),
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.layer_norm import check_norm
-from encoder_engine.ops.registry import CallFacts, Implementation, Operation
+from encoder_engine.ops.registry import CallFacts, Operation, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,22 +23,7 @@ def _quantization(name: str) -> Operation:
     return Operation(
         name,
         CallFacts,
-        (
-            Implementation(
-                name="native",
-                module="encoder_engine.ops.native.quantize",
-                refuse=cpu.refuse_native,
-                automatic=cpu.is_automatic,
-            ),
-            Implementation(
-                name="aten", module="encoder_engine.ops.aten.quantize", refuse=_refuse_gradients
-            ),
-            Implementation(
-                name="reference",
-                module="encoder_engine.kernels.quantize.reference",
-                refuse=_refuse_gradients,
-            ),
-        ),
+        (cpu.native("quantize", cpu.refuse_native), *plain("quantize", _refuse_gradients)),
     )
 
 

@@ -16,6 +16,7 @@ from encoder_engine.ops.registry import (
     Operation,
     check_alike,
     check_device,
+    plain,
 )
 from encoder_engine.ops.weights import QuantizedWeight, check_terms
 
@@ -41,15 +42,8 @@ def _operation(name: str) -> Operation:
         name,
         CallFacts,
         (
-            Implementation(
-                name="native",
-                module="encoder_engine.ops.native.quantized_linear",
-                refuse=cpu.refuse_native,
-                automatic=cpu.is_automatic,
-            ),
-            Implementation(
-                name="aten", module="encoder_engine.ops.aten.quantized_linear", refuse=_refuse_aten
-            ),
+            cpu.native("quantized_linear", cpu.refuse_native),
+            plain("quantized_linear", _refuse_aten)[0],
             Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
         ),
     )

@@ -68,6 +68,17 @@ class Implementation:
     automatic: Callable[[Any], bool] = lambda _facts: True
 
 
+def plain(
+    room: str, refuse: Callable[[Any], str | None] = Implementation.refuse
+) -> tuple[Implementation, Implementation]:
+    """Return the implementations by PyTorch and by the definition, in the files of a room."""
+    aten, reference = f"encoder_engine.ops.aten.{room}", f"encoder_engine.kernels.{room}.reference"
+    return (
+        Implementation(name="aten", module=aten, refuse=refuse),
+        Implementation(name="reference", module=reference, refuse=refuse),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Operation:
     """An operation: its name, the facts it is chosen by, and its implementations, best first."""

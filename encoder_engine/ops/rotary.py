@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine import positions
 from encoder_engine.errors import SequenceLengthError, ShapeError
 from encoder_engine.ops import cpu, gpu
-from encoder_engine.ops.registry import (
-    CallFacts,
-    Implementation,
-    Operation,
-    check_alike,
-)
+from encoder_engine.ops.registry import CallFacts, Operation, check_alike, plain
 
 if TYPE_CHECKING:
     import torch
@@ -23,22 +18,7 @@ __all__ = ["rotary", "rotary_table"]
 _ROTARY = Operation(
     "rotary",
     CallFacts,
-    (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.rotary.operator",
-            refuse=gpu.refuse_triton,
-            automatic=gpu.is_automatic,
-        ),
-        Implementation(
-            name="native",
-            module="encoder_engine.ops.native.rotary",
-            refuse=cpu.refuse_trained,
-            automatic=cpu.is_automatic,
-        ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.rotary"),
-        Implementation(name="reference", module="encoder_engine.kernels.rotary.reference"),
-    ),
+    (gpu.triton("rotary"), cpu.native("rotary"), *plain("rotary")),
 )
 
 

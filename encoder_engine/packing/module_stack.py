@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from math import erf, sqrt
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,6 @@ __all__ = [
     "ELEMENTWISE",
     "EMPTY_STACK",
     "SCORE_FUNCTIONS",
-    "STACK_ACTIVATIONS",
     "DenseModule",
     "LayerNormModule",
     "ModuleStack",
@@ -51,7 +50,6 @@ StackActivation = Literal[
     "relu6",
 ]
 ScoreActivation = StackActivation | Literal["softmax"]
-STACK_ACTIVATIONS: tuple[StackActivation, ...] = get_args(StackActivation)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

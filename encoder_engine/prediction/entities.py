@@ -22,7 +22,6 @@ from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
 from encoder_engine.packing.tag_paths import viterbi
 from encoder_engine.packing.token_rows import TokenRows
-from encoder_engine.prediction.entity_labels import EntityLabel, read_labels
 from encoder_engine.tasks.items import Items, Ragged
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.tasks.words.tags import OUTSIDE
@@ -41,9 +40,17 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.integer]
     Floats = npt.NDArray[np.floating]
 
-__all__ = ["Aggregation", "Entity", "EntityTask", "FoundEntity"]
+__all__ = ["Aggregation", "Entity", "EntityLabel", "EntityTask", "FoundEntity", "read_labels"]
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
+# The first letters of BIOES, BILOU and BMES beside B and I: whether an entity begins, and ends.
+_LETTERS = {
+    "M": (False, False),
+    "E": (False, True),
+    "L": (False, True),
+    "S": (True, True),
+    "U": (True, True),
+}
 
 
 class Entity(NamedTuple):
@@ -328,3 +335,33 @@ def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
         if lengths[0] > lengths[1] or (lengths[0] == lengths[1] and one.entity.score > kept.score):
             found[-1] = one
     return found
+
+
+class EntityLabel(NamedTuple):
+    """The type of an entity, and whether the label begins or ends one; else it continues one."""
+
+    type: str
+    begins: bool = False
+    ends: bool = False
+
+
+def read_labels(labels: Sequence[str]) -> tuple[EntityLabel, ...]:
+    """Read BIO, IOB1, BIOES, BILOU, BMES and plain labels.
+
+    An I- that continues no entity of its type begins one, as in IOB1. E-, L-, M-, S- and U- are
+    letters of a scheme if there is a B- of the same type. A plain label is a type as it stands,
+    also where it has a hyphen.
+    """
+    there = set(labels)
+    found = []
+    for label in labels:
+        letter, hyphen, kind = label[:1], label[1:2], label[2:]
+        if hyphen != "-" or not kind:
+            found.append(EntityLabel(label))
+        elif letter in ("B", "I"):
+            found.append(EntityLabel(kind, begins=letter == "B"))
+        elif letter in _LETTERS and f"B-{kind}" in there:
+            found.append(EntityLabel(kind, *_LETTERS[letter]))
+        else:
+            found.append(EntityLabel(label))
+    return tuple(found)

@@ -14,14 +14,13 @@ import numpy as np
 
 from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.kinds.model import Model
-from encoder_engine.kinds.prompts import document_prompt, query_prompt
+from encoder_engine.kinds.options import document_prompt, query_prompt
 
 if TYPE_CHECKING:
     from encoder_engine.kinds.kind import Kind
     from encoder_engine.kinds.options import OnTruncation
 
 __all__ = [
-    "TASKS",
     "CallOptions",
     "OptionError",
     "Task",
@@ -41,7 +40,6 @@ KIND_OF: dict[Task, str] = {
     "classify": "labels",
     "predict": "calls",
 }
-TASKS: tuple[Task, ...] = tuple(KIND_OF)
 # A text, a pair, the token ids of a text, int32 [n], or the input of a pipeline.
 Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]] | Mapping[str, Any]
 

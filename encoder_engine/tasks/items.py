@@ -1,4 +1,4 @@
-"""Tokenized examples, ready to be batched.
+"""Tokenized examples, ready to be batched, and the place of the model that computes them.
 
 An example is a row of a file. Its items are the units of batching: the windows of a long text, or
 the whole text. An item has one sequence in most tasks; the choices of a question, or the texts of a
@@ -17,6 +17,7 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
@@ -36,6 +37,7 @@ __all__ = [
     "SIZES",
     "Items",
     "Ragged",
+    "SavedModel",
     "TaskBatch",
     "feature_targets",
     "gather",
@@ -134,6 +136,14 @@ class Items:
                 first = int(start)
             last = int(end)
         yield np.arange(first, last)
+
+
+class SavedModel(NamedTuple):
+    """A model's directory, and where and how precisely it is loaded: see :class:`Encoder`."""
+
+    directory: str | os.PathLike[str]
+    device: str = "auto"
+    dtype: str = "auto"
 
 
 class TaskBatch(NamedTuple):

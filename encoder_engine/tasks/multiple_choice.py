@@ -14,17 +14,15 @@ from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, s
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -137,15 +135,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """Make the model with a random head."""
         return models.ListModel.new(encoder, "cross_entropy")
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an encoder with its head."""
-        return models.ListModel.load(directory, "cross_entropy", device=device, dtype=dtype)
+        return models.ListModel.load(saved, "cross_entropy")
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""

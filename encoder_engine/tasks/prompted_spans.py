@@ -27,15 +27,14 @@ from encoder_engine.tasks.words.span_selection import PredictedSpan, select_span
 from encoder_engine.tasks.words.windows import template_ids
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
+    from encoder_engine.tasks.items import SavedModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
 
@@ -183,15 +182,9 @@ class PromptedSpanTask(SpanClassificationTask):
         }
         return TaskBatch(items.rows, targets)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> Any:
+    def load_model(self, saved: SavedModel) -> Any:
         """Load the encoder as PyTorch's module, and the layers after it for a CPU."""
-        return engines.load_prompted_module(directory, self.settings, device=device, dtype=dtype)
+        return engines.load_prompted_module(saved, self.settings)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load the model for the compiled engine."""

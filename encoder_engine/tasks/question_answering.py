@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Encoding, Tokenizer
@@ -283,15 +282,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """Make the model with a random head."""
         return models.AnswerModel.new(encoder, _LABELS)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an encoder with its head."""
-        return models.AnswerModel.load(directory, device=device, dtype=dtype)
+        return models.AnswerModel.load(saved)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""

@@ -16,11 +16,9 @@ from encoder_engine.tasks.labels import unlabelled
 from encoder_engine.tasks.task import Task
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
     from torch import Tensor
 
     from encoder_engine.engine.compiled import CompiledEngine
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -137,17 +135,9 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
             *(encoder, self.label_names, self.problem_type, self.loss_name, self.loss)
         )
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an encoder with its head."""
-        return models.SequenceModel.load(
-            *(directory, self.loss_name, self.loss), device=device, dtype=dtype
-        )
+        return models.SequenceModel.load(saved, self.loss_name, self.loss)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""

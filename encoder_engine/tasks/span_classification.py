@@ -37,17 +37,15 @@ from encoder_engine.tasks.words.windows import encode_words
 from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -275,15 +273,9 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         """Make the model with a random head."""
         return word_models.SpanModel.new(encoder, **self._head)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an encoder with its head."""
-        return word_models.SpanModel.load(directory, device=device, dtype=dtype, **self._head)
+        return word_models.SpanModel.load(saved, **self._head)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an encoder with its head, for the compiled engine."""

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.models.training_model import Inputs
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.text import Tokenizer
 
@@ -162,13 +161,7 @@ class Task(ABC, Generic[Example, Prediction]):
         del model, checkpoint
 
     @abstractmethod
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load what ``TaskModel.save_pretrained`` wrote, in evaluation mode."""
 
     @abstractmethod

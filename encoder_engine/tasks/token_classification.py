@@ -26,7 +26,6 @@ from encoder_engine.tasks.labels import (
     softmax,
     unlabelled,
 )
-from encoder_engine.tasks.words.decoding import decode_words
 from encoder_engine.tasks.words.scores import (
     ENTITY_SCORES,
     TAG_SCORES,
@@ -45,21 +44,19 @@ from encoder_engine.tasks.words.tags import (
     mend_bio,
     warn_of_mended,
 )
-from encoder_engine.tasks.words.windows import Subwords, encode_words
+from encoder_engine.tasks.words.windows import Subwords, decode_words, encode_words
 from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -271,20 +268,12 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         )
         return cast("TaskModel", model)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an encoder with its head, and the CRF."""
         model = word_models.TaggingModel.load(
-            directory,
+            saved,
             self.labels,
             self.legal_tags if self.decoding == "crf" else None,
-            device=device,
-            dtype=dtype,
             weights=self.weights,
             label_smoothing=self.label_smoothing,
         )

@@ -8,11 +8,31 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
-__all__ = ["Average"]
+__all__ = ["Average", "swapped"]
+
+
+@contextmanager
+def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
+    """Return a context in which a model has these weights, and they hold the model's own."""
+    _swap(weights, model)
+    try:
+        yield
+    finally:
+        _swap(weights, model)
+
+
+@torch.no_grad()
+def _swap(weights: Mapping[str, Tensor], model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if name in weights:
+            weight = parameter.detach().clone()
+            parameter.copy_(weights[name])
+            weights[name].copy_(weight)
 
 
 class Average:
@@ -28,21 +48,9 @@ class Average:
         for name, parameter in model.named_parameters():
             self._average[name].lerp_(parameter, 1.0 - self._decay)
 
-    @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+    def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
         """Return a context in which the model computes with the averaged weights."""
-        self._swap(model)
-        try:
-            yield
-        finally:
-            self._swap(model)
-
-    @torch.no_grad()
-    def _swap(self, model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():
-            weight = parameter.detach().clone()
-            parameter.copy_(self._average[name])
-            self._average[name].copy_(weight)
+        return swapped(self._average, model)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the averaged weights by the names of the checkpoint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +10,11 @@ import torch
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError
 from encoder_engine.json_values import nearest
+from encoder_engine.training.average import swapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
@@ -77,21 +78,9 @@ class Best:
         for name, parameter in _trained(model):
             self._weights[name].copy_(parameter)
 
-    @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+    def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
         """Return a context in which the model has the best weights."""
-        self._swap(model)
-        try:
-            yield
-        finally:
-            self._swap(model)
-
-    @torch.no_grad()
-    def _swap(self, model: nn.Module) -> None:
-        for name, parameter in _trained(model):
-            weight = parameter.detach().clone()
-            parameter.copy_(self._weights[name])
-            self._weights[name].copy_(weight)
+        return swapped(self._weights, model)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the best weights by the names of the checkpoint."""

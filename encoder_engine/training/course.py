@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,44 +49,61 @@ class Stream(Protocol):
         """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: its micro-batches."""
 
 
-class Course(Protocol):
+class Course(ABC):
     """A course is all that a loop trains: the model, its data, its evaluation, its run's records.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
+
+    ``recipe``: a :class:`TrainingRecipe`, or one of fine-tuning.
     """
 
+    recipe: Any
+
     @property
+    @abstractmethod
     def run(self) -> RunRecipe:
         """Length, precision, devices, intervals and checkpoints."""
 
     @property
     def optimizer(self) -> OptimizerRecipe:
         """The optimizer's settings."""
+        found: OptimizerRecipe = self.recipe.optimizer
+        return found
 
     @property
     def schedule(self) -> ScheduleRecipe:
         """The schedule of the learning rate."""
+        found: ScheduleRecipe = self.recipe.schedule
+        return found
 
     @property
+    @abstractmethod
     def max_length(self) -> int:
         """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Set the precision of products and of the residual stream, which the recipe records."""
+        run = replace(self.recipe.run, precision=precision, residual=residual)
+        self.recipe = replace(self.recipe, run=run)
 
+    @abstractmethod
     def read(self, *, verify: bool) -> None:
         """Open the data; ``verify``: compare files with their checksums."""
 
+    @abstractmethod
     def warn(self) -> None:
         """Warn of data that does not fit the recipe; called on rank 0 only."""
 
+    @abstractmethod
     def build_model(self) -> TrainingModel:
         """Make the model with the weights that training starts from; the same every time."""
 
+    @abstractmethod
     def batch_stream(self, world: World) -> Stream:
         """Return the micro-batches of this process."""
 
+    @abstractmethod
     def evaluation(
         self, names: Sequence[str], world: World
     ) -> Callable[[nn.Module], dict[str, float]] | None:
@@ -92,21 +111,27 @@ class Course(Protocol):
 
     def best(self, model: TrainingModel) -> Best | None:
         """Return the selection of the best weights; None: the last weights are exported."""
+        del model
+        return None
 
+    @abstractmethod
     def begin(self, directory: Path) -> None:
         """Write the records of a run into a folder that holds no checkpoint yet."""
 
+    @abstractmethod
     def compare(self, directory: Path) -> None:
         """Raise :class:`ResumeError` if the folder was begun with another recipe or other data."""
 
+    @abstractmethod
     def num_micro_batches(self, step: int) -> int:
         """Return the number of micro-batches of a step; steps count from 0."""
 
-    def review(self, scores: dict[str, float]) -> None:
+    def review(self, scores: dict[str, float]) -> None:  # noqa: B027
         """Warn if the last scores show that training failed; called on rank 0 only."""
 
-    def finish(self, model: nn.Module) -> None:
+    def finish(self, model: nn.Module) -> None:  # noqa: B027
         """Evaluate the exported weights for the report; called on all ranks."""
 
+    @abstractmethod
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the trained model; called on rank 0 only."""

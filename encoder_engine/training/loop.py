@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.data.loader import Position
 from encoder_engine.dataclass import dataclass
@@ -45,9 +46,7 @@ from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_losses
-from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
-from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import (
     CLEAR_EVERY,
     clear_tiny_moments,
@@ -59,7 +58,7 @@ from encoder_engine.training.optim import (
 )
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.schedule import learning_rate_factor
-from encoder_engine.training.speed import SpeedMeter
+from encoder_engine.training.speed import SpeedMeter, flops_per_token
 from encoder_engine.training.step.gradients import Gradients
 from encoder_engine.training.step.launched import (
     Halt,
@@ -72,10 +71,11 @@ from encoder_engine.training.step.launched import (
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from encoder_engine.models import Encoder
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.training.course import Course, StepBatches
 
@@ -132,7 +132,7 @@ class Loop:
         self.model = self._build()
         self.model.to(self.world.device).train()
         if run.recompute:
-            recompute_blocks(self.model.encoders)
+            _recompute_blocks(self.model.encoders)
         # Counted before FSDP shards the weights.
         self._flops = flops_per_token(self.model.encoders, course.max_length)
         self._computed = self._parallel()
@@ -439,3 +439,11 @@ class Loop:
         with self.world.awaiting_first():
             if self.world.is_first:
                 self.course.save_model(model, directory)
+
+
+def _recompute_blocks(encoders: Sequence[Encoder]) -> None:
+    """Make each block store only its input, and recompute the rest in backward."""
+    for encoder in encoders:
+        for block in encoder.blocks:
+            recomputed = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = recomputed

@@ -1,4 +1,4 @@
-"""Measures the speed of training between logged steps."""
+"""Measures the speed of training between logged steps, and counts the operations of a token."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["SpeedMeter"]
+    from encoder_engine.models import Encoder
+
+__all__ = ["SpeedMeter", "flops_per_token"]
 
 
 class SpeedMeter:
@@ -44,3 +46,21 @@ class SpeedMeter:
         if self._utilisation is not None:
             speed["utilisation"] = speed["tokens_per_second"] * self._utilisation
         return speed
+
+
+def flops_per_token(encoders: Sequence[Encoder], length: int) -> float:
+    """Return the FLOPs of a token's forward and backward pass (Chowdhery et al. 2022).
+
+    The blocks' matrix products and attention over sequences of ``length`` tokens are counted: the
+    forward pass once, the backward pass twice. Heads and embedding tables are not counted. Rows
+    that the last block skips are not subtracted.
+    """
+    total = 0.0
+    for encoder in encoders:
+        order = encoder.spec.order or range(len(encoder.spec.blocks))
+        for index in order:
+            attention = encoder.spec.blocks[index].attention
+            matrices = sum(p.numel() for p in encoder.blocks[index].parameters() if p.dim() == 2)
+            seen = length if attention.window is None else min(length, 2 * attention.window + 1)
+            total += 2.0 * matrices + 4.0 * seen * attention.num_heads * attention.head_dim
+    return 3.0 * total

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 Method = Literal["pca", "umap"]
-METHODS: tuple[Method, ...] = ("pca", "umap")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

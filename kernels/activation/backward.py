@@ -82,12 +82,7 @@ def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
 
 @on_device
 def activation_backward(
-    grad_output_TF: Tensor,
-    input_TG: Tensor,
-    bias_G: Tensor | None,
-    activation: str,
-    *,
-    gated: bool,
+    grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str, *, gated: bool
 ) -> tuple[Tensor, Tensor]:
     """Launch the kernel on contiguous tensors, G = 2 F if gated, else F.
 

@@ -150,43 +150,26 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def layer_norm(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    bias_D: Tensor | None,
-    *,
-    epsilon: float,
-    residual_TD: Tensor | None,
-    dropout: float,
-    return_sum: bool,
+    input_TD: Tensor, weight_D: Tensor, bias_D: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.layer_norm``."""
-    return _norm(
-        input_TD, residual_TD, weight_D, bias_D, epsilon, dropout, return_sum, centred=True
-    )
+    return _norm(input_TD, weight_D, bias_D, centred=True, **options)
 
 
-def rms_norm(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    *,
-    epsilon: float,
-    residual_TD: Tensor | None,
-    dropout: float,
-    return_sum: bool,
-) -> tuple[Tensor, Tensor | None]:
+def rms_norm(input_TD: Tensor, weight_D: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.rms_norm``."""
-    return _norm(input_TD, residual_TD, weight_D, None, epsilon, dropout, return_sum, centred=False)
+    return _norm(input_TD, weight_D, None, centred=False, **options)
 
 
 def _norm(
     input_TD: Tensor,
-    residual_TD: Tensor | None,
     weight_D: Tensor,
     bias_D: Tensor | None,
+    *,
+    residual_TD: Tensor | None,
     epsilon: float,
     dropout: float,
     return_sum: bool,
-    *,
     centred: bool,
 ) -> tuple[Tensor, Tensor | None]:
     if residual_TD is not None:

@@ -248,13 +248,7 @@ def _tiled_statistics_kernel(
 
 
 @on_device
-def stored_statistics(
-    given: Given,
-    terms: Terms,
-    *,
-    predict: bool,
-    keep: bool,
-) -> Found:
+def stored_statistics(given: Given, terms: Terms, *, predict: bool, keep: bool) -> Found:
     """Compute the logits by cuBLAS, and launch the kernel on them."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
@@ -290,12 +284,7 @@ def stored_statistics(
 
 
 @on_device
-def tiled_statistics(
-    given: Given,
-    terms: Terms,
-    *,
-    predict: bool,
-) -> Statistics:
+def tiled_statistics(given: Given, terms: Terms, *, predict: bool) -> Statistics:
     """Launch the kernel that multiplies and reduces tile by tile, and join its splits."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)

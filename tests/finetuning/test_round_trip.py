@@ -17,6 +17,7 @@ from encoder_engine.finetuning.run import FineTuner, Run
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.ops.testing import assert_within_budget, floor
 from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.tasks.items import SavedModel
 from encoder_engine.tasks.span_classification import SpanClassificationTask
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from encoder_engine.training.log import read_log
@@ -252,7 +253,7 @@ def test_weights_of_float64_are_loaded_as_they_were_saved(
         for weight in model.parameters():
             weight.div_(3.0)
     model.save_pretrained(tmp_path / "model")
-    loaded = task.load_model(tmp_path / "model", device="cpu", dtype="float64").state_dict()
+    loaded = task.load_model(SavedModel(tmp_path / "model", "cpu", "float64")).state_dict()
     for name, weight in model.state_dict().items():
         assert loaded[name].dtype == torch.float64, name
         assert torch.equal(loaded[name], weight), name

@@ -11,8 +11,13 @@ import pytest
 import encoder_engine as ee
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.ops.cpu import native_instruction_set
-from encoder_engine.prediction.entities import Aggregation, Entity, EntityTask
-from encoder_engine.prediction.entity_labels import EntityLabel, read_labels
+from encoder_engine.prediction.entities import (
+    Aggregation,
+    Entity,
+    EntityLabel,
+    EntityTask,
+    read_labels,
+)
 from encoder_engine.tasks.task import Windows
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 from tests.finetuning.task_rows import write_task_model

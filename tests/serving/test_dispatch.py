@@ -21,9 +21,9 @@ from encoder_engine.errors import (
     ServiceError,
 )
 from encoder_engine.serving import dispatcher
+from encoder_engine.serving.dispatcher import FIRST_COST, Rate
 from encoder_engine.serving.models import ServedModel
 from encoder_engine.serving.options import ServingOptions
-from encoder_engine.serving.rate import FIRST_COST, Rate
 from encoder_engine.serving.request import Answer
 from encoder_engine.serving.scheduler import Scheduler, Waiting
 from encoder_engine.serving.service import Service

@@ -10,7 +10,6 @@ import torch
 from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
-from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.pretraining.recipe_reader import (
     find_recipe,
     read_recipe,
@@ -24,6 +23,7 @@ from encoder_engine.training.recipe import (
     TrainingRecipe,
 )
 from encoder_engine.training.schedule import learning_rate_factor
+from encoder_engine.training.speed import flops_per_token
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,12 @@ import numpy as np
 
 from encoder_engine.embedding.queries import DenseMethods
 from encoder_engine.embedding.static.distilling import distill_model
-from encoder_engine.embedding.static.model import median_token_length, unknown_id
-from encoder_engine.embedding.static.parts import Coverage, StaticEngine
+from encoder_engine.embedding.static.model import (
+    Coverage,
+    StaticEngine,
+    median_token_length,
+    unknown_id,
+)
 from encoder_engine.embedding.static.reading import read_static_model
 from encoder_engine.embedding.static.saving import save_static_model
 from encoder_engine.embedding.static.word_vectors import read_word_vectors

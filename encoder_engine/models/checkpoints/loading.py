@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from encoder_engine import ops
 from encoder_engine.errors import (
+    CheckpointFileError,
     MissingPoolerWarning,
     NonFiniteWeightsError,
     UnsupportedFeatureError,
@@ -16,10 +18,9 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
-from encoder_engine.models.checkpoints.quantized import load_quantized
 from encoder_engine.models.checkpoints.stacking import to_tensor
 from encoder_engine.models.constants import Constant
-from encoder_engine.models.linear import Linear, replace_layers
+from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 from encoder_engine.models.placement import (
     check_quantizable,
     resolve_device,
@@ -192,3 +193,30 @@ def _fill(
     _move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
     module.load_state_dict(bare, strict=True, assign=True)
+
+
+def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
+    """Replace a part's plain layers by quantized ones, and pop the layers' tensors off ``state``.
+
+    Raises :class:`CheckpointFileError` for a scale that is not above zero.
+    """
+    made = {}
+    for path, layer in _layers(part, name).items():
+        if f"{path}.weight_scale" not in state:
+            continue
+        scale_N = state.pop(f"{path}.weight_scale").float()
+        if not bool((scale_N > 0).all()):
+            raise CheckpointFileError(
+                f"{path}.weight_scale holds {float(scale_N.min())}; scales are above zero, the "
+                "checkpoint is damaged"
+            )
+        bias_N = state.pop(f"{path}.bias").float() if layer.bias is not None else None
+        weight = ops.QuantizedWeight.pack(state.pop(f"{path}.weight"), scale_N, bias_N)
+        made[layer] = QuantizedLinear(weight)
+    if made:
+        replace_layers(part, Linear, made.__getitem__)
+
+
+def _layers(part: nn.Module, name: str) -> dict[str, Linear]:
+    found = part.named_modules(prefix=name)
+    return {path: layer for path, layer in found if isinstance(layer, Linear)}

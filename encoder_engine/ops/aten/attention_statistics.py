@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Weights of a tile: 2 MiB of float32. Smaller ones leave more time in the calls of small tensors.
 TILE = 2**19
+# Distances whose weight is given apart: the token before, the token itself, the token after.
 OFFSETS = (-1, 0, 1)
 
 
@@ -164,13 +165,7 @@ def _group(keys: Tensor, start: int, stop: int) -> Group:
 
 
 def _sum_tile(
-    scores: Tensor,
-    weights: Tensor,
-    features_nLF: Tensor,
-    start: int,
-    sums: _Sums,
-    *,
-    masked: bool,
+    scores: Tensor, weights: Tensor, features_nLF: Tensor, start: int, sums: _Sums, *, masked: bool
 ) -> None:
     """Write the sums of a tile's scores [n, H, Q, L], which it destroys.
 

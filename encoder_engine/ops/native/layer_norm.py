@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from encoder_engine import _native
-from encoder_engine.ops.native.norm_gradient import normalize_for_training
+from encoder_engine.ops.native.norm_gradient import Norm
 from encoder_engine.ops.native.rows import address, alike, is_trained
 
 
 def layer_norm(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    bias_D: Tensor | None,
-    *,
-    epsilon: float,
-    residual_TD: Tensor | None,
-    dropout: float,
-    return_sum: bool,
+    input_TD: Tensor, weight_D: Tensor, bias_D: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.layer_norm``."""
-    return _normalize(input_TD, weight_D, bias_D, residual_TD, epsilon, True, return_sum, dropout)
+    return _normalize(input_TD, weight_D, bias_D, centred=True, **options)
 
 
-def rms_norm(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    *,
-    epsilon: float,
-    residual_TD: Tensor | None,
-    dropout: float,
-    return_sum: bool,
-) -> tuple[Tensor, Tensor | None]:
+def rms_norm(input_TD: Tensor, weight_D: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
     """Implement ``ops.rms_norm``."""
-    return _normalize(input_TD, weight_D, None, residual_TD, epsilon, False, return_sum, dropout)
+    return _normalize(input_TD, weight_D, None, centred=False, **options)
 
 
 def _normalize(
     input_TD: Tensor,
     weight_D: Tensor,
     bias_D: Tensor | None,
+    *,
     residual_TD: Tensor | None,
     epsilon: float,
     centred: bool,
@@ -48,13 +36,10 @@ def _normalize(
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
     if dropout > 0.0 or is_trained(input_TD, weight_D, bias_D, residual_TD):
-        return normalize_for_training(
-            *(input_TD, weight_D, bias_D, residual_TD),
-            epsilon=epsilon,
-            centred=centred,
-            return_sum=return_sum,
-            dropout=dropout,
+        trained: tuple[Tensor, Tensor | None] = Norm.apply(  # type: ignore[no-untyped-call]
+            *(input_TD, weight_D, bias_D, residual_TD), epsilon, centred, return_sum, dropout
         )
+        return trained
     if residual_TD is not None and residual_TD.dtype != input_TD.dtype:
         dtype = torch.promote_types(input_TD.dtype, residual_TD.dtype)
         input_TD, residual_TD = input_TD.to(dtype), residual_TD.to(dtype)
@@ -115,16 +100,7 @@ operator = torch.library.custom_op("encoder_engine::native_norm", mutates_args=(
 
 
 @operator.register_fake
-def _(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    bias_D: Tensor | None,
-    residual_TD: Tensor | None,
-    epsilon: float,
-    centred: bool,
-    return_sum: bool,
-) -> tuple[Tensor, Tensor]:
-    num_rows, width = input_TD.shape
-    return input_TD.new_empty(num_rows, width), input_TD.new_empty(
-        num_rows if return_sum else 0, width
-    )
+def _(input_TD: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    (num_rows, width), return_sum = input_TD.shape, others[-1]
+    sum_TD = input_TD.new_empty(num_rows if return_sum else 0, width)
+    return input_TD.new_empty(num_rows, width), sum_TD

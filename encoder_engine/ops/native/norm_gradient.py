@@ -15,7 +15,7 @@ from encoder_engine.ops.native.rows import address, draw_dropout, in_float32
 if TYPE_CHECKING:
     from encoder_engine.ops.native.rows import Dropout
 
-__all__ = ["NormGradients", "differentiate_norm", "forward_norm", "normalize_for_training"]
+__all__ = ["Norm", "NormGradients", "differentiate_norm", "forward_norm"]
 
 
 class NormGradients(NamedTuple):
@@ -27,27 +27,11 @@ class NormGradients(NamedTuple):
     bias_D: Tensor
 
 
-def normalize_for_training(
-    input_TD: Tensor,
-    weight_D: Tensor,
-    bias_D: Tensor | None,
-    residual_TD: Tensor | None,
-    *,
-    epsilon: float,
-    centred: bool,
-    return_sum: bool,
-    dropout: float,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the normalized ``dropout(input) + residual``, and with ``return_sum`` the sum."""
-    found: tuple[Tensor, Tensor | None] = _Norm.apply(  # type: ignore[no-untyped-call]
-        *(input_TD, weight_D, bias_D, residual_TD), epsilon, centred, return_sum, dropout
-    )
-    return found
+class Norm(torch.autograd.Function):
+    """Returns the normalized ``dropout(input) + residual``, and with ``return_sum`` the sum."""
 
-
-class _Norm(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: D102
         ctx: Any,
         input_TD: Tensor,
         weight_D: Tensor,
@@ -76,7 +60,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
+    def backward(  # noqa: D102
         ctx: Any, grad_output_TD: Tensor | None, grad_sum_TD: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         sum_TD, statistics, weight_D = ctx.saved_tensors

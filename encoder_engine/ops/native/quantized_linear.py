@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -125,26 +125,13 @@ requantizing_operator = torch.library.custom_op(
 
 
 @operator.register_fake
-def _(
-    input_TK: Tensor,
-    scale_T: Tensor,
-    content: Tensor,
-    scale_N: Tensor,
-    bias_N: Tensor | None,
-    gelu: str | None,
-    dtype: torch.dtype,
-) -> Tensor:
-    return scale_T.new_empty(input_TK.shape[0], scale_N.shape[0], dtype=dtype)
+def _(input_TK: Tensor, scale_T: Tensor, _: Tensor, scale_N: Tensor, *others: Any) -> Tensor:
+    return scale_T.new_empty(input_TK.shape[0], scale_N.shape[0], dtype=others[-1])
 
 
 @requantizing_operator.register_fake
 def _(
-    input_TK: Tensor,
-    scale_T: Tensor,
-    content: Tensor,
-    scale_N: Tensor,
-    bias_N: Tensor | None,
-    gelu: str | None,
+    input_TK: Tensor, scale_T: Tensor, _: Tensor, scale_N: Tensor, *_others: object
 ) -> tuple[Tensor, Tensor]:
     num_rows = input_TK.shape[0]
     return input_TK.new_empty(num_rows, scale_N.shape[0]), scale_T.new_empty(num_rows)

@@ -13,8 +13,8 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.kinds.options import document_prompt
 from encoder_engine.kinds.plan import describe_results
-from encoder_engine.kinds.prompts import document_prompt
 from encoder_engine.opening.opening import open_embedder
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import (
@@ -25,13 +25,6 @@ from encoder_engine.tasks.embedders.examples import (
 )
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
 from encoder_engine.tasks.embedders.settings import EmbeddingSettings
-from encoder_engine.tasks.embedders.teacher_scores import (
-    COSINE,
-    NEGATIVE_MSE,
-    TEACHER_SCORES,
-    mean_teacher_scores,
-    teacher_scores,
-)
 from encoder_engine.tasks.items import Ragged
 
 if TYPE_CHECKING:
@@ -39,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.inputs.records import Record
@@ -47,13 +39,16 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.embedders.settings import LossName
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs
 
 __all__ = ["EmbeddingTask"]
 
 Vector = Any
+# Cosines, and minus the mean squared error of features as sentence-transformers' MSEEvaluator
+# calls it; both times 100, so that higher is better.
+TEACHER_SCORES = COSINE, NEGATIVE_MSE = "cosine", "negative_mse"
 _SCORED: tuple[LossName, ...] = ("cosent", "cosine")
 
 
@@ -207,15 +202,9 @@ class EmbeddingTask(EmbeddingSettings):
             )
         return embedders.EmbeddingModel(encoder, self)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load an embedder's encoder."""
-        return embedders.EmbeddingModel.load(directory, self, device=device, dtype=dtype)
+        return embedders.EmbeddingModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load an embedder's encoder for the compiled engine."""
@@ -269,14 +258,27 @@ class EmbeddingTask(EmbeddingSettings):
         """Return correlations or retrieval scores, or those of vectors beside a teacher's."""
         if not self.compares_vectors(examples):
             return super().score(examples, predictions)
-        return mean_teacher_scores(self._teacher_scores(examples, predictions))
+        return _means(self._teacher_scores(examples, predictions))
 
     def _teacher_scores(
         self,
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, npt.NDArray[np.float64]]:
-        return teacher_scores(examples, predictions, normalized=bool(self.matryoshka))
+        """Return the scores of each row's vector beside its teacher's, float64 [N].
+
+        Where one of the two vectors is shorter, the leading features of the other are compared.
+        """
+        teachers = np.array([example.vector for example in examples], np.float64)
+        vectors = np.stack([found.query for found in predictions]).astype(np.float64)
+        width = min(teachers.shape[1], vectors.shape[1])
+        teachers, vectors = teachers[:, :width], vectors[:, :width]
+        if self.matryoshka:
+            # As Matryoshka's prefixes are.
+            vectors = vectors / _norms(vectors)
+        cosines = ((vectors / _norms(vectors)) * (teachers / _norms(teachers))).sum(1)
+        errors = np.square(vectors - teachers).mean(1)
+        return {COSINE: 100.0 * cosines, NEGATIVE_MSE: -100.0 * errors}
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
         """Return one group for all rows of a query, or each row's own."""
@@ -293,7 +295,7 @@ class EmbeddingTask(EmbeddingSettings):
         if not self.compares_vectors(examples):
             return super().resampling(examples, predictions)
         scores = self._teacher_scores(examples, predictions)
-        return lambda rows: mean_teacher_scores({n: found[rows] for n, found in scores.items()})
+        return lambda rows: _means({n: found[rows] for n, found in scores.items()})
 
     def row_scores(
         self,
@@ -323,3 +325,15 @@ def _choose_loss(examples: Sequence[RetrievalExample]) -> LossName:
     if all(example.vector and not example.documents for example in examples):
         return "vectors"
     return "in_batch"
+
+
+def _means(scores: dict[str, npt.NDArray[np.float64]]) -> dict[str, float]:
+    """Return the mean of each score over the rows."""
+    return {name: float(values.mean()) for name, values in scores.items()}
+
+
+def _norms(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    found: npt.NDArray[np.float64] = np.maximum(
+        np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12
+    )
+    return found

@@ -26,9 +26,8 @@ from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks import embedders, engines
 from encoder_engine.tasks.embedders.examples import COUNTED, NUM_VECTORS, UNATTENDED
-from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
-from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+from encoder_engine.tasks.embedders.settings import LateInteractionSettings, stated_prompts
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.vectors.token_vectors import TokenVectors, max_similarity
 
@@ -37,14 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Encoding, Tokenizer
@@ -65,11 +63,6 @@ class LateInteractionTask(LateInteractionSettings):
     """
 
     name: ClassVar[str] = "late-interaction"
-
-    @property
-    def learns_scores(self) -> bool:
-        """Return False: no loss reads the scores of single pairs."""
-        return False
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with what is not set taken from the checkpoint, or from the defaults.
@@ -97,10 +90,6 @@ class LateInteractionTask(LateInteractionSettings):
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make the markers that prompts begin with, such as ``[unused0]``, one token each."""
         return register_markers(tokenizer, self.prompts)
-
-    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
-        return fitted(self, examples)
 
     def limit(self, kind: str, windows: Windows) -> int:
         """Return the token limit of queries or documents."""
@@ -163,16 +152,10 @@ class LateInteractionTask(LateInteractionSettings):
             if weight_NK.shape == (self.dimension, model.encoder.spec.width):
                 model.project_by(weight_NK)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load the encoder and the projection of a model of late interaction."""
-        model = embedders.LateInteractionModel.load(directory, self, device=device, dtype=dtype)
-        model.project_by(self._saved_projection(directory, model.encoder.spec.width))
+        model = embedders.LateInteractionModel.load(saved, self)
+        model.project_by(self._saved_projection(saved.directory, model.encoder.spec.width))
         return model
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:

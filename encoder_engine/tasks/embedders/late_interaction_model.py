@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.tasks.embedders.settings import LateInteractionSettings
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["LateInteractionModel"]
 
@@ -58,17 +59,10 @@ class LateInteractionModel(StepModel):
         self.train(encoder.training)
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        task: LateInteractionSettings,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel, task: LateInteractionSettings) -> Self:
         """Load an encoder, in evaluation mode; the projection is random."""
-        folder = encoder_directory(Path(directory))
-        return cls(Encoder.from_pretrained(folder, device, dtype), task).eval()
+        folder = encoder_directory(Path(saved.directory))
+        return cls(Encoder.from_pretrained(folder, *saved[1:]), task).eval()
 
     @torch.no_grad()
     def project_by(self, weight_NK: npt.NDArray[np.float32]) -> None:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from encoder_engine.dataclass import dataclass
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.kinds.options import document_prompt
 from encoder_engine.metrics.distances import Distance, VectorMetric  # noqa: TC001 - settings
 from encoder_engine.packing.pooling_modes import PoolingMode  # noqa: TC001 - a setting
+from encoder_engine.tasks.embedders.examples import are_scored_lists, check_loss
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalTask, Vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from encoder_engine.tasks.embedders.examples import RetrievalExample
+
 __all__ = [
-    "LOSSES",
     "EmbeddingSettings",
     "LateInteractionSettings",
     "ListLoss",
     "ListSettings",
     "LossName",
     "SparseSettings",
+    "stated_prompts",
 ]
 
 LossName = Literal["in_batch", "cosent", "cosine", "triplet", "margin", "divergence", "vectors"]
 # The losses of embedders whose vectors are not compared by cosines.
 ListLoss = Literal["in_batch", "margin", "divergence"]
-LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,22 @@ class ListSettings(RetrievalTask[Vectors]):
     def __post_init__(self) -> None:
         _check_positive(self, "scale", "temperature")
 
+    @property
+    def learns_scores(self) -> bool:
+        """Return False: no loss reads the scores of single pairs."""
+        return False
+
+    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
+        """Choose a loss that fits the rows.
+
+        Raises :class:`InputError` for no row, and for rows that lack what the loss needs.
+        """
+        if not examples:
+            raise InputError("there is no training row")
+        loss = self.loss or ("divergence" if are_scored_lists(examples) else "in_batch")
+        check_loss(loss, examples)
+        return replace(self, loss=loss)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
@@ -143,3 +166,12 @@ def _check_positive(settings: object, *names: str) -> None:
             raise ConfigError(
                 f"task.{name} must be above 0 and finite, got {getattr(settings, name)}"
             )
+
+
+def stated_prompts(prompts: Mapping[str, str]) -> dict[str, str]:
+    """Return the prompts of queries and documents among those of a directory."""
+    named = document_prompt(prompts)
+    return {
+        "query": prompts.get("query") or "",
+        "document": (prompts.get(named) or "") if named else "",
+    }

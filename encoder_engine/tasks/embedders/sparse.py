@@ -14,9 +14,8 @@ from encoder_engine.opening.json_files import read_value
 from encoder_engine.opening.modules import SPARSE_ORDER
 from encoder_engine.opening.opening import ModelDirectory, open_directory
 from encoder_engine.tasks import embedders, engines
-from encoder_engine.tasks.embedders.list_task import fitted, stated_prompts
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
-from encoder_engine.tasks.embedders.settings import SparseSettings
+from encoder_engine.tasks.embedders.settings import SparseSettings, stated_prompts
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -24,14 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.compiled import CompiledEngine
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.tasks.embedders.examples import RetrievalExample
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs
 
@@ -48,11 +46,6 @@ class SparseTask(SparseSettings):
     """
 
     name: ClassVar[str] = "sparse"
-
-    @property
-    def learns_scores(self) -> bool:
-        """Return False: no loss reads the scores of single pairs."""
-        return False
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
         """Return the task with the prompts and the token limit of a checkpoint's directory.
@@ -77,10 +70,6 @@ class SparseTask(SparseSettings):
             max_seq_length=self.max_seq_length or opened.max_seq_length,
         )
 
-    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
-        return fitted(self, examples)
-
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
         """Return the offsets of the tokens."""
         return items.token_offsets
@@ -94,15 +83,9 @@ class SparseTask(SparseSettings):
         assert isinstance(model, embedders.SparseModel)
         model.begin_with(checkpoint)
 
-    def load_model(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-    ) -> TaskModel:
+    def load_model(self, saved: SavedModel) -> TaskModel:
         """Load a sparse embedder's masked language model."""
-        return embedders.SparseModel.load(directory, self, device=device, dtype=dtype)
+        return embedders.SparseModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
         """Load a sparse embedder's masked language model for the compiled engine."""

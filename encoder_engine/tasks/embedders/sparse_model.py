@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    import torch
     from torch import Tensor
 
     from encoder_engine.tasks.embedders.settings import SparseSettings
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["SparseModel"]
 
@@ -49,16 +49,10 @@ class SparseModel(StepModel):
         self.train(encoder.training)
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        task: SparseSettings,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel, task: SparseSettings) -> Self:
         """Load what :meth:`save_pretrained` wrote, in evaluation mode."""
-        trained = MaskedLM.from_pretrained(encoder_directory(Path(directory)), device, dtype)
+        folder = encoder_directory(Path(saved.directory))
+        trained = MaskedLM.from_pretrained(folder, *saved[1:])
         assert isinstance(trained.encoder, Encoder)
         model = cls(trained.encoder, task)
         model.model = trained

@@ -37,11 +37,6 @@ class StepModel(CoupledModel, TaskModel):
             encoder.pooler.requires_grad_(False)
         self.train(encoder.training)
 
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
-
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss."""
         return self.count_losses(inputs.targets)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.tasks.embedders.settings import EmbeddingSettings
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["EmbeddingModel"]
 
@@ -47,17 +48,10 @@ class EmbeddingModel(StepModel):
             )
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        task: EmbeddingSettings,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel, task: EmbeddingSettings) -> Self:
         """Load what :meth:`save_pretrained` wrote."""
-        folder = encoder_directory(Path(directory))
-        return cls(Encoder.from_pretrained(folder, device, dtype), task)
+        folder = encoder_directory(Path(saved.directory))
+        return cls(Encoder.from_pretrained(folder, *saved[1:]), task)
 
     def vectors(self, inputs: Inputs) -> Tensor:
         """Return the pooled vectors of all texts, [S, D]."""

@@ -1,18 +1,20 @@
-"""The protocol of an engine of a task's model."""
+"""The protocol of an engine of a task's model, and the choice of one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from encoder_engine.engine.protocol import Engine
+from encoder_engine.tasks import engines
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.tasks.items import TaskBatch
+    from encoder_engine.tasks.models.task_model import TaskModel
 
-__all__ = ["TaskEngine"]
+__all__ = ["TaskEngine", "task_engine"]
 
 
 class TaskEngine(Engine, Protocol):
@@ -30,3 +32,10 @@ class TaskEngine(Engine, Protocol):
 
         Raises :class:`OutOfDeviceMemoryError`.
         """
+
+
+def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
+    """Return the engine that computes a model's outputs: a model may be one."""
+    if hasattr(model, "run"):
+        return cast("TaskEngine", model)
+    return engines.TaskModule(cast("TaskModel", model))

@@ -21,15 +21,12 @@ from encoder_engine.tasks.engines.compiled import CompiledModel
 from encoder_engine.tasks.engines.source import read_exactly
 
 if TYPE_CHECKING:
-    import os
-
     import numpy.typing as npt
-    import torch
 
     from encoder_engine.engine.protocol import Engine
     from encoder_engine.families.gliner import GlinerSettings
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import TaskBatch
+    from encoder_engine.tasks.items import SavedModel, TaskBatch
 
 __all__ = ["load_prompted", "load_prompted_module"]
 
@@ -41,17 +38,11 @@ def load_prompted(source: CompiledSource, settings: GlinerSettings) -> CompiledM
     return CompiledModel(engine, partial(_compute, head))
 
 
-def load_prompted_module(
-    directory: str | os.PathLike[str],
-    settings: GlinerSettings,
-    *,
-    device: str | torch.device,
-    dtype: str | torch.dtype,
-) -> Any:
+def load_prompted_module(saved: SavedModel, settings: GlinerSettings) -> Any:
     """Load a model whose encoder is PyTorch's module. Exceptions: see :func:`_load_head`."""
     module = torch_engine("a GLiNER model by engine='torch'")
-    engine = engine_of(module.Encoder.from_pretrained(directory, device, dtype))
-    head = _load_head(Path(directory), settings, engine.spec.width)
+    engine = engine_of(module.Encoder.from_pretrained(*saved))
+    head = _load_head(Path(saved.directory), settings, engine.spec.width)
     engine.outputs = partial(_compute, head, engine)
     return engine
 

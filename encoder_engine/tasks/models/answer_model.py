@@ -17,7 +17,6 @@ from encoder_engine.tasks.models.sequence_model import full_precision
 from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
     from typing import Self
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.models.training_model import Inputs
     from encoder_engine.packing import Sequences
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["AnswerModel", "window_cross_entropy"]
 
@@ -50,20 +50,9 @@ class AnswerModel(TaskModel):
         return cls(new_head_model(QuestionAnswering, encoder, labels))
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel) -> Self:
         """Load what :meth:`save_pretrained` wrote."""
-        return cls(QuestionAnswering.from_pretrained(directory, device, dtype))
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
+        return cls(QuestionAnswering.from_pretrained(*saved))
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of windows."""
@@ -99,10 +88,6 @@ class AnswerModel(TaskModel):
             "starts": full_precision(spans.start_T).cpu().numpy(),
             "ends": full_precision(spans.end_T).cpu().numpy(),
         }
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout."""
-        self.model.save_pretrained(directory)
 
 
 def window_cross_entropy(logits_T: Tensor, sequences: Sequences, places_B: Tensor) -> Tensor:

@@ -23,9 +23,7 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 
 
 def save_with_extra(
-    model: HeadModel | Encoder,
-    extra: Mapping[str, nn.Module],
-    directory: str | os.PathLike[str],
+    model: HeadModel | Encoder, extra: Mapping[str, nn.Module], directory: str | os.PathLike[str]
 ) -> None:
     """Write a model in transformers' layout, and each module of ``extra`` under its file's name."""
     from safetensors.torch import save

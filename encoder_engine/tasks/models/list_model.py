@@ -18,7 +18,6 @@ from encoder_engine.tasks.models.sequence_model import sequence_features, sequen
 from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
     from typing import Self
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.models import Encoder
     from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.items import SavedModel
 
     # (scores [N], labels [N], list of each text [N], B) to the summed loss and its terms.
     ListLoss = Callable[[Tensor, Tensor, Tensor, int], LossSum]
@@ -54,21 +54,9 @@ class ListModel(TaskModel):
         return cls(new_head_model(_head(loss_name), encoder, ("score",)), loss_name)
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        loss_name: str,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel, loss_name: str) -> Self:
         """Load what :meth:`save_pretrained` wrote."""
-        return cls(_head(loss_name).from_pretrained(directory, device, dtype), loss_name)
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
+        return cls(_head(loss_name).from_pretrained(*saved), loss_name)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms: texts for a binary loss, else lists."""
@@ -93,10 +81,6 @@ class ListModel(TaskModel):
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute ``scores``, float32 or float64 [N]."""
         return {"scores": self._scores(inputs).cpu().numpy()}
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout."""
-        self.model.save_pretrained(directory)
 
 
 def _head(loss_name: str) -> type[MultipleChoice] | type[SequenceClassification]:

@@ -20,7 +20,6 @@ from encoder_engine.tasks.models.heads import new_head_model
 from encoder_engine.tasks.models.task_model import TaskModel
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.models.heads import HeadModel
     from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.items import SavedModel
 
     Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -46,12 +46,7 @@ __all__ = [
 class SequenceModel(TaskModel):
     """A head model of whole texts, and the loss of its logits."""
 
-    def __init__(
-        self,
-        model: SequenceClassification,
-        loss_name: str,
-        loss: Loss,
-    ) -> None:
+    def __init__(self, model: SequenceClassification, loss_name: str, loss: Loss) -> None:
         super().__init__()
         self.encoder, self.model = model.encoder, model
         self.weights = {loss_name: 1.0}
@@ -60,12 +55,7 @@ class SequenceModel(TaskModel):
 
     @classmethod
     def new(
-        cls,
-        encoder: Encoder,
-        labels: Sequence[str],
-        problem_type: str,
-        loss_name: str,
-        loss: Loss,
+        cls, encoder: Encoder, labels: Sequence[str], problem_type: str, loss_name: str, loss: Loss
     ) -> Self:
         """Make a model whose head is random."""
         model = new_head_model(SequenceClassification, encoder, labels)
@@ -73,24 +63,9 @@ class SequenceModel(TaskModel):
         return cls(model, loss_name, loss)
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        loss_name: str,
-        loss: Loss,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-    ) -> Self:
+    def load(cls, saved: SavedModel, loss_name: str, loss: Loss) -> Self:
         """Load what :meth:`save_pretrained` wrote."""
-        return cls(
-            SequenceClassification.from_pretrained(directory, device, dtype), loss_name, loss
-        )
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
+        return cls(SequenceClassification.from_pretrained(*saved), loss_name, loss)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of rows."""
@@ -116,10 +91,6 @@ class SequenceModel(TaskModel):
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute ``logits``, float32 or float64 [B, C]."""
         return {"logits": sequence_logits(self.model, inputs).cpu().numpy()}
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout."""
-        self.model.save_pretrained(directory)
 
 
 def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor | None:

@@ -9,6 +9,8 @@ from encoder_engine.models.heads import HeadModel
 from encoder_engine.models.training_model import TrainingModel
 
 if TYPE_CHECKING:
+    import os
+
     import numpy.typing as npt
     from torch import Tensor, nn
 
@@ -66,3 +68,8 @@ class TaskModel(TrainingModel):
     @abstractmethod
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """Compute the input of ``decode`` for a batch, without gradients and losses."""
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write encoder and head in transformers' layout."""
+        assert self.head_model is not None
+        self.head_model.save_pretrained(directory)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models.training_model import Inputs
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["SpanModel"]
 
@@ -55,29 +56,16 @@ class SpanModel(TaskModel):
         return cls(encoder, SpanHead(encoder.spec.width, num_outputs, **settings))
 
     @classmethod
-    def load(
-        cls,
-        directory: str | os.PathLike[str],
-        num_outputs: int,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-        **settings: Any,
-    ) -> Self:
+    def load(cls, saved: SavedModel, num_outputs: int, **settings: Any) -> Self:
         """Load what :meth:`save_pretrained` wrote; ``settings``: see :meth:`new`."""
         with warnings.catch_warnings():
             # A span head reads no pooler.
             warnings.simplefilter("ignore", MissingPoolerWarning)
-            encoder = Encoder.from_pretrained(directory, device, dtype)
+            encoder = Encoder.from_pretrained(*saved)
         # Made first: it gives the head its dtype.
         model = cls.new(encoder, num_outputs, **settings)
-        load_extra(model.head, Path(directory) / SPAN_HEAD_FILE)
+        load_extra(model.head, Path(saved.directory) / SPAN_HEAD_FILE)
         return model
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of words."""

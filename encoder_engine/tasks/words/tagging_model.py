@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.models.training_model import Inputs
     from encoder_engine.packing.tag_paths import LegalTags
+    from encoder_engine.tasks.items import SavedModel
 
 __all__ = ["TaggingModel"]
 
@@ -73,28 +74,16 @@ class TaggingModel(TaskModel):
 
     @classmethod
     def load(
-        cls,
-        directory: str | os.PathLike[str],
-        labels: Sequence[str],
-        legal: LegalTags | None,
-        *,
-        device: str | torch.device,
-        dtype: str | torch.dtype,
-        **options: Any,
+        cls, saved: SavedModel, labels: Sequence[str], legal: LegalTags | None, **options: Any
     ) -> Any:
         """Load what :meth:`save_pretrained` wrote; ``legal``: see :meth:`new`."""
         crf = None if legal is None else CRF(len(labels), legal)
-        model = TokenClassification.from_pretrained(directory, device, dtype)
+        model = TokenClassification.from_pretrained(*saved)
         # Made first: it gives the CRF its dtype.
         found = cls(model, crf, **options)
         if crf is not None:
-            load_extra(crf, Path(directory) / CRF_FILE)
+            load_extra(crf, Path(saved.directory) / CRF_FILE)
         return found
-
-    @property
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoder."""
-        return (self.encoder,)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of rows that have a tag."""

@@ -93,12 +93,7 @@ def _as_lists(values: Any) -> Any:
 
 
 def _lay_out(
-    name: str,
-    rows: Any,
-    lengths: IntArray,
-    width: int,
-    options: CallOptions,
-    tensors: str | None,
+    name: str, rows: Any, lengths: IntArray, width: int, options: CallOptions, tensors: str | None
 ) -> Any:
     """Return a field of the result: a list, an array or a tensor."""
     if len(rows) != len(lengths):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from encoder_engine.text.encoders.library import LibraryEncoder
-from encoder_engine.text.encoders.native_bpe import build_bpe
 from encoder_engine.text.encoders.native_unigram import (
+    SCHEMES,
     build_sentencepiece,
     build_unigram,
+    native_steps,
 )
 from encoder_engine.text.encoders.native_wordpiece import build_wordpiece
 from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.encoders.protocols import EncoderParts
 from encoder_engine.text.extension import extension
-from encoder_engine.text.spec.bpe import BpeSpec
+from encoder_engine.text.spec.bpe import BpeSpec, WordPattern
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -27,6 +28,7 @@ __all__ = ["build_encoder"]
 # The order of csrc/text/batch/encode_batch.h.
 PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
 TRIM_NONE, TRIM_ALL, TRIM_PREFIXED = range(3)
+PATTERNS = {name: number for number, name in enumerate(get_args(WordPattern))}
 
 
 def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
@@ -66,3 +68,25 @@ def _trim(spec: TokenizerSpec) -> int:
 
 def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:
     return [(PIECE_KINDS[piece.kind], list(piece.ids)) for piece in pieces]
+
+
+def build_bpe(model: BpeSpec, parts: EncoderParts) -> BatchEncoder:
+    """Build the encoder of a BPE model."""
+    splitting, metaspace = model.splitting, model.splitting.metaspace
+    if parts.trim:
+        model.model.count_blanks(model.tokens)
+    encoder: BatchEncoder = extension().bpe_encoder(
+        model=model.model,
+        steps=native_steps(model.normalizer),
+        splitting=(
+            PATTERNS[splitting.pattern],
+            splitting.add_prefix_space,
+            metaspace is not None,
+            SCHEMES["never" if metaspace is None else metaspace.prepend_scheme],
+        ),
+        added=parts.added,
+        single=parts.single,
+        pair=parts.pair,
+        trim=parts.trim,
+    )
+    return encoder

@@ -96,9 +96,7 @@ def build_unigram(
 
 
 def sentencepiece_model(
-    native: ModuleType,
-    model: SentencePieceSpec,
-    values: npt.NDArray[np.float32] | None = None,
+    native: ModuleType, model: SentencePieceSpec, values: npt.NDArray[np.float32] | None = None
 ) -> _native.UnigramModel:
     """Build the trie of the pieces that SentencePiece matches, with its scores.
 

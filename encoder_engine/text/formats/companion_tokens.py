@@ -80,9 +80,7 @@ def read_companion_tokens(
 
 
 def append_tokens(
-    added: tuple[AddedTokenSpec, ...],
-    vocab: Mapping[str, int],
-    wanted: Iterable[NamedToken],
+    added: tuple[AddedTokenSpec, ...], vocab: Mapping[str, int], wanted: Iterable[NamedToken]
 ) -> tuple[AddedTokenSpec, ...]:
     """Append the missing tokens to the added ones, with the vocabulary's id or the next one."""
     out = {token.content: token for token in added}

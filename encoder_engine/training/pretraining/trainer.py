@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.data.loader import Loader
 from encoder_engine.data.pairs import Pairs
+from encoder_engine.data.shards import MANIFEST
+from encoder_engine.errors import ResumeError
+from encoder_engine.files import file_sha256, read_text, write_atomically
+from encoder_engine.json_values import read_value
+from encoder_engine.records import describe_changes, refuse_changes
+from encoder_engine.training.course import Course
 from encoder_engine.training.loop import Loop, Progress
 from encoder_engine.training.pretraining.batch_stream import BatchStream
 from encoder_engine.training.pretraining.evaluation import Evaluation
@@ -17,29 +24,40 @@ from encoder_engine.training.pretraining.model_builder import (
     save_model,
 )
 from encoder_engine.training.pretraining.plausibility import warn_of_divergence, warn_of_repetition
-from encoder_engine.training.pretraining.run_folder import begin, compare
+from encoder_engine.training.pretraining.recipe_reader import recipe_to_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from torch import nn
 
     from encoder_engine.data.samples import Samples
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.objectives.objective import Objective
     from encoder_engine.training.pretraining.model_builder import Text
     from encoder_engine.training.recipe import (
-        OptimizerRecipe,
-        Precision,
-        Residual,
         RunRecipe,
-        ScheduleRecipe,
         TrainingRecipe,
     )
     from encoder_engine.training.world import World
 
 __all__ = ["Pretraining", "Progress", "Trainer"]
+
+RECIPE, CORPUS = "recipe.json", "corpus.sha256"
+# Settings that may differ when a run resumes: they do not change the losses. A corpus may have
+# moved; its manifest's digest is compared.
+FREE = {
+    "data.corpus",
+    "data.workers",
+    "run.log_every",
+    "run.peak_tflops",
+    "run.checkpoint_every",
+    "run.keep_last",
+    "run.keep_every",
+    "run.trackers",
+    "run.device",
+    "run.recompute",
+    "run.sharding",
+}
 
 
 class Trainer(Loop):
@@ -72,9 +90,10 @@ class Trainer(Loop):
         return self.course.objectives
 
 
-class Pretraining:
-    """Pretrains by a recipe; implements :class:`~encoder_engine.training.course.Course`."""
+class Pretraining(Course):
+    """Pretrains by a recipe."""
 
+    recipe: TrainingRecipe
     text: Text
     objectives: tuple[Objective, ...]
 
@@ -87,24 +106,9 @@ class Pretraining:
         return self.recipe.run
 
     @property
-    def optimizer(self) -> OptimizerRecipe:
-        """The optimizer's settings."""
-        return self.recipe.optimizer
-
-    @property
-    def schedule(self) -> ScheduleRecipe:
-        """The schedule of the learning rate."""
-        return self.recipe.schedule
-
-    @property
     def max_length(self) -> int:
         """Tokens of the longest sequence."""
         return self.recipe.data.max_length
-
-    def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
-        """Set the precision of products and of the residual stream."""
-        run = replace(self.recipe.run, precision=precision, residual=residual)
-        self.recipe = replace(self.recipe, run=run)
 
     def read(self, *, verify: bool) -> None:
         """Open the corpus, cut it into sequences, and make the objectives."""
@@ -148,16 +152,31 @@ class Pretraining:
         tokens = self.recipe.run.evaluation_tokens
         return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
 
-    def best(self, model: TrainingModel) -> None:
-        """Return None: the last weights are exported."""
-
     def begin(self, directory: Path) -> None:
         """Write the recipe and the corpus digest."""
-        begin(directory, self.recipe, self.text.corpus)
+        digest = file_sha256(self.text.corpus.directory / MANIFEST)
+        write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
+        values = json.dumps(recipe_to_values(self.recipe), indent=1) + "\n"
+        write_atomically(directory / RECIPE, values.encode())
 
     def compare(self, directory: Path) -> None:
         """Raise :class:`ResumeError` if the folder was begun with another recipe or corpus."""
-        compare(directory, self.recipe, self.text.corpus)
+        values = json.loads(json.dumps(recipe_to_values(self.recipe)))
+        digest = file_sha256(self.text.corpus.directory / MANIFEST)
+        for name in (RECIPE, CORPUS):
+            if not (directory / name).exists():
+                raise ResumeError(
+                    f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
+                    "corpus are unknown; name another folder"
+                )
+        recorded = read_value(directory / RECIPE, ResumeError).object()
+        changes = describe_changes(
+            recorded, values, lambda change: None if change.name in FREE else str(change)
+        )
+        if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
+            changes.append(f"{self.text.corpus.directory} holds another corpus")
+        advice = "name another folder, or resume with its own recipe and corpus"
+        refuse_changes(directory, changes, advice + _further(directory, changes))
 
     def num_micro_batches(self, step: int) -> int:
         """Return the number of micro-batches of a step; it may grow at the start."""
@@ -167,9 +186,13 @@ class Pretraining:
         """Warn of a model that is far worse than guessing."""
         warn_of_divergence(scores, self.text.corpus.vocabulary.size)
 
-    def finish(self, model: nn.Module) -> None:
-        """Do nothing: the last evaluation already was of the exported weights."""
-
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the model in transformers' layout, and the corpus' tokenizer."""
         save_model(model, self.recipe.model, self.text.corpus, directory)
+
+
+def _further(directory: Path, changes: list[str]) -> str:
+    """Return advice for training a finished run further, if only ``run.steps`` changed."""
+    if len(changes) != 1 or not changes[0].startswith("run.steps "):
+        return ""
+    return f"; to train it further, start a new run from the model {directory / 'model'}"

@@ -20,6 +20,7 @@ from encoder_engine.models import Encoder
 from encoder_engine.opening.recipe import encoder_directory
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
+from encoder_engine.tasks.items import SavedModel
 from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.task import Windows
 from encoder_engine.text import Tokenizer
@@ -239,7 +240,7 @@ def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> N
     first[items.offsets[:-1]] = True
     np.testing.assert_allclose(queries, vectors[first], atol=1e-6)
     np.testing.assert_allclose(documents, vectors[~first], atol=1e-6)
-    again = task.load_model(tmp_path / "saved")
+    again = task.load_model(SavedModel(tmp_path / "saved"))
     np.testing.assert_array_equal(again.outputs(task.collate(items))["vectors"], vectors)
 
 

@@ -18,7 +18,7 @@ from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.tasks.embedders.late_interaction import LateInteractionTask
 from encoder_engine.tasks.embedders.late_interaction_model import LateInteractionModel
-from encoder_engine.tasks.items import FEATURES
+from encoder_engine.tasks.items import FEATURES, SavedModel
 from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.task import Windows
 from tests.embedding.tiny_model import WIDTH, write_sentence_directory, write_transformers_directory
@@ -167,7 +167,7 @@ def test_saved_models_embed_as_in_training(
     embedder = MultiVectorEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
     for found, ours, exact in zip(embedded(embedder, examples), eager, truth, strict=True):
         assert_within_budget(torch.from_numpy(found.vectors), ours, exact, terms=TERMS)
-    again = task.load_model(tmp_path / "saved")
+    again = task.load_model(SavedModel(tmp_path / "saved"))
     np.testing.assert_array_equal(again.outputs(task.collate(items))["vectors"], outputs)
     # Training goes on from the saved directory with its settings and its projection.
     continued, _, same, _ = prepare(LateInteractionTask(), tmp_path / "saved", ROWS)

@@ -14,6 +14,7 @@ from encoder_engine.models import MaskedLM
 from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.tasks.embedders.sparse import SparseTask
+from encoder_engine.tasks.items import SavedModel
 from encoder_engine.tasks.registry import task_from_values, task_values
 from tests.embedding.tiny_model import (
     VOCABULARY,
@@ -113,7 +114,7 @@ def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> N
     ):
         truth = torch.from_numpy(exact[rows])
         assert_within_budget(torch.from_numpy(found.dense()), vectors[rows], truth, terms=TERMS)
-    again = task.load_model(tmp_path / "saved")
+    again = task.load_model(SavedModel(tmp_path / "saved"))
     np.testing.assert_array_equal(again.outputs(task.collate(items))["vectors"], vectors)
     continued = SparseTask().of_checkpoint(tmp_path / "saved")
     assert continued.prompts["query"] == "the "
