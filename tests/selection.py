@@ -9,7 +9,7 @@ Software Fault Interactions and Implications for Software Testing).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Any
@@ -67,20 +67,39 @@ def all_pairs(cases: Sequence[Mapping[str, Hashable]], first: Sequence[int] = ()
     names = [name for name in (cases[0] if cases else ()) if len({c[name] for c in cases}) > 1]
     if len(names) < 3:
         return list(range(len(cases)))
-    pairs = [{*combinations(((name, case[name]) for name in names), 2)} for case in cases]
-    missing = set().union(*pairs).difference(*(pairs[place] for place in first))
+    return _cover([{*combinations(((n, case[n]) for n in names), 2)} for case in cases], first)
+
+
+def covering(
+    rows: Iterable[tuple[Any, ...]], covers: Callable[..., Iterable[Hashable]]
+) -> list[Any]:
+    """Make cases of a table, and mark those ``exhaustive`` that cover nothing more.
+
+    ``covers`` of a row: what the chosen rows have to cover, such as a family in a precision.
+    """
+    table = list(rows)
+    chosen = {*_cover([set(covers(*row)) for row in table])}
+    return [
+        pytest.param(*row, marks=[] if place in chosen else pytest.mark.exhaustive)
+        for place, row in enumerate(table)
+    ]
+
+
+def _cover(covered: Sequence[Set[Hashable]], first: Sequence[int] = ()) -> list[int]:
+    """Return the places, ascending and those of ``first`` among them, that cover everything."""
+    missing = set[Hashable]().union(*covered).difference(*(covered[place] for place in first))
     # What a case covers only shrinks: a stale count is recounted when it comes to the top.
-    queue = [(-len(covered), place) for place, covered in enumerate(pairs)]
+    queue = [(-len(new), place) for place, new in enumerate(covered)]
     heapify(queue)
     chosen = list(first)
     while missing:
         _, place = heappop(queue)
-        entry = (-len(pairs[place] & missing), place)
+        entry = (-len(covered[place] & missing), place)
         if queue and entry > queue[0]:
             heappush(queue, entry)
             continue
         chosen.append(place)
-        missing -= pairs[place]
+        missing -= covered[place]
     return sorted(chosen)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests import ROOT
 from tests.check import run
 from tests.layers import EXHAUSTIVE, SLOW, ProcessGuard, is_left_out
-from tests.selection import all_pairs, select, unless
+from tests.selection import all_pairs, covering, select, unless
 
 CASES = [
     {"size": size, "dtype": dtype, "by": by, "bias": bias, "device": "cpu"}
@@ -54,6 +54,15 @@ def test_all_pairs_that_occur_are_covered_by_few_cases() -> None:
 def test_a_test_of_two_axes_keeps_every_case() -> None:
     assert all_pairs([{"a": n % 3, "b": n // 3, "c": 0} for n in range(9)]) == list(range(9))
     assert all_pairs([]) == []
+
+
+def test_rows_that_cover_nothing_more_are_for_the_long_run() -> None:
+    table = list(product(range(4), "abc"))
+    cases = covering(table, lambda number, letter: [number, (number % 2, letter)])
+    assert [case.values for case in cases] == table
+    chosen = [case.values for case in cases if not case.marks]
+    assert len(chosen) == 6
+    assert {number for number, _ in chosen} == {0, 1, 2, 3}
 
 
 @unless(lambda size, by: "too many" if size == 2 and by == "triton" else None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +34,10 @@ from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.inference.native_module import use_native_products
-from tests.models.all_cases import ALL_CASES
-from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+from tests.models.all_cases import ALL_CASES, with_each
+from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id, one_per_family
 from tests.models.test_heads import MODELS, PAIRS, build, pair_id
+from tests.selection import covering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,11 @@ PRECISIONS = {
     "int8": ("bfloat16", "int8"),
     "int8 in float32": ("float32", "int8"),
 }
+# In the usual run every family in either dtype, and with and without int8.
+FAMILIES = covering(
+    product(one_per_family(ALL_CASES), PRECISIONS),
+    lambda case, name: [name, *((case.model_type, fact) for fact in PRECISIONS[name])],
+)
 MODES: tuple[ops.PoolingMode, ...] = ("mean", "cls", "lasttoken", "max")
 GATED = [
     next(case for case in ALL_CASES if case.model_type == name)
@@ -90,8 +96,7 @@ def load(
     return module, CompiledEncoder.from_pretrained(folder, dtype, quantization)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize(("case", "precision"), with_each(PRECISIONS), ids=case_id)
 def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path, precision)
     assert compiled.fingerprint() == EncoderModule(module).fingerprint()
@@ -134,6 +139,13 @@ def test_a_product_that_gates_has_the_modules_bits(
     np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), rows.numpy())
 
 
+# In the usual run every head of every family, and both in either precision.
+HEADS_IN_DTYPES = covering(
+    ((*pair, dtype) for pair in PAIRS for dtype in ("float32", "bfloat16")),
+    lambda case, layout, dtype: combinations((case.model_type, layout.task, dtype), 2),
+)
+
+
 def by_module(
     module: ee.Encoder, batch: PackedBatch, layers: tuple[tuple[int, float], ...]
 ) -> list[torch.Tensor]:
@@ -148,8 +160,7 @@ def by_module(
     return [rows, mixed, *pooled]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("case", "layout"), PAIRS, ids=pair_id)
+@pytest.mark.parametrize(("case", "layout", "dtype"), HEADS_IN_DTYPES, ids=pair_id)
 def test_every_head_has_the_modules_logits(
     case: Case, layout: HeadLayout, dtype: str, tmp_path: Path
 ) -> None:
@@ -169,8 +180,7 @@ def test_every_head_has_the_modules_logits(
 CHOSEN = np.array([0, 3, 8, 9, 21, 22, 56], np.int32)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("case", "layout"), PAIRS, ids=pair_id)
+@pytest.mark.parametrize(("case", "layout", "dtype"), HEADS_IN_DTYPES, ids=pair_id)
 def test_logits_of_chosen_rows_have_the_bits_of_all(
     case: Case, layout: HeadLayout, dtype: str, tmp_path: Path
 ) -> None:
@@ -202,7 +212,7 @@ def test_a_texts_vector_depends_on_nothing_beside_it(tmp_path: Path) -> None:
     batch = draw_batch()
     ids, starts, types = arrays(batch)
     together = compiled.pooled(ids, starts, types)
-    for row, (start, stop) in enumerate(itertools.pairwise(starts)):
+    for row, (start, stop) in enumerate(pairwise(starts)):
         alone = compiled.pooled(
             ids[start:stop], np.array([0, stop - start], np.int32), types[start:stop]
         )

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from encoder_engine.inference import CompiledEncoder
-from tests.inference.test_compiled_encoder import PRECISIONS, arrays, draw_batch
-from tests.models.all_cases import ALL_CASES
-from tests.models.cases import Case, case_id, one_per_family
+from tests.inference.test_compiled_encoder import FAMILIES, PRECISIONS, arrays, draw_batch
+from tests.models.cases import Case, case_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*pooler weights")
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", one_per_family(ALL_CASES), ids=case_id)
+@pytest.mark.parametrize(("case", "precision"), FAMILIES, ids=case_id)
 def test_rows_depend_on_nothing_beside_their_text(
     case: Case, precision: str, tmp_path: Path
 ) -> None:

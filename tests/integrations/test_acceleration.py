@@ -17,6 +17,7 @@ from encoder_engine.integrations.transformers import accelerate, restore
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.integrations.sums import terms_of_gradients
 from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_gradients
+from tests.models.all_cases import with_each
 from tests.models.cases import CASES, Case, case_id, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -47,11 +48,10 @@ def hidden(model: Any) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_hidden_rows_and_gradients_are_within_budget(case: Case, left: bool) -> None:
+@pytest.mark.parametrize(("case", "side"), with_each(["right", "left"], CASES), ids=case_id)
+def test_hidden_rows_and_gradients_are_within_budget(case: Case, side: str) -> None:
     model = dropless(case).train()
-    batch = batch_of(model, left=left)
+    batch = batch_of(model, left=side == "left")
     inputs = batch["input_ids"], batch["attention_mask"]
     eager = hidden_and_gradients(model, *inputs)
     with in_float64():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from tests.models.cases import CASES, VOCAB_SIZE, Case, bert_sizes, t5_sizes
+from tests.selection import covering
 
-__all__ = ["ALL_CASES", "MORE_CASES"]
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+__all__ = ["ALL_CASES", "MORE_CASES", "firsts", "with_each"]
 
 # Scalings of rotary angles that differ from feature to feature at heads of 8.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
@@ -212,3 +217,13 @@ MORE_CASES = [
     ),
 ]
 ALL_CASES = [*CASES, *MORE_CASES]
+
+
+def firsts() -> list[Any]:
+    """Return every case; in the usual run the first of every family."""
+    return covering(((case,) for case in ALL_CASES), lambda case: [case.model_type])
+
+
+def with_each(values: Iterable[Hashable], cases: Iterable[Case] = ALL_CASES) -> list[Any]:
+    """Pair cases with values; in the usual run every case, and every family with every value."""
+    return covering(product(cases, values), lambda case, value: [case.id, (case.model_type, value)])

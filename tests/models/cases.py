@@ -191,9 +191,9 @@ CASES = [
 ]
 
 
-def case_id(case: Case) -> str:
-    """Name a case for pytest."""
-    return case.id
+def case_id(value: Case | str) -> str:
+    """Name a case, or what is beside it, for pytest."""
+    return value if isinstance(value, str) else value.id
 
 
 def one_per_family(cases: list[Case] | None = None) -> list[Case]:

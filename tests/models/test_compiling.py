@@ -31,7 +31,7 @@ from encoder_engine.ops.testing import assert_within_budget
 from tests import ROOT
 from tests.inference.native_module import use_native_products
 from tests.inference.test_compiled_encoder import BERT, PRECISIONS, arrays, draw_batch
-from tests.models.all_cases import ALL_CASES
+from tests.models.all_cases import with_each
 from tests.models.cases import CASES, Case, case_id
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def module(tmp_path: Path) -> ee.Encoder:
     return load(BERT, tmp_path)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize(("case", "precision"), with_each(PRECISIONS), ids=case_id)
 def test_every_family_has_the_bits_of_native_operations(
     case: Case, precision: str, tmp_path: Path
 ) -> None:

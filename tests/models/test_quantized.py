@@ -23,10 +23,10 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.models.linear import Linear, replace_layers
-from encoder_engine.ops.testing import assert_within_budget, dtype_id
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.inference.test_compiled_encoder import arrays
-from tests.models.all_cases import ALL_CASES
+from tests.models.all_cases import with_each
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import LENGTHS, by_transformers, token_rows
@@ -80,11 +80,11 @@ def round_dense_layers(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=dtype_id)
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize(("case", "precision"), with_each(["float32", "bfloat16"]), ids=case_id)
 def test_every_family_rounds_as_transformers_would(
-    case: Case, dtype: torch.dtype, tmp_path: Path
+    case: Case, precision: str, tmp_path: Path
 ) -> None:
+    dtype: torch.dtype = getattr(torch, precision)
     model, rows = case.save(tmp_path), token_rows(LENGTHS)
     batch = pack(rows, token_type_ids=[[0] * len(row) for row in rows])
     with in_float64():

@@ -125,7 +125,15 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("settings", [[], ["data.form=pairs"], ["run.ema=0.9"]], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param([], marks=pytest.mark.exhaustive),
+        pytest.param(["data.form=pairs"], marks=pytest.mark.exhaustive),
+        ["run.ema=0.9"],
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "precision", [pytest.param("float32", marks=pytest.mark.exhaustive), "bfloat16"]
 )

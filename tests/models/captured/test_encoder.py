@@ -48,6 +48,13 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def inferring() -> Iterator[None]:
+    """Compute no gradients."""
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
 def poisoned() -> Iterator[None]:
     """Fill memory that nothing has written with NaN."""
     torch.use_deterministic_algorithms(True)
@@ -91,8 +98,21 @@ def exact(encoder: Encoder, batch: PackedBatch) -> list[Tensor]:
     return [x for x in outputs if x is not None]
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize(
+    ("model_type", "implementation"),
+    [
+        *((name, by) for name in FAMILIES for by in ("native", "aten")),
+        *(
+            # Interpreted, one of each kind of attention: plain, and with DeBERTa's terms.
+            pytest.param(
+                *(name, "triton"),
+                marks=[pytest.mark.exhaustive] * (name not in ("bert", "deberta-v2")),
+            )
+            for name in FAMILIES
+        ),
+    ],
+)
+@pytest.mark.usefixtures("poisoned", "inferring")
 def test_every_bit_is_that_of_the_plain_call(model_type: str, implementation: str) -> None:
     encoder = make_encoder(model_type)
     # Rows beyond a batch hold token 0, no batch does: they are NaN throughout.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from encoder_engine import ops
 from encoder_engine.ops import gpu
 from tests.ops.cases import sequences
+from tests.selection import covering
 
 # A sequence and a head by one program, and by two kernels; with grouped heads.
 CASES = {
@@ -55,11 +57,12 @@ def projection(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("lengths", "heads", "dtype"), CASES.values(), ids=CASES)
-def test_joined_gradient_has_the_bits_of_separate_ones(
-    lengths: list[int], heads: tuple[int, int], dtype: torch.dtype, turned: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "turned"),
+    covering(product(CASES, (False, True)), lambda name, turned: [name, turned]),
+)
+def test_joined_gradient_has_the_bits_of_separate_ones(name: str, turned: bool) -> None:
+    lengths, heads, dtype = CASES[name]
     layout = sequences(lengths, "cpu")
     turn = None
     if turned:

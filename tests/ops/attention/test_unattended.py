@@ -66,7 +66,7 @@ def refused_in_a_trace(implementation: str, term: str) -> str | None:
 
 @unless(refused_in_a_trace)
 @pytest.mark.parametrize("implementation", implementations("attention"))
-@pytest.mark.parametrize("term", ["plain", "causal"])
+@pytest.mark.parametrize("term", [pytest.param("plain", marks=pytest.mark.exhaustive), "causal"])
 def test_trailing_rows_are_keys_of_none_in_a_graph(term: str, implementation: str) -> None:
     case = replace(TERMS[term], num_unattended=(4, 30, 0))
     layout = Sequences.from_lengths([9, 40, 3], device="cpu")
