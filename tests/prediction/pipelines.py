@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE", "NLI", "assert_equal", "by_transformers"]
 
-# Of the scores of both libraries in float32; measured: 3e-6, of vectors of tokens 4e-6.
+# Of the scores of both libraries in float32; measured: 3e-6, of vectors of tokens 4e-6. Of logits,
+# whose rounding grows with them, it is the share: of 4.0, transformers' own error reached 1.1e-5.
 CLOSE = 1e-5
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -23,7 +24,7 @@ def by_transformers(task: str, folder: Path, **options: Any) -> Any:
 
 
 def assert_equal(ours: Any, theirs: Any, place: str = "result") -> None:
-    """Compare nested lists and dicts: their shape, and each value; numbers within ``CLOSE``."""
+    """Compare nested lists and dicts: their shape, and each value; numbers by ``CLOSE``."""
     if isinstance(theirs, dict):
         assert list(ours) == list(theirs), place
         for key, value in theirs.items():
@@ -40,4 +41,4 @@ def assert_equal(ours: Any, theirs: Any, place: str = "result") -> None:
         assert type(ours) is type(theirs), place
     else:
         assert type(ours) is float, place
-        assert abs(ours - float(theirs)) <= CLOSE, place
+        assert abs(ours - float(theirs)) <= CLOSE * max(1.0, abs(float(theirs))), place

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -63,6 +64,14 @@ def drain(connection: socket.socket) -> bytes:
     except (ConnectionError, TimeoutError):
         pass
     return b"".join(parts)
+
+
+def answer(connection: socket.socket) -> int:
+    """Read one whole answer, whose head and body may come apart, and return its status."""
+    response = HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
 
 
 def works(server: Server) -> bool:
@@ -197,7 +206,7 @@ def test_slow_headers_and_bodies_end(server: Server) -> None:
     with connect(server) as connection:
         head = HEAD.replace(b"/embed", b"/nothing").replace(b"length: 21", b"length: 9999999")
         connection.sendall(head)
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+        assert answer(connection) == 404
         with suppress(ConnectionError):
             for _ in range(4):
                 connection.sendall(b" ")
@@ -218,12 +227,12 @@ def test_a_connection_stays_open_when_the_body_follows_the_refusal(
     )
     with Server(Service({"tiny": tiny})) as server, connect(server) as connection:
         connection.sendall(HEAD.replace(b"/embed", b"/nothing"))
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+        assert answer(connection) == 404
         connection.sendall(BODY)
         # Longer than a head may take, and than the sweep of slow connections after it.
         time.sleep(2.3)
         connection.sendall(HEAD + BODY)
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert answer(connection) == 200
         connection.sendall(HEAD[:20])
         start = time.monotonic()
         assert drain(connection) == b""
