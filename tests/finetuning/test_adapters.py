@@ -78,8 +78,14 @@ def decided(record: Any) -> Any:
     return None if isinstance(record, float) else record
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
-@pytest.mark.parametrize(("task", "settings"), CASES)
+@pytest.mark.parametrize(
+    ("task", "settings", "engine"),
+    [
+        pytest.param(*case, engine, marks=[pytest.mark.exhaustive] * (place % 2 != by))
+        for place, case in enumerate(CASES)
+        for by, engine in enumerate(("compiled", "torch"))
+    ],
+)
 def test_a_model_is_read_from_its_adapters_alone(
     checkpoint: Path, tmp_path: Path, task: str, settings: tuple[str, ...], engine: Any
 ) -> None:

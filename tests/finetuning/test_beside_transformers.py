@@ -40,6 +40,7 @@ AUTO = {
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
 }
+SHORT_RUN = ("sequence-classification", "token-classification", "question-answering")
 # ModernBERT is pre-norm, with a final norm, rotary positions, gates and windows.
 FAMILIES = ["bert", "electra", "distilbert", "roberta", "modernbert"]
 WITH_CHOICES = {"bert", "distilbert"}
@@ -153,7 +154,11 @@ def losses_of_plain_loop(model: Any, task: str, data: TaskData) -> Tensor:
     return torch.stack(losses)
 
 
-@pytest.mark.parametrize("task", list(AUTO))
+# The gradients of the others are compared as well, of one step.
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=[pytest.mark.exhaustive] * (task not in SHORT_RUN)) for task in AUTO],
+)
 def test_fifty_losses_are_those_of_a_loop_with_transformers(
     checkpoint: Path, tmp_path: Path, task: str
 ) -> None:

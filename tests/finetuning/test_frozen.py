@@ -36,13 +36,16 @@ CASES = [
     ("token-classification", "task.decoding=crf"),
 ]
 CASES_OF_OTHER_HEADS = [
-    ("token-classification", "task.subwords=all"),
     ("span-classification", "task.hidden=16"),
     ("question-answering", "task.num_best=5"),
-    ("multiple-choice", "task.label=label"),
     ("ranking", "task.loss=listwise"),
     ("late-interaction", "task.dimension=8"),
     ("sparse", "task.query_flops=1e-4"),
+]
+# Outputs of every token, and of a text, as of those above.
+ALIKE = [
+    ("token-classification", "task.subwords=all"),
+    ("multiple-choice", "task.label=label"),
 ]
 ROWS, EPOCHS, LENGTH, WIDTH = 40, 4, 12, 32
 
@@ -73,7 +76,11 @@ def rounding(numbers: list[float]) -> float:
 
 @pytest.mark.parametrize(
     ("task", "setting"),
-    CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in CASES_OF_OTHER_HEADS],
+    [
+        *CASES,
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES_OF_OTHER_HEADS),
+        *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ALIKE),
+    ],
 )
 def test_cached_outputs_give_the_same_losses(
     checkpoint: Path,

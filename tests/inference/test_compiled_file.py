@@ -18,9 +18,15 @@ from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.compiled_file import VERSION, write_compiled
 from encoder_engine.inference.layers import Dense
 from encoder_engine.ops.cpu import native_instruction_set
-from tests.inference.test_compiled_encoder import BERT, PRECISIONS, arrays, draw_batch, load
-from tests.models.all_cases import ALL_CASES
-from tests.models.cases import VOCAB_SIZE, Case, case_id, one_per_family
+from tests.inference.test_compiled_encoder import (
+    BERT,
+    FAMILIES,
+    PRECISIONS,
+    arrays,
+    draw_batch,
+    load,
+)
+from tests.models.cases import VOCAB_SIZE, Case, case_id
 from tests.models.test_heads import build
 
 if TYPE_CHECKING:
@@ -38,8 +44,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", one_per_family(ALL_CASES), ids=case_id)
+@pytest.mark.parametrize(("case", "precision"), FAMILIES, ids=case_id)
 def test_a_compiled_file_has_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path / "model", precision)
     compiled.save_compiled(tmp_path / "compiled")
@@ -98,7 +103,13 @@ np.testing.assert_array_equal(plain, compiled)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "precision",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in ("bfloat16", "int8")))
+        for name in PRECISIONS
+    ],
+)
 def test_a_compiled_file_is_read_on_another_instruction_set(precision: str, tmp_path: Path) -> None:
     from encoder_engine import _native
 

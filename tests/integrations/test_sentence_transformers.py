@@ -39,8 +39,15 @@ def vectors(model: Any, **options: Any) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("options", "pack"),
+    [
+        pytest.param(options, pack, marks=[pytest.mark.exhaustive] * (place % 2 != pack))
+        for place, options in enumerate(OPTIONS)
+        for pack in (False, True)
+    ],
+    ids=str,
+)
 def test_vectors_are_within_budget(model: Any, options: dict[str, Any], pack: bool) -> None:
     eager = vectors(model, **options)
     truth = vectors(copy.deepcopy(model).double(), **options)

@@ -99,7 +99,7 @@ CASES = [
     ("sparse", "parquet", 1),
     ("tokens", "arrow", 1),
     pytest.param("dense", "npy", 2, marks=pytest.mark.slow),
-    pytest.param("sparse", "parquet", 2, marks=pytest.mark.slow),
+    pytest.param("sparse", "parquet", 2, marks=pytest.mark.exhaustive),
 ]
 
 
@@ -297,7 +297,7 @@ def test_the_command_line_appends_and_says_what_it_did(
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param("--kills 5 --every 7 --format npy", marks=pytest.mark.slow),
+        pytest.param("--kills 3 --every 9 --format npy", marks=pytest.mark.slow),
         *(
             pytest.param(f"--kills {rest} --format {name}", marks=pytest.mark.exhaustive)
             # An append by two workers starts two processes, which takes four seconds.

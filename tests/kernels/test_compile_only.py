@@ -33,7 +33,8 @@ def compile_only(*arguments: str, seconds: int = 600) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("target", [pytest.param("80", marks=pytest.mark.exhaustive), "90"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["80", "90"])
 def test_attention_of_one_token_compiles_with_its_gradients(target: str) -> None:
     code, printed = compile_only("--target", target, CHECK, "--lengths", "1", "0")
     assert code == 0, printed

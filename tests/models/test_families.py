@@ -14,7 +14,7 @@ from encoder_engine.inference.encoder import CompiledEncoder
 from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget, floor, largest, max_error
 from encoder_engine.packing import pack, unpad
-from tests.models.all_cases import ALL_CASES
+from tests.models.all_cases import ALL_CASES, firsts, with_each
 from tests.models.cases import VOCAB_SIZE, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.ops.attention.weight_statistics import joined, statistics_of
@@ -81,9 +81,9 @@ def by_us(encoder: ee.Encoder, rows: list[list[int]]) -> dict[str, torch.Tensor]
     return named if out.pooler_output is None else named | {"pooler_output": out.pooler_output}
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["alone", "padded"])
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
-def test_outputs_are_within_budget(case: Case, padded: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("case", "texts"), with_each(["alone", "padded"]), ids=case_id)
+def test_outputs_are_within_budget(case: Case, texts: str, tmp_path: Path) -> None:
+    padded = texts == "padded"
     model = case.save(tmp_path)
     width = model.config.hidden_size
     rows = token_rows(LENGTHS)
@@ -112,7 +112,7 @@ def assert_transformers_picks(case: Case, model: Any, folder: Path) -> None:
     assert type(chosen) is type(model) or case.is_half_of == type(chosen).__name__
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize("case", firsts(), ids=case_id)
 def test_saved_models_load_in_transformers_and_agree_bit_for_bit(
     case: Case, tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ def test_saved_models_load_in_transformers_and_agree_bit_for_bit(
         assert torch.equal(again.state_dict()[name], tensor), name
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize("case", firsts(), ids=case_id)
 def test_a_fresh_encoder_saves_what_transformers_loads(case: Case, tmp_path: Path) -> None:
 
     case.save(tmp_path / "theirs")

@@ -15,7 +15,7 @@ from encoder_engine.models import all_families
 from encoder_engine.models.checkpoints.stacking import stack_tensors
 from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.packing import pack
-from tests.models.all_cases import ALL_CASES
+from tests.models.all_cases import firsts
 from tests.models.cases import Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -64,7 +64,7 @@ def packed_loss(outputs: EncoderOutput) -> torch.Tensor:
     return total(outputs, outputs.last_hidden_state)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
+@pytest.mark.parametrize("case", firsts(), ids=case_id)
 def test_every_gradient_is_within_budget(case: Case, tmp_path: Path) -> None:
     family = all_families()[case.model_type]
     model = case.save(tmp_path / "model", **dict.fromkeys(family.dropouts, 0.0)).train()

@@ -92,7 +92,13 @@ def test_entities_are_those_of_transformers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("bert", "roberta"),
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("distilbert", "xlm-roberta")),
+    ],
+)
 def test_entities_of_real_texts_are_those_of_transformers(
     family: str, tmp_path: Path, shared_data: Path
 ) -> None:

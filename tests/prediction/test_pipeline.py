@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.finetuning.task_rows import write_task_model
 from tests.prediction.peer_models import FAMILIES, TEXTS, real_texts, write_model
 from tests.prediction.pipelines import NLI, assert_equal, by_transformers
 from tests.prediction.question_models import KINDS, QUESTIONS, SETTINGS, write_reader
+from tests.selection import covering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,20 +60,22 @@ def compare(task: str, folder: Path, calls: Any, engines: Any = ENGINES, **optio
             json.dumps(found)
 
 
-PROBLEMS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-    (STARS, {}),
-    (STARS, {"problem_type": "multi_label_classification"}),
-    (("LABEL_0",), {"problem_type": "regression"}),
-    (("LABEL_0",), {}),
-]
+PROBLEMS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "one": (STARS, {}),
+    "any": (STARS, {"problem_type": "multi_label_classification"}),
+    "score": (("LABEL_0",), {"problem_type": "regression"}),
+    "single": (("LABEL_0",), {}),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("labels", "config"), PROBLEMS, ids=["one", "any", "score", "single"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_texts_are_classified_as_by_transformers(
-    family: str, labels: tuple[str, ...], config: dict[str, Any], tmp_path: Path
-) -> None:
+# In the usual run every family and every kind of labels.
+@pytest.mark.parametrize(
+    ("family", "problem"),
+    covering(product(FAMILIES, PROBLEMS), lambda family, problem: [family, problem]),
+)
+def test_texts_are_classified_as_by_transformers(family: str, problem: str, tmp_path: Path) -> None:
+    labels, config = PROBLEMS[problem]
     folder = write_model(tmp_path, family, "sequence", labels, **config)
     compare("text-classification", folder, CLASSIFIED)
 
@@ -156,7 +160,9 @@ def test_features_are_those_of_transformers(family: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::encoder_engine.errors.TruncationWarning")
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize(
+    "family", ["bert", "xlm-roberta", pytest.param("roberta", marks=pytest.mark.exhaustive)]
+)
 def test_real_texts_give_the_results_of_transformers(
     family: str, tmp_path: Path, shared_data: Path
 ) -> None:

@@ -215,7 +215,7 @@ def test_slow_headers_and_bodies_end(server: Server) -> None:
     assert 1.2 < time.monotonic() - start < 8.0
 
 
-@pytest.mark.parametrize("http", ["httptools", "h11"])
+@pytest.mark.parametrize("http", ["httptools", pytest.param("h11", marks=pytest.mark.exhaustive)])
 def test_a_connection_stays_open_when_the_body_follows_the_refusal(
     tiny: Embedder, monkeypatch: pytest.MonkeyPatch, http: Any
 ) -> None:

@@ -227,6 +227,11 @@ def write_classifier(folder: Path, num_labels: int, problem_type: str | None) ->
     return folder
 
 
+# transformers refuses one label of one.
+LABELS = [(1, None), (1, "regression"), (1, "multi_label_classification"), (3, None)]
+LABELS += [(3, problem_type) for problem_type in PROBLEM_TYPES]
+
+
 def table(rows: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return scores in the order of the labels' names."""
     ordered = [sorted(row, key=lambda one: str(one["label"])) for row in rows]
@@ -235,12 +240,13 @@ def table(rows: Any, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("num_labels", "problem_type"),
-    # transformers refuses one label of one.
-    [(1, None), (1, "regression"), (1, "multi_label_classification"), (3, None)]
-    + [(3, problem_type) for problem_type in PROBLEM_TYPES],
+    ("num_labels", "problem_type", "engine"),
+    [
+        pytest.param(*labels, engine, marks=[pytest.mark.exhaustive] * (place % 2 != by))
+        for place, labels in enumerate(LABELS)
+        for by, engine in enumerate(("compiled", "torch"))
+    ],
 )
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
 def test_labels_have_the_scores_of_transformers_pipeline(
     tmp_path: Path, engine: Any, problem_type: str | None, num_labels: int
 ) -> None:

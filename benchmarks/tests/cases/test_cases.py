@@ -46,7 +46,7 @@ SIZES = re.compile(r"_(2k|8k|8k_window|d128|half|large|tiled)$")
 # each candidate, in a third of the 26 seconds of the isolated case.
 LEFT_OUT = {"embedding", "finetuning", "token_embedding", "packed_linear", "attention_dropout"}
 # Steps on a GPU are made by the code of those on a CPU.
-LEFT_OUT |= {"finetuning_gpu", "pretraining_gpu"}
+LEFT_OUT |= {"finetuning_gpu", "pretraining_gpu", "training_graphs"}
 LEFT_OUT |= {"layer_norm_dropout", *ops.operations()} - {"attention"}
 
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::Warning:dill.*"),
 ]
-STEPS, TEXTS = 4, 4
+STEPS, TEXTS = 2, 4
 QUESTIONS = [f"what is {name}?" for name in ("rain", "a mat", "a mild autumn day", "sun")]
 ANSWERS = ["water", "a flat thing " * 9, "weather in october", "a star"]
 

@@ -96,20 +96,23 @@ def check(
             assert_within_budget(ours, by_eager, true, name, terms=terms, size=size)
 
 
+WAYS = [
+    (GLUON_BACKWARD_SHARED, SHORT_LENGTHS, 2),
+    (GLUON_BACKWARD_SCRATCH, LENGTHS, 2),
+    (GLUON_BACKWARD_SCRATCH, LENGTHS, 1),
+]
+DTYPES = (torch.float16, torch.bfloat16)
+
+
 @pytest.mark.parametrize(
-    ("dtype", "seeds"),
+    ("launch", "lengths", "key_heads", "dtype", "seeds"),
     [
-        (torch.float16, range(1)),
-        (torch.bfloat16, [1]),
-        pytest.param(torch.float16, range(2, 40), marks=pytest.mark.exhaustive),
-    ],
-)
-@pytest.mark.parametrize(
-    ("launch", "lengths", "key_heads"),
-    [
-        (GLUON_BACKWARD_SHARED, SHORT_LENGTHS, 2),
-        (GLUON_BACKWARD_SCRATCH, LENGTHS, 2),
-        (GLUON_BACKWARD_SCRATCH, LENGTHS, 1),
+        *((*way, DTYPES[place % 2], [place]) for place, way in enumerate(WAYS)),
+        *(
+            pytest.param(*way, dtype, seeds, marks=pytest.mark.exhaustive)
+            for way in WAYS
+            for dtype, seeds in zip(DTYPES, (range(40), range(2)), strict=True)
+        ),
     ],
 )
 def test_any_order_of_its_warps_gives_the_gradients(

@@ -30,6 +30,7 @@ SHAPES = [
     for (head_dim, _), launch in GLUON_LAUNCHES.items()
     for turns in (False, True)[: launch.num_consumers]
 ]
+DTYPES = (torch.float16, torch.bfloat16)
 # Each is to be found under one of the seeds.
 SEEDS = range(6)
 
@@ -74,14 +75,16 @@ def assert_right(inputs: Inputs, output: Tensor, lse: Tensor, bad: dict[int, flo
 
 
 @pytest.mark.parametrize(
-    ("dtype", "seeds"),
+    ("head_dim", "launch", "dtype", "seeds"),
     [
-        (torch.float16, range(2)),
-        (torch.bfloat16, [2]),
-        pytest.param(torch.float16, range(3, 40), marks=pytest.mark.exhaustive),
+        *((*shape, DTYPES[place % 2], [place]) for place, shape in enumerate(SHAPES)),
+        *(
+            pytest.param(*shape, dtype, seeds, marks=pytest.mark.exhaustive)
+            for shape in SHAPES
+            for dtype, seeds in zip(DTYPES, (range(40), range(3)), strict=True)
+        ),
     ],
 )
-@pytest.mark.parametrize(("head_dim", "launch"), SHAPES)
 def test_any_order_of_its_warps_gives_the_output(
     head_dim: int, launch: GluonLaunch, dtype: torch.dtype, seeds: Iterable[int]
 ) -> None:

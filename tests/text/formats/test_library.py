@@ -165,7 +165,7 @@ def test_everything_agrees_with_the_library(paths: dict[str, Path], name: str) -
     for paired in (False, True):
         pairs = rng.sample(pool, len(pool)) if paired else None
         assert (found := peer.compare(pool, pairs, Settings())) is None, str(found)
-        for _ in range(40):
+        for _ in range(15):
             settings = draw_settings(rng, peer, paired=paired, short=False)
             rows = rng.choices(pool, k=8)
             others = rng.choices(pool, k=8) if paired else None

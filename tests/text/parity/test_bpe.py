@@ -172,9 +172,9 @@ def test_awkward_characters_are_cut_as_the_library_cuts_them(tmp_path: Path, nam
     path = make(tmp_path, [("a", "'"), ("Ġ", "a"), ("'", "s"), ("Ġ", "Ġ")], SPLITTERS[name])
     rng = random.Random(name)
     alphabet = "ab 'sStmd1\u0663\n\r\t .!é中ſ\u00a0\u3000\u0085\u0301😀\0\u2581\U00011de0"
-    check_equal(path, ["".join(rng.choices(alphabet, k=k)) for k in range(1, 400)])
+    check_equal(path, ["".join(rng.choices(alphabet, k=k)) for k in range(1, 400, 3)])
     # Words and runs around the ends of the stretches that are cut at once.
-    check_equal(path, [c * n + " 'll" for c in alphabet for n in (61, 2045, 2048, 4099)])
+    check_equal(path, [c * n + " 'll" for c in alphabet for n in (61, 2047, 4099)])
 
 
 def test_words_of_any_length_are_encoded_as_the_library_does(tmp_path: Path) -> None:

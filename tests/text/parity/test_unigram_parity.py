@@ -50,7 +50,7 @@ def test_generated_strings_agree_whatever_the_steps(
         check_strings(peer, count, SEED + 1)
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [8, pytest.param(60, marks=pytest.mark.exhaustive)])
 def test_lines_of_every_corpus_and_fixture_agree(
     unigram_peers: list[Peer], unigram_variant_peers: list[Peer], shared_data: Path, count: int
 ) -> None:
