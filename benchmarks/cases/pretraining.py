@@ -29,7 +29,7 @@ from benchmarks.jobs.training_step import (
     make_work,
 )
 from benchmarks.jobs.transformers_step import Way, make_their_step, saved
-from benchmarks.measuring.case import Case, CaseSpec, Options, Work, digest, ours
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Work, digest, ours
 from benchmarks.measuring.ceilings import encoder_operations, product_ceiling
 from benchmarks.peers import candidate, jax
 from benchmarks.peers.transformers import PEER
@@ -41,7 +41,7 @@ from encoder_engine.objectives.objective import PretrainingModel, prepare
 from encoder_engine.packing.clean import CleanBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from encoder_engine.models.training_model import Inputs
 
@@ -136,7 +136,7 @@ def make_case(size: Size, precision: str, options: Options) -> Case:
                 )
                 for peer, way in WAYS.items()
             ),
-            candidate(jax.PEER, _jax(model, inputs, size, precision)),
+            _by_jax(model, inputs, size, precision),
         ),
         gate=gate,
         fingerprint=fingerprint(size, clean),
@@ -218,7 +218,9 @@ def _theirs(model: PretrainingModel, inputs: Inputs, way: Way, precision: str) -
     return make_work(make_their_step(model, inputs, way, device="cpu", precision=precision))
 
 
-def _jax(model: PretrainingModel, inputs: Inputs, size: Size, precision: str) -> Callable[[], Work]:
+def _by_jax(model: PretrainingModel, inputs: Inputs, size: Size, precision: str) -> Candidate:
+    if jax.PEER.available() is not None:
+        return candidate(jax.PEER, jax_step.make_work)
     assert inputs.rows is not None
     assert OPTIMIZER.clip_norm is not None
     job = JaxStep(
@@ -233,4 +235,4 @@ def _jax(model: PretrainingModel, inputs: Inputs, size: Size, precision: str) ->
         betas=OPTIMIZER.betas,
         epsilon=OPTIMIZER.epsilon,
     )
-    return partial(jax_step.make_work, job, COMPARED)
+    return candidate(jax.PEER, partial(jax_step.make_work, job, COMPARED))

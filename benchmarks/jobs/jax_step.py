@@ -27,7 +27,8 @@ class JaxStep:
 
     - ``folder``: the checkpoint.
     - ``input_ids``: int32 [B, L]; ``rows``: int32 [M], the masked rows of B * L; ``labels``: [M].
-    - ``clip_norm``, ``learning_rate``, ``weight_decay``, ``betas``, ``epsilon``: of AdamW.
+    - ``precision``: of dense layers and attention, "float32" or "bfloat16".
+    - ``clip_norm``: bounds the gradient's norm; the others are AdamW's.
     """
 
     folder: str

@@ -48,7 +48,7 @@ def readme_table(runs: Sequence[Run]) -> str:
             f"on {machine_name(pair.ours)})"
             for pair in losses
         ]
-        summary = f"<summary>Slower in {len(losses)} of {others} more</summary>"
+        summary = f"<summary>Slower in {len(losses)} of {others} other comparisons</summary>"
         below = ["", f"<details>{summary}{'; '.join(named)}.</details>"]
     return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
 

@@ -92,7 +92,7 @@ class TrainingModel(nn.Module, ABC):
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
+        """The encoders that are trained; a model with more than one names them all."""
         return (self.encoder,)
 
     @abstractmethod

@@ -28,11 +28,11 @@ def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _swap(weights: Mapping[str, Tensor], model: nn.Module) -> None:
-    for name, parameter in model.named_parameters():
-        if name in weights:
-            weight = parameter.detach().clone()
-            parameter.copy_(weights[name])
-            weights[name].copy_(weight)
+    parameters = dict(model.named_parameters())
+    for name, weight in weights.items():
+        own = parameters[name].detach().clone()
+        parameters[name].copy_(weight)
+        weight.copy_(own)
 
 
 class Average:

@@ -11,7 +11,7 @@ from tests.selection import covering
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-__all__ = ["ALL_CASES", "MORE_CASES", "firsts", "with_each"]
+__all__ = ["ALL_CASES", "MORE_CASES", "with_each"]
 
 # Scalings of rotary angles that differ from feature to feature at heads of 8.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
@@ -219,11 +219,13 @@ MORE_CASES = [
 ALL_CASES = [*CASES, *MORE_CASES]
 
 
-def firsts() -> list[Any]:
-    """Return every case; in the usual run the first of every family."""
-    return covering(((case,) for case in ALL_CASES), lambda case: [case.model_type])
-
-
 def with_each(values: Iterable[Hashable], cases: Iterable[Case] = ALL_CASES) -> list[Any]:
-    """Pair cases with values; in the usual run every case, and every family with every value."""
-    return covering(product(cases, values), lambda case, value: [case.id, (case.model_type, value)])
+    """Pair cases with values.
+
+    In the usual run every case with the first value, and every family with every value.
+    """
+    first, *others = values
+    return covering(
+        product(cases, (first, *others)),
+        lambda case, value: [(case.model_type, value), *([case.id] if value == first else [])],
+    )

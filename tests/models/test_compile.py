@@ -51,7 +51,7 @@ def trained_by(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture(params=["native", "aten", pytest.param("triton", marks=pytest.mark.exhaustive)])
+@pytest.fixture(params=["native", "aten", "triton"])
 def inferred_by(request: pytest.FixtureRequest) -> Iterator[str]:
     with computed_by(request.param, requires_grad=False), torch.no_grad():
         yield request.param

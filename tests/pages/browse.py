@@ -9,8 +9,10 @@ of a phone and of a desk, are left in the second folder. Exits with 1 where some
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
+import importlib
 import sys
 import tempfile
 import threading
@@ -32,7 +34,8 @@ PICTURED = (
     "api.html",
     "notebooks/first_search.html",
 )
-SEARCHES = {"Embedder": "api.html", "bfloat16": ".html", "WordPiece": ".html"}
+# What is searched for, and a page that is found.
+SEARCHES = {"Embedder": "api.html", "bfloat16": "numerics.html", "WordPiece": "tokenizers.html"}
 LINKS = """return [...document.querySelectorAll('a[href], link[href], img[src], script[src]')]
     .map((one) => one.href || one.src)"""
 # Twice, as the first picture of a size may have the layout of the one before.
@@ -49,7 +52,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def main(site: Path, pictures: Path) -> int:
-    """Walk the site; print what is wrong, and how much was seen."""
+    """Walk the site; print what is wrong as it is found, and how much was seen."""
     pictures.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(Quiet, directory=str(site))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -58,11 +61,14 @@ def main(site: Path, pictures: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         driver = open_browser(folder)
         try:
-            wrong = list(walk(driver, url, site, pictures))
+            wrong = 0
+            for fault in walk(driver, url, site, pictures):
+                wrong += 1
+                print(fault, flush=True)
         finally:
             driver.quit()
             server.shutdown()
-    print("\n".join([*wrong, f"{len(wrong)} faults"]))
+    print(f"{wrong} faults")
     return 1 if wrong else 0
 
 
@@ -109,10 +115,12 @@ def followed(page: str, link: str, site: Path, anchors: dict[str, set[str]]) -> 
 
 
 def search(driver: Any, url: str, word: str) -> list[str]:
-    """Return the addresses that the site's search finds."""
+    """Return the addresses that the site's search finds; without an index, none."""
     driver.get(f"{url}index.html?q={word}")
     results = "document.querySelectorAll('.md-search-result__item a')"
-    wait(driver, f"{results}.length")
+    ended = "/result|No match/.test(document.querySelector('.md-search-result__meta').textContent)"
+    with contextlib.suppress(importlib.import_module("selenium.common").TimeoutException):
+        wait(driver, f"{results}.length || {ended}")
     found: list[str] = driver.execute_script(f"return [...{results}].map((one) => one.href)")
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -38,6 +39,10 @@ def test_the_site_in_a_browser(tmp_path: Path) -> None:
                 ),
                 "utf-8",
             )
+            index = site / "search" / "search_index.json"
+            words = json.loads(index.read_text("utf-8"))
+            words["docs"] = [doc for doc in words["docs"] if not doc["location"].startswith("api")]
+            index.write_text(json.dumps(words), "utf-8")
         ran = subprocess.run(
             [python, "-m", "tests.pages.browse", site, tmp_path / "pictures"],
             capture_output=True,
@@ -50,3 +55,4 @@ def test_the_site_in_a_browser(tmp_path: Path) -> None:
         assert ("nothing at instal.html" in ran.stdout) == damaged
         assert ("api.html has no nothing" in ran.stdout) == damaged
         assert ("wider than a phone" in ran.stdout) == damaged
+        assert ("search for Embedder does not find api.html" in ran.stdout) == damaged

@@ -71,5 +71,6 @@ class TaskModel(TrainingModel):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write encoder and head in transformers' layout."""
-        assert self.head_model is not None
+        if self.head_model is None:
+            raise NotImplementedError(f"{type(self).__name__} has no head model to write")
         self.head_model.save_pretrained(directory)

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 # Mixed lengths with empty sequences, one token, none, and batches that fill their bucket.
 BATCHES = [[5, 0, 1, 30, 9, 0], [1], [], [0], [16] * 4, [64]]
-
+# In the usual run, one of each kind of attention: plain, with a bias, with DeBERTa's terms, and
+# with a window and rotary positions.
+INTERPRETED = ("bert", "mpnet", "deberta-v2", "modernbert")
 
 IMPLEMENTATIONS = ["native", "aten", pytest.param("triton", marks=pytest.mark.slow)]
 
@@ -103,10 +105,9 @@ def exact(encoder: Encoder, batch: PackedBatch) -> list[Tensor]:
     [
         *((name, by) for name in FAMILIES for by in ("native", "aten")),
         *(
-            # Interpreted, one of each kind of attention: plain, and with DeBERTa's terms.
             pytest.param(
                 *(name, "triton"),
-                marks=[pytest.mark.exhaustive] * (name not in ("bert", "deberta-v2")),
+                marks=[pytest.mark.exhaustive] * (name not in INTERPRETED),
             )
             for name in FAMILIES
         ),

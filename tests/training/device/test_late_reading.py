@@ -45,7 +45,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     [
         ["optimizer.clip_norm=0.5", "run.ema=0.9"],
         pytest.param(["run.log_every=3", "optimizer.clip_norm=null"], marks=pytest.mark.exhaustive),
-        ["run.precision=bfloat16", "run.evaluate_every=3"],
+        ["run.precision=bfloat16", "run.evaluate_every=3", "run.log_every=3"],
     ],
     ids=" ".join,
 )
