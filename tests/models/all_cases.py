@@ -11,7 +11,7 @@ from tests.selection import covering
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-__all__ = ["ALL_CASES", "MORE_CASES", "with_each"]
+__all__ = ["ALL_CASES", "MORE_CASES", "firsts", "with_each"]
 
 # Scalings of rotary angles that differ from feature to feature at heads of 8.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
@@ -217,6 +217,11 @@ MORE_CASES = [
     ),
 ]
 ALL_CASES = [*CASES, *MORE_CASES]
+
+
+def firsts() -> list[Any]:
+    """Return every case; in the usual run the first of every family."""
+    return covering(((case,) for case in ALL_CASES), lambda case: [case.model_type])
 
 
 def with_each(values: Iterable[Hashable], cases: Iterable[Case] = ALL_CASES) -> list[Any]:
