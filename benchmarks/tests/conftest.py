@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,13 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collected() -> None:
+    """Keep what other tests left out of the garbage collection that every measurement has."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
