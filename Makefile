@@ -17,7 +17,7 @@ run: $(VENV)/.installed-run      ## embed the example corpus with real weights a
 check: $(VENV)/.installed-dev    ## lint, types and unit tests; fails where they take three minutes
 	$(BIN)/python -m tests.check $(MAKE) --no-print-directory lint VENV=$(VENV)
 
-test: $(VENV)/.installed-dev     ## everything a change can break, in 15 to 20 minutes on two cores
+test: $(VENV)/.installed-dev     ## everything a change can break, in 10 to 15 minutes on two cores
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not exhaustive" --junitxml=build/tests.xml
 
 test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill and character; takes hours
