@@ -23,7 +23,7 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class JaxStep:
-    """What a step needs.
+    """The model, the batch and the optimizer's settings of a step.
 
     - ``folder``: the checkpoint.
     - ``input_ids``: int32 [B, L]; ``rows``: int32 [M], the masked rows of B * L; ``labels``: [M].

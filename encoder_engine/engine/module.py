@@ -149,7 +149,8 @@ class ModuleEngine:
         return self._within_memory(infer)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
-        raise NotImplementedError
+        """Compute the outputs on the device; an engine that is run for outputs has its own."""
+        raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
         """Return what a function computes.
