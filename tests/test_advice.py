@@ -118,7 +118,8 @@ def test_a_module_of_another_class_names_none_that_would_refuse_the_model(
     (path / "SHA256SUMS").unlink(missing_ok=True)
     write_json(path / "config_sentence_transformers.json", {"model_type": model_type})
     if kind is Embedder:
-        module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
+        kind_of_others = "sentence_transformers.models.SpladePooling"
+        module = {"idx": 0, "name": "0", "path": "", "type": kind_of_others}
         write_json(path / "modules.json", [module])
     words = {
         Embedder: "which is not implemented in a",

@@ -6,28 +6,26 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from encoder_engine.embedding.library_keywords import check_names, naming
 from encoder_engine.embedding.queries import DenseMethods
+from encoder_engine.embedding.reading import read_parts
 from encoder_engine.embedding.saving.sentence_directory import save_embedder
-from encoder_engine.engine.choosing import EngineRequest, engine_of, is_compiled, load_model
+from encoder_engine.engine.choosing import EngineRequest, engine_of
 from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.errors import (
     ConfigError,
     DefaultPoolingWarning,
     InputError,
-    MissingPoolerWarning,
 )
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
-from encoder_engine.families.checkpoints.opening import verified
-from encoder_engine.kinds.dense import Dense
+from encoder_engine.kinds.dense import Dense, RoutedDense
 from encoder_engine.kinds.long_texts import LongTexts
 from encoder_engine.kinds.options import EncodeKeywords, smallest
 from encoder_engine.kinds.texts import open_texts
@@ -47,8 +45,9 @@ if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.kinds.kind import Kind
     from encoder_engine.kinds.long_texts import ChunkPooling
-    from encoder_engine.kinds.options import OnTruncation
+    from encoder_engine.kinds.options import OnTruncation, Route
     from encoder_engine.models import Encoder
+    from encoder_engine.opening.opening import ModelDirectory
     from encoder_engine.opening.recipe import PoolingRecipe
     from encoder_engine.text import Tokenizer
     from encoder_engine.vectors.token_vectors import TokenVectors
@@ -66,6 +65,11 @@ class Embedder(DenseMethods):
     An embedder is safe to call from several threads: a call changes no state, except that the
     encoder is put into evaluation mode.
 
+    queries: the embedder of queries, of a directory with a Router: queries and documents have
+        modules of their own there. All other attributes are the document's. None: a query is
+        embedded as a document is.
+    default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
+
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
     another width, or where ``max_seq_length`` leaves no room for a token.
@@ -76,6 +80,8 @@ class Embedder(DenseMethods):
     ) -> None:
         self.recipe = recipe
         self.encoder = encoder
+        self.queries: DenseMethods | None = None
+        self.default_route: Route = "document"
         spec = self.engine.spec
         recipe.check_width(spec.width)
         self.tokenizer = tokenizer.fitted_to(spec.embedding.vocab_size)
@@ -145,14 +151,46 @@ class Embedder(DenseMethods):
 
     def kinds(self) -> dict[str, Kind]:
         """Return dense vectors, and the vectors of tokens; see :meth:`Model.kinds`."""
-        return {
-            "dense": Dense(self, self.recipe),
-            "tokens": Tokens(self, layers=self.recipe.layers),
-        }
+        dense = Dense(self, self.recipe)
+        if self.queries is not None:
+            dense = RoutedDense(
+                self, self.recipe, queries=self.queries.kinds()["dense"], route=self.default_route
+            )
+        return {"dense": dense, "tokens": Tokens(self, layers=self.recipe.layers)}
 
     def changed_options(self) -> dict[str, Any]:
         """Return the limit of tokens."""
         return {"max_seq_length": self.max_seq_length}
+
+    def truncating(self, side: Literal["left", "right"]) -> Self:
+        """Return the embedder that cuts this end of long texts; see :meth:`Model.truncating`."""
+        found = super().truncating(side)
+        if self.queries is not None:
+            found.queries = self.queries.truncating(side)
+        return found
+
+    @property
+    def routes(self) -> Mapping[Route, DenseMethods]:
+        """The embedders of ``"query"`` and ``"document"``; none without ``queries``."""
+        if self.queries is None:
+            return {}
+        documents = copy(self)
+        documents.queries = None
+        return {"query": self.queries, "document": documents}
+
+    @naming("texts")
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
+        if self.queries is not None:
+            return self.queries.encode_query(texts, **options)
+        return super().encode_query(texts, **options)
+
+    @naming("texts")
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Embed documents: :meth:`encode` with the prompt ``document`` unless one is given."""
+        if self.queries is not None:
+            return self.routes["document"].encode_document(texts, **options)
+        return super().encode_document(texts, **options)
 
     def __repr__(self) -> str:
         """Return a line with the model's directory, family, width, limit, precision and engine."""
@@ -184,7 +222,7 @@ class Embedder(DenseMethods):
 
         pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
             neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
-        max_seq_length: replaces the directory's limit.
+        max_seq_length: replaces the directory's limit; with a Router, that of documents.
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
         num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
@@ -205,31 +243,15 @@ class Embedder(DenseMethods):
         and it is not installed.
         """
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads, task)
-        opened = open_embedder(resolve_directory(path_or_hub_id, **hub))
+        opened = open_embedder(resolve_directory(path_or_hub_id, **hub), routed=True)
         modes = (
             None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
         )
-        # Begun before the tokenizer is read, the comparison ends with the loading of the weights. A
-        # compiled file is mapped instead of read, and has checksums of its own.
-        folder = opened.encoder_folder
-        with nullcontext() if is_compiled(folder) else verified(folder):
-            recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
-            if request.adapter in recipe.prompts:
-                # Prompts of models with an adapter for each task bear the names of the tasks.
-                recipe = replace(recipe, default_prompt_name=request.adapter)
-            with warnings.catch_warnings():
-                # Pooling reads the token vectors, never the pooler's.
-                warnings.simplefilter("ignore", MissingPoolerWarning)
-                encoder = load_model(recipe.encoder_directory, request)
-        _check_layers(recipe, encoder.spec.num_layers)
-        if layers is not None:
-            recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))
-        if max_seq_length is None:
-            embedder = cls(encoder, tokenizer, recipe)
-        else:
-            embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
-            embedder.recipe = recipe
-            embedder.max_seq_length = max_seq_length
+        embedder = cls._read(opened, request, modes, layers, max_seq_length)
+        if opened.routes and opened.routes["query"] != opened.modules:
+            embedder.queries = embedder._read_queries(opened.of_queries(), request, modes, layers)
+            embedder.default_route = "query" if opened.default_route == "query" else "document"
+        recipe = embedder.recipe
         if recipe.default_pooling:
             warn_caller(
                 DefaultPoolingWarning(
@@ -245,6 +267,53 @@ class Embedder(DenseMethods):
             layers=None if recipe.layers is None else dict(recipe.layers),
             task=request.adapter,
         )
+
+    @classmethod
+    def _read(
+        cls,
+        opened: ModelDirectory,
+        request: EngineRequest,
+        pooling: tuple[str, ...] | None,
+        layers: Layers | None,
+        max_seq_length: int | None = None,
+        encoder: CompiledEncoder | Encoder | None = None,
+    ) -> Self:
+        """Read the model of a directory, or of its document's route; ``encoder``: one known."""
+        encoder, tokenizer, recipe = read_parts(opened, request, pooling, encoder)
+        if layers is not None:
+            recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))
+        if max_seq_length is None:
+            return cls(encoder, tokenizer, recipe)
+        embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
+        embedder.recipe = recipe
+        embedder.max_seq_length = max_seq_length
+        return embedder
+
+    def _read_queries(
+        self,
+        opened: ModelDirectory,
+        request: EngineRequest,
+        pooling: tuple[str, ...] | None,
+        layers: Layers | None,
+    ) -> DenseMethods:
+        """Read the model of queries; it shares the encoder where both routes have one."""
+        queries: DenseMethods
+        if opened.modules[0].kind == "StaticEmbedding":
+            from encoder_engine.embedding.static.embedder import StaticEmbedder
+            from encoder_engine.embedding.static.reading import read_static_model
+
+            model = read_static_model(opened.directory, route=opened.modules)
+            queries = StaticEmbedder(model, num_threads=request.num_threads)
+        else:
+            shared = opened.encoder_folder == self.recipe.encoder_directory
+            encoder = self.encoder if shared else None
+            queries = self._read(opened, request, pooling, layers, encoder=encoder)
+        if queries.dimension != self.dimension:
+            raise ConfigError(
+                f"{opened.directory}: queries have {queries.dimension} features, documents "
+                f"{self.dimension}; the modules belong to different models"
+            )
+        return queries
 
     @naming("texts")
     def encode_long(
@@ -305,18 +374,6 @@ class Embedder(DenseMethods):
         a hybrid one, and :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
         """
         save_embedder(self, directory)
-
-
-def _check_layers(recipe: PoolingRecipe, num_layers: int) -> None:
-    """Raise :class:`ConfigError` where the directory mixes layers that the encoder does not have.
-
-    sentence-transformers mixes as many layers as there are weights, to the last.
-    """
-    if recipe.layers is not None and recipe.layers[-1][0] != num_layers:
-        raise ConfigError(
-            f"{recipe.encoder_directory} has {num_layers} layers, WeightedLayerPooling mixes those "
-            f"to {recipe.layers[-1][0]}; the files belong to different models"
-        )
 
 
 def _layer_weights(layers: object, num_layers: int) -> tuple[tuple[int, float], ...]:

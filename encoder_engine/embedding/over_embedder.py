@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from encoder_engine.embedding.queries import QueryMethods
 
@@ -58,8 +58,8 @@ class OverEmbedder(QueryMethods):
         """The path that the model was loaded from."""
         return self.path or self.embedder.name
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Return the model with another tokenizer, which shares the weights."""
+    def truncating(self, side: Literal["left", "right"]) -> Self:
+        """Return the model that cuts this end of long texts; see :meth:`Model.truncating`."""
         found = copy(self)
-        found.embedder = self.embedder.with_tokenizer(tokenizer)
+        found.embedder = self.embedder.truncating(side)
         return found

@@ -252,7 +252,7 @@ class SparseEmbedder(TaskMethods):
         takes them for. Options: see :meth:`Embedder.encode_dataset` and :meth:`encode`.
         """
         check_names("encode_dataset", options, SparseDatasetKeywords)
-        return run_over_files(self.kind, inputs, output, {**options, "route": "document"})
+        return run_over_files(self.kind, inputs, output, options)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the directory of a ``SparseEncoder``: masked LM, tokenizer, pooling, prompts, card.

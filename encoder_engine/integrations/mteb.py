@@ -59,7 +59,9 @@ class MtebEncoder:
             texts += [batch] if isinstance(batch, str) else batch["text"]
         given: dict[str, Any] = {"on_truncation": "ignore"}
         given |= {name: value for name, value in options.items() if name not in IDLE}
-        return self.embedder.encode(
+        routes: Mapping[Any, Any] = getattr(self.embedder, "routes", {})
+        embedder = routes.get(getattr(prompt_type, "value", prompt_type), self.embedder)
+        return embedder.encode(
             texts, prompt_name=self._prompt_name(task_metadata, prompt_type), **given
         )
 

@@ -151,6 +151,8 @@ def _call_for(job: DatasetJob, kind: Kind) -> dict[str, Any]:
     name = document_prompt(prompts)
     if not has_prompt and job.options.task in ("dense", "sparse") and name and prompts[name]:
         call["prompt_name"] = name
+    if kind.has_routes:
+        call["route"] = "document"
     return call
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -9,22 +10,25 @@ import numpy as np
 from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError
 from encoder_engine.kinds.kind import Kind, refuse_non_finite
-from encoder_engine.kinds.options import Options, resolve_dimension
+from encoder_engine.kinds.options import Options, check_route, resolve_dimension
 from encoder_engine.kinds.truncation import TruncationNotice
 from encoder_engine.packing.token_rows import EncodedRows
 from encoder_engine.vectors.precision import check_precision, quantize_vectors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from encoder_engine.engine.outputs import Output
     from encoder_engine.engine.protocol import Vectors
     from encoder_engine.kinds.kind import Batches
-    from encoder_engine.kinds.windows import TokenizedWindow
+    from encoder_engine.kinds.options import Route
+    from encoder_engine.kinds.windows import EmbeddedWindow, TokenizedWindow
     from encoder_engine.opening.recipe import PoolingRecipe
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import WindowRows
     from encoder_engine.vectors.precision import Precision
 
-__all__ = ["Dense", "StaticDense"]
+__all__ = ["Dense", "RoutedDense", "StaticDense"]
 
 
 class Dense(Kind):
@@ -197,3 +201,59 @@ class StaticDense(Dense):
     def describe(self, options: Options) -> dict[str, Any]:
         """Return what a plan records of the rules."""
         return {**super().describe(options), "rules": self._rules}
+
+
+class RoutedDense(Dense):
+    """Vectors [n, D] of queries by one model, and of documents by another.
+
+    queries: the kind of queries; ``route``: where a call does not say.
+    """
+
+    takes_ids = False
+    has_routes = True
+
+    def __init__(self, model: Any, recipe: PoolingRecipe, *, queries: Kind, route: Route) -> None:
+        super().__init__(model, recipe)
+        self._routes: Mapping[Route, Kind] = {"query": queries, "document": Dense(model, recipe)}
+        self._route = route
+
+    def resolve(self, *, route: Route | None = None, **common: Any) -> Options:
+        """Check the options of a call."""
+        check_route(route)
+        route = route or self._route
+        return replace(self._routes[route].resolve(**common), route=route)
+
+    def _of(self, options: Options) -> Kind:
+        return self._routes[options.route or self._route]
+
+    def limit(self, options: Options) -> int | None:
+        """Return the most tokens of a text."""
+        return self._of(options).limit(options)
+
+    def notice(self, options: Options) -> TruncationNotice:
+        """Make the notice of a call."""
+        return self._of(options).notice(options)
+
+    def tokenize_window(
+        self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
+    ) -> TokenizedWindow:
+        """Tokenize a window for the route's model."""
+        return self._of(options).tokenize_window(rows, first_row, options, notice)
+
+    def compute_window(
+        self,
+        window: TokenizedWindow,
+        options: Any,
+        advance: Callable[[int], None] = lambda _done: None,
+    ) -> EmbeddedWindow:
+        """Compute a tokenized window by the route's model."""
+        return self._of(options).compute_window(window, options, advance)
+
+    def describe(self, options: Options) -> dict[str, Any]:
+        """Return what a plan records of the pooling, and of the model of queries."""
+        queries = self._routes["query"].model.engine.fingerprint()
+        return {**super().describe(options), "queries": queries}
+
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return normalization, dimension and route."""
+        return {**super().of_request(request), "route": request.input_type}

@@ -58,6 +58,7 @@ class Kind(ABC):
     requested: the options of a request to a server that it reads, beside the prompt's name.
     noun: the words for the results in messages.
     takes_ids: a server's client may send token ids instead of texts.
+    has_routes: queries and documents are computed in two ways, as the option ``route`` says.
     """
 
     name: ClassVar[str]
@@ -66,6 +67,7 @@ class Kind(ABC):
     requested: ClassVar[tuple[str, ...]] = ("input_type",)
     noun: ClassVar[str] = "vectors"
     takes_ids: ClassVar[bool] = False
+    has_routes: ClassVar[bool] = False
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABCMeta, abstractmethod
 from copy import copy
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ChecksumError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.files import hub_of_base
+from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from encoder_engine.engine.choosing import EngineRequest
     from encoder_engine.engine.limits import MemoryLimit
     from encoder_engine.kinds.kind import Kind
-    from encoder_engine.text import Tokenizer
 
 __all__ = ["Loading", "Model"]
 
@@ -110,10 +110,10 @@ class Model(metaclass=ABCMeta):
         """Return options of ``from_pretrained`` whose values may have changed since the loading."""
         return {}
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Return the model with another tokenizer, which shares the weights."""
+    def truncating(self, side: Literal["left", "right"]) -> Self:
+        """Return the model, with the same weights, that cuts this end of long texts."""
         found = copy(self)
-        found.tokenizer = tokenizer
+        found.tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         return found
 
     @classmethod

@@ -21,6 +21,7 @@ __all__ = [
     "Route",
     "check_on_truncation",
     "check_positive",
+    "check_route",
     "document_prompt",
     "query_prompt",
     "resolve_dimension",
@@ -77,6 +78,8 @@ class Options:
     dimension: features of a vector, entries of the vocabulary, or scores of a pair.
     num_prompt_tokens: leading tokens that the pooling leaves out.
     normalized: vectors have Euclidean length 1.
+    route: texts are queries or documents, of a model that treats them in two ways; None: documents,
+        of the model's own limit.
     """
 
     prompt: str
@@ -87,6 +90,7 @@ class Options:
     num_prompt_tokens: int = 0
     normalized: bool = False
     precision: Precision = "float32"
+    route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the results, as values of JSON: the plan of a job records it."""
@@ -139,6 +143,12 @@ def check_positive(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"{name} must be a positive whole number, got {value!r}")
     return value
+
+
+def check_route(route: object) -> None:
+    """Raise :class:`InputError` for a route that is no query's and no document's."""
+    if route not in (None, "query", "document"):
+        raise InputError(f"task must be 'query' or 'document', got {route!r}")
 
 
 def check_on_truncation(choice: str) -> None:

@@ -13,9 +13,8 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.engine.limits import WIDEST_BYTES
 from encoder_engine.engine.outputs import SparseActivation, SparsePooling, VocabularyWeights
-from encoder_engine.errors import InputError
 from encoder_engine.kinds.kind import Kind, refuse_non_finite
-from encoder_engine.kinds.options import Options, Route, check_positive
+from encoder_engine.kinds.options import Options, Route, check_positive, check_route
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -33,11 +32,9 @@ class SparseOptions(Options):
     """Options of sparse vectors.
 
     max_active_dims: the most weights of a row, the largest; None: all.
-    route: texts are queries or documents, of a model with weights for queries.
     """
 
     max_active_dims: int | None = None
-    route: Route = "document"
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the vectors; jobs over files embed documents."""
@@ -54,6 +51,7 @@ class Sparse(Kind):
     name = "sparse"
     requested = ("input_type",)
     noun = "sparse vectors"
+    has_routes = True
 
     def __init__(
         self,
@@ -79,8 +77,7 @@ class Sparse(Kind):
         self, *, max_active_dims: int | None = None, route: Route | None = None, **common: Any
     ) -> SparseOptions:
         """Check the options of a call."""
-        if route not in (None, "query", "document"):
-            raise InputError(f"task must be 'query' or 'document', got {route!r}")
+        check_route(route)
         if max_active_dims is not None:
             check_positive(max_active_dims, "max_active_dims")
         return SparseOptions(

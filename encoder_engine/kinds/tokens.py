@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.dataclass import dataclass
 from encoder_engine.engine.outputs import TokenStates
 from encoder_engine.errors import InputError, NonFiniteVectorError
 from encoder_engine.kinds.kind import Kind
-from encoder_engine.kinds.options import Options
+from encoder_engine.kinds.options import Options, check_route
 from encoder_engine.packing.module_stack import EMPTY_STACK, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from encoder_engine.opening.late_interaction import TokenMask
     from encoder_engine.packing.token_rows import WindowRows
 
-__all__ = ["LateInteraction", "TokenOptions", "Tokens", "collect_states"]
+__all__ = ["LateInteraction", "Tokens", "collect_states"]
 
 
 class Tokens(Kind):
@@ -106,16 +105,6 @@ def collect_states(
     return TokenVectors(vectors=found_TN, ids=ids, cu_seqlens=starts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenOptions(Options):
-    """Options of late interaction.
-
-    route: the texts are queries or documents; None: documents of the model's own limit.
-    """
-
-    route: Route | None = None
-
-
 class LateInteraction(Tokens):
     """The projected vectors of the tokens that count in a score of queries and documents.
 
@@ -142,19 +131,18 @@ class LateInteraction(Tokens):
 
     def resolve(
         self, *, route: Route | None = None, normalize_embeddings: bool | None = None, **common: Any
-    ) -> TokenOptions:
+    ) -> Options:
         """Check the options of a call; ``route`` None: documents, of the model's own limit."""
-        if route not in (None, "query", "document"):
-            raise InputError(f"task must be 'query' or 'document', got {route!r}")
+        check_route(route)
         normalized = self._normalized if normalize_embeddings is None else normalize_embeddings
-        return TokenOptions(
+        return Options(
             **self.common_options(**common),
             dimension=self.width,
             normalized=normalized,
             route=route,
         )
 
-    def limit(self, options: TokenOptions) -> int | None:
+    def limit(self, options: Options) -> int | None:
         """Return the most tokens of a query or of a document."""
         return super().limit(options) if options.route is None else self.most_tokens(options.route)
 
@@ -171,7 +159,7 @@ class LateInteraction(Tokens):
         positions = self.model.engine.spec.max_length
         return length if positions is None else min(length, positions)
 
-    def rows(self, encoding: WindowRows, options: TokenOptions) -> TokenRows:
+    def rows(self, encoding: WindowRows, options: Options) -> TokenRows:
         """Return the rows to compute; queries may be padded."""
         if self._expansion is not None and options.route == "query":
             return self._expansion.expand(encoding)

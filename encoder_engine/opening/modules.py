@@ -44,6 +44,12 @@ EMBEDDER_ORDER = ModuleOrder(
     "Transformer, Pooling, with WeightedLayerPooling between them if there is one, and any number "
     "of Dense, LayerNorm, Dropout and Normalize",
 )
+# Embedder.from_pretrained follows a Router; what reads or trains one encoder does not.
+ROUTED_EMBEDDER_ORDER = ModuleOrder(
+    rf"{EMBEDDER_ORDER.pattern}|.*\bRouter\b.*",
+    (*EMBEDDER_ORDER.known, "Router"),
+    f"{EMBEDDER_ORDER.description}, and a Router in the place of those that differ",
+)
 RANKER_ORDER = ModuleOrder(
     rf"Transformer( Pooling( ({'|'.join(_AFTER_POOLING)}))* Dense)?",
     ("Transformer", "Pooling", *_AFTER_POOLING),
@@ -96,7 +102,6 @@ _LOADERS = {
     LOGIT_SCORE: "CausalRanker",
     "Pooling": "Embedder",
     "MLMTransformer": "SparseEmbedder",
-    "Router": "SparseEmbedder",
     "SpladePooling": "SparseEmbedder",
     "StaticEmbedding": "StaticEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
@@ -279,6 +284,8 @@ def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
     if name not in known:
         loader = None if path.name != MODULES else _LOADERS.get(name)
         stated = _stated_type(path)
+        if name == "Router" and path.name == MODULES:
+            loader = "SparseEmbedder" if stated == "SparseEncoder" else "Embedder"
         # The class that the module is named for would refuse a model of another type.
         if loader is None or stated not in (None, "ColBERT", _TYPES[loader]):
             hint = f"which is not implemented{f' in a {stated}' if stated else ' here'}"

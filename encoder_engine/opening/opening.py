@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.dataclass import dataclass
@@ -15,6 +15,7 @@ from encoder_engine.opening.checksums import verify_modules, verify_settings
 from encoder_engine.opening.modules import (
     EMBEDDER_ORDER,
     MODULES,
+    ROUTED_EMBEDDER_ORDER,
     Module,
     ModuleOrder,
     TransformerConfig,
@@ -31,7 +32,7 @@ from encoder_engine.opening.recipe import (
     read_tokenizer,
     tokenizer_limit,
 )
-from encoder_engine.opening.router import DOCUMENT, read_router
+from encoder_engine.opening.router import DOCUMENT, QUERY, read_router
 from encoder_engine.opening.stack import SENTENCE, read_layer_mix, read_stack
 from encoder_engine.packing.module_stack import ModuleStack, NormalizeModule
 
@@ -62,7 +63,8 @@ class ModelDirectory:
     modules: those of ``modules.json``, or the document's of a Router; a plain transformers
         directory has none.
     makes: the name of what the last module writes.
-    routes: the modules of each route of a Router; ``default_route``: of calls that name none.
+    routes: the modules of each route of a Router, with those around it; ``default_route``: of
+        calls that name none.
     """
 
     directory: Path
@@ -116,6 +118,19 @@ class ModelDirectory:
             layers=layers,
         )
 
+    def of_queries(self) -> ModelDirectory:
+        """Return the directory as the query's route of its Router reads it."""
+        modules = self.routes[QUERY]
+        folder = modules[0].folder
+        own = read_transformer_config(folder) if modules[0].kind == "Transformer" else None
+        return replace(
+            self,
+            encoder_folder=folder,
+            modules=modules,
+            transformer=own or TransformerConfig(),
+            routes={},
+        )
+
     @property
     def _passes_all_layers(self) -> bool:
         """True where the encoder returns every layer: a weighted sum of layers needs them."""
@@ -165,8 +180,8 @@ def open_directory(
     modules = read_modules(directory, order)
     routes: dict[str, tuple[Module, ...]] = {}
     default_route = None
-    if modules[0].kind == "Router":
-        routes, default_route = read_router(modules[0].folder)
+    if any(module.kind == "Router" for module in modules):
+        routes, default_route = read_router(modules, model_type)
         modules = routes[DOCUMENT]
     own = [*modules, *(module for route in routes.values() for module in route)]
     verify_modules(directory, list(dict.fromkeys(module.folder for module in own)))
@@ -211,11 +226,15 @@ def refuse_other_models(directory: Path) -> None:
         )
 
 
-def open_embedder(path_or_hub_id: str | os.PathLike[str]) -> ModelDirectory:
-    """Open a directory as sentence-transformers' ``SentenceTransformer``; see above."""
-    return open_directory(
-        path_or_hub_id, "SentenceTransformer", EMBEDDER_ORDER, settings_of_plain=False
-    )
+def open_embedder(
+    path_or_hub_id: str | os.PathLike[str], *, routed: bool = False
+) -> ModelDirectory:
+    """Open a directory as sentence-transformers' ``SentenceTransformer``; see above.
+
+    routed: accept a Router, whose document's modules are the directory's.
+    """
+    order = ROUTED_EMBEDDER_ORDER if routed else EMBEDDER_ORDER
+    return open_directory(path_or_hub_id, "SentenceTransformer", order, settings_of_plain=False)
 
 
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:

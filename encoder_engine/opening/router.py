@@ -17,6 +17,8 @@ from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue
 from encoder_engine.opening.json_files import read_value
 from encoder_engine.opening.modules import (
+    EMBEDDER_ORDER,
+    STATIC_ORDER,
     Module,
     ModuleOrder,
     check_module_type,
@@ -26,7 +28,7 @@ from encoder_engine.opening.modules import (
 from encoder_engine.opening.recipe import read_tokenizer, tokenizer_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from encoder_engine.text import Tokenizer
@@ -36,11 +38,19 @@ __all__ = ["DOCUMENT", "QUERY", "TokenWeights", "read_query_weights", "read_rout
 QUERY, DOCUMENT = "query", "document"
 STATIC = "SparseStaticEmbedding"
 _CONFIGS = ("router_config.json", "config.json")
-_ORDER = ModuleOrder(
-    f"(MLM)?Transformer SpladePooling|{STATIC}",
-    ("Transformer", "MLMTransformer", "SpladePooling", STATIC),
-    f"Transformer, SpladePooling, or {STATIC}",
-)
+# The modules of a route, with those around the Router, by the type of the model.
+_ORDERS = {
+    "SparseEncoder": ModuleOrder(
+        f"(MLM)?Transformer SpladePooling|{STATIC}",
+        ("Transformer", "MLMTransformer", "SpladePooling", STATIC),
+        f"Transformer, SpladePooling, or {STATIC}",
+    ),
+    "SentenceTransformer": ModuleOrder(
+        f"{EMBEDDER_ORDER.pattern}|{STATIC_ORDER.pattern}",
+        (*EMBEDDER_ORDER.known, *STATIC_ORDER.known),
+        f"{EMBEDDER_ORDER.description}, or {STATIC_ORDER.description}",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,12 +66,16 @@ class TokenWeights:
     max_length: int | None = None
 
 
-def read_router(folder: Path) -> tuple[dict[str, tuple[Module, ...]], str]:
-    """Read the modules of each route, and the name of the default route.
+def read_router(
+    modules: Sequence[Module], model_type: str
+) -> tuple[dict[str, tuple[Module, ...]], str]:
+    """Read the modules of each route, with those around the Router, and the default route's name.
 
     Raises :class:`UnsupportedFeatureError` for other routes than a query's and a document's, and
     for other modules, and :class:`ConfigError` for a malformed file.
     """
+    place = next(i for i, module in enumerate(modules) if module.kind == "Router")
+    folder, order = modules[place].folder, _ORDERS[model_type]
     path = next((folder / name for name in _CONFIGS if (folder / name).is_file()), None)
     if path is None:
         raise CheckpointFileError(f"{folder} has no {_CONFIGS[0]}, the settings of its Router")
@@ -80,21 +94,22 @@ def read_router(folder: Path) -> tuple[dict[str, tuple[Module, ...]], str]:
             raise UnsupportedFeatureError(
                 f"{path} has a route {name!r}; the engine follows {QUERY} and {DOCUMENT}"
             )
-        modules = tuple(
+        own = (
             Module(
-                kind=check_module_type(path, types.get(place.string()).string(), _ORDER.known),
-                folder=module_folder(path, place),
+                kind=check_module_type(path, types.get(inner.string()).string(), order.known),
+                folder=module_folder(path, inner),
             )
-            for place in listed.items()
+            for inner in listed.items()
         )
-        check_order(path, [module.kind for module in modules], _ORDER)
-        routes[name] = modules
-    if routes.keys() != {QUERY, DOCUMENT} or routes[DOCUMENT][0].kind == STATIC:
+        routes[name] = (*modules[:place], *own, *modules[place + 1 :])
+        check_order(path, [module.kind for module in routes[name]], order)
+    if routes.keys() != {QUERY, DOCUMENT} or "Static" in routes[DOCUMENT][0].kind:
         raise UnsupportedFeatureError(
             f"{path} has the routes {', '.join(routes) or 'none'}; the engine computes a "
-            f"{DOCUMENT}'s Transformer and SpladePooling beside a {QUERY}'s modules"
+            f"{DOCUMENT}'s Transformer beside a {QUERY}'s modules"
         )
-    if routes[QUERY][0].kind != STATIC and routes[QUERY] != routes[DOCUMENT]:
+    is_sparse = model_type == "SparseEncoder"
+    if is_sparse and routes[QUERY][0].kind != STATIC and routes[QUERY] != routes[DOCUMENT]:
         raise UnsupportedFeatureError(
             f"{path} has two transformers, one for each route; load each from a directory of its "
             "own"

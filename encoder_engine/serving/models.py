@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +13,6 @@ from encoder_engine.kinds.windows import TokenizedWindow
 from encoder_engine.serving.request import Key
 from encoder_engine.serving.rows import rows_of_ids
 from encoder_engine.serving.tasks import CallOptions, kinds_of, resolve_request
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from encoder_engine.kinds.kind import Kind
     from encoder_engine.packing.token_rows import WindowRows
     from encoder_engine.serving.tasks import Task, Text
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["CallOptions", "ServedModel"]
 
@@ -143,8 +142,7 @@ class ServedModel:
         if side in (None, self.tokenizer.spec.truncation_side):
             return self._kinds
         if side not in self._by_side:
-            tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
-            self._by_side[side] = kinds_of(self.model.with_tokenizer(tokenizer))
+            self._by_side[side] = kinds_of(self.model.truncating(side))
         return self._by_side[side]
 
     def _rows_of_ids(self, kind: Kind, rows: Sequence[Any], resolved: Any) -> WindowRows:

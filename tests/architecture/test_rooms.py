@@ -31,8 +31,10 @@ LONGER_HEADERS = {
     "csrc/text/wordpiece/word_sinks.h",
 }
 # What is imported at its first use: the extension, which may not be built, what is made of it,
-# PyTorch, which a user of the tokenizer does not wait for, files, and jobs over them.
+# PyTorch, which a user of the tokenizer does not wait for, files, jobs over them, static tables.
 LATE_IMPORTS = {
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.static.embedder"),
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.static.reading"),
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.job"),
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.run"),
     ("encoder_engine.kinds.model", "encoder_engine.kinds.plan"),

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.reading import read_parts
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings, unknown_id
 from encoder_engine.engine.batches import compute_batches
-from encoder_engine.engine.choosing import engine_of
+from encoder_engine.engine.choosing import EngineRequest, engine_of
+from encoder_engine.engine.limits import MemoryLimit
 from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError, NonFiniteVectorError, UnsupportedFeatureError
 from encoder_engine.inference.static_table import StaticTable
 from encoder_engine.kinds.progress import progress_bar
+from encoder_engine.opening.opening import open_embedder
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import TemplatePiece, WordPieceSpec
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from encoder_engine.engine.protocol import EncoderEngine
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
@@ -66,16 +69,18 @@ def distill_model(
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
     if sif_coefficient is not None and not 0 < sif_coefficient < 1:
         raise InputError(f"sif_coefficient must lie between 0 and 1, got {sif_coefficient!r}")
-    embedder = Embedder.from_pretrained(
-        directory, device=device, pooling=pooling, num_threads=num_threads
-    )
-    width = embedder.engine.spec.width
+    request = EngineRequest.of("auto", device, "auto", None, num_threads)
+    encoder, tokenizer, recipe = read_parts(open_embedder(directory), request, (pooling,))
+    # The encoder alone: what follows its pooling is for texts, and may have another width.
+    engine = engine_of(encoder)
+    width = engine.spec.width
     if dimension is not None and not 1 <= dimension <= width:
         raise InputError(
             f"dimension must lie in 1..{width}, the encoder's width, got {dimension!r}"
         )
-    spec, kept = _static_spec(embedder.tokenizer.spec, remove_tokens)
-    vectors_VD = _embed_tokens(embedder, kept, shown=shown)
+    own = tokenizer.fitted_to(engine.spec.embedding.vocab_size).spec
+    spec, kept = _static_spec(own, remove_tokens)
+    vectors_VD = _embed_tokens(engine, own, recipe.pooling, kept, shown=shown)
     if dimension is not None:
         if len(vectors_VD) <= dimension:
             raise InputError(
@@ -162,11 +167,18 @@ def _static_spec(
     )
 
 
-def _embed_tokens(embedder: Embedder, ids_V: npt.NDArray[np.int32], *, shown: bool) -> Vectors:
+def _embed_tokens(
+    engine: EncoderEngine,
+    spec: TokenizerSpec,
+    modes: tuple[PoolingMode, ...],
+    ids_V: npt.NDArray[np.int32],
+    *,
+    shown: bool,
+) -> Vectors:
     """Embed each token alone, between the special tokens of a text: float32 [V, D]."""
     row: list[int] = []
     place = 0
-    for piece in embedder.tokenizer.spec.single:
+    for piece in spec.single:
         if piece.kind == "first":
             place = len(row)
         row += piece.ids if piece.kind == "special" else [0]
@@ -177,8 +189,6 @@ def _embed_tokens(embedder: Embedder, ids_V: npt.NDArray[np.int32], *, shown: bo
         ids=ids_VL.reshape(-1),
         cu_seqlens=np.arange(len(ids_V) + 1, dtype=np.int32) * np.int32(row_length),
     )
-    # The encoder alone: what follows its pooling is for texts, and may have another width.
-    engine, modes = engine_of(embedder.encoder), embedder.recipe.pooling
     found_VD = np.empty((len(ids_V), engine.spec.width), dtype=np.float32)
     with progress_bar(len(ids_V), shown=shown) as advance:
         for batch, (vectors,) in compute_batches(
@@ -186,7 +196,7 @@ def _embed_tokens(embedder: Embedder, ids_V: npt.NDArray[np.int32], *, shown: bo
             rows,
             (Pooled(modes=modes),),
             batch_tokens=_BATCH_TOKENS,
-            limit=embedder.memory_limit,
+            limit=MemoryLimit(),
             row_name="token",
         ):
             found_VD[batch] = vectors

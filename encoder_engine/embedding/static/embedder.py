@@ -37,6 +37,7 @@ from encoder_engine.kinds.options import check_positive
 from encoder_engine.kinds.texts import open_texts
 from encoder_engine.kinds.windows import windows
 from encoder_engine.opening.recipe import PoolingRecipe
+from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.static.model import Rules, StaticModel
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.kinds.kind import Kind
-    from encoder_engine.text import Tokenizer
 
 __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 
@@ -283,9 +283,10 @@ class StaticEmbedder(DenseMethods):
         """
         save_static_model(self.model, directory, dtype=dtype)
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Return an embedder of the same table with another tokenizer."""
+    def truncating(self, side: Literal["left", "right"]) -> Self:
+        """Return an embedder of the same table that cuts this end of long texts."""
         found = copy(self)
+        tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         found.model = replace(self.model, tokenizer=tokenizer)
         return found
 

@@ -41,12 +41,14 @@ from encoder_engine.text import Tokenizer
 from encoder_engine.text.directory import load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
     from encoder_engine.embedding.static.model import Rules
     from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.opening.modules import Module
 
 __all__ = ["is_model2vec", "is_static", "read_static_model"]
 
@@ -84,10 +86,14 @@ def read_static_model(
     rules: Rules | None = None,
     max_length: int | None = None,
     unlimited: bool = False,
+    route: Sequence[Module] = (),
 ) -> StaticModel:
-    """Read a static model; see :meth:`StaticEmbedder.from_pretrained`."""
+    """Read a static model; see :meth:`StaticEmbedder.from_pretrained`.
+
+    route: the modules of a Router's route, if they are the model.
+    """
     verify_settings(directory)
-    layout = _find_layout(directory)
+    layout = _layout(directory, route) if route else _find_layout(directory)
     if rules is None:
         rules = "model2vec" if layout.has_config else "sentence-transformers"
     elif rules not in RULES:
@@ -118,6 +124,10 @@ def _find_layout(directory: Path) -> _Layout:
         return _Layout(directory=directory, folder=directory, has_config=True, normalizes=False)
     modules = read_modules(directory, STATIC_ORDER)
     verify_modules(directory, [module.folder for module in modules])
+    return _layout(directory, modules, has_config=has_config)
+
+
+def _layout(directory: Path, modules: Sequence[Module], *, has_config: bool = False) -> _Layout:
     for module in modules[1:]:
         check_normalize(module.folder)
     return _Layout(

@@ -96,7 +96,10 @@ def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
     """Read the layouts of a single text and of a pair."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
-        raise node.fail("two post-processors that lay rows out are not supported")
+        raise node.fail(
+            "two post-processors that lay rows out are not supported, and the tokenizers library "
+            "fails on two templates too: keep one"
+        )
     if not layouts:
         return (_text("first", 0),), (_text("first", 0), _text("second", 1))
     [node] = layouts
