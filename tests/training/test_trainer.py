@@ -88,12 +88,16 @@ def test_another_number_of_workers_computes_the_same(corpus: Path, tmp_path: Pat
 
 
 def kill_at_random(corpus: Path, folder: Path, times: int, *settings: str, seed: int) -> int:
-    """Start a run again and again, kill it each time, and let it end; how often it was killed."""
+    """Start a run again and again, on 1 to 3 threads, kill it each time, and let it end.
+
+    Returns how often it was killed.
+    """
     generator = np.random.default_rng(seed)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.training.runs", str(corpus), str(folder), *settings]
     killed = 0
-    for _ in range(times):
+    for attempt in range(times):
+        environment["OMP_NUM_THREADS"] = str(1 + attempt % 3)
         with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
             ends = time.monotonic() + 60
             # Importing is not what is to be interrupted.
