@@ -149,7 +149,7 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float)
         # Neither of the others drops.
         return
     if window is None:
-        cudnn = partial(_packed_cudnn, layout)
+        cudnn = partial(packed_cudnn, layout)
         yield Rival(name="torch cudnn, packed", function=cudnn, unavailable=off_gpu)
     varlen = partial(_varlen, layout, window)
     yield Rival(name="torch varlen_attn", function=varlen, unavailable=off_gpu)
@@ -188,7 +188,8 @@ def _by_cudnn(padded: _PaddedSdpa, **inputs: Tensor) -> Tensor:
         return padded(**inputs)
 
 
-def _packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attend by cuDNN's kernels over packed sequences, with the usual scale, on a CUDA device."""
     found: Tensor = _PackedCudnn.apply(  # type: ignore[no-untyped-call]
         query, key, value, layout.cu_seqlens, layout.max_seqlen
     )

@@ -91,7 +91,7 @@ def make_work(shape: Shape, *, candidates: dict[str, Pins]) -> Work:
     # Measured where calls choose cuDNN too.
     facts = replace(plain.facts, equal_length=0)
     by_triton = dict(ops.find_operation("attention").explain(facts))["triton"]
-    why_not = by_triton or _why_not(shape.device)
+    why_not = by_triton or why_not_hopper(shape.device)
     return replace(
         plain,
         ours=partial(_ours, plain, shape.head_dim, candidates),
@@ -112,7 +112,8 @@ def _ours(
         return plain.ours("triton", **inputs)
 
 
-def _why_not(device: str) -> str | None:
+def why_not_hopper(device: str) -> str | None:
+    """Return the reason why a device cannot run the kernels in Gluon, or None."""
     if device == "cuda" and torch.cuda.get_device_capability()[0] == 9:
         return None
     return "for an H100 or H200"
