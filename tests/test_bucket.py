@@ -58,6 +58,13 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
             offsets_of(Sequences.from_lengths(lengths), bucket)
 
 
+def test_a_bucket_that_could_be_full_promises_no_common_length() -> None:
+    bucket = Bucket(num_tokens=128, num_sequences=1, max_seqlen=64)
+    padded = BucketSequences.from_offsets(torch.tensor([0, 5, 5], dtype=torch.int32), bucket)
+    assert len(padded) * padded.max_seqlen == padded.num_tokens
+    assert padded.common_length == 0
+
+
 @pytest.mark.slow
 def test_lengths_are_not_read_back_from_a_device() -> None:
     bucket = Bucket.of(Sequences.from_lengths([3, 5]))

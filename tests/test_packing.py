@@ -29,6 +29,7 @@ def test_sequences_know_their_places(lengths: list[int]) -> None:
     assert len(layout) == len(lengths)
     assert layout.num_tokens == sum(lengths)
     assert layout.max_seqlen == max(lengths, default=0)
+    assert layout.common_length == (lengths[0] if len(set(lengths)) == 1 else 0)
     assert layout.positions.tolist() == [p for n in lengths for p in range(n)]
     assert layout.sequence_ids.tolist() == [s for s, n in enumerate(lengths) for _ in range(n)]
 
@@ -237,4 +238,4 @@ def test_the_host_waits_for_no_device_that_lengths_are_copied_to() -> None:
     assert copies.waiting == [False] * 9
     assert {x.device.type for x in (sequences.cu_seqlens, first.rows, first.places)} == {"meta"}
     assert sequences.offsets.tolist() == [0, 3, 3, 8, 11]
-    assert (sequences.num_tokens, sequences.max_seqlen) == (11, 5)
+    assert (sequences.num_tokens, sequences.max_seqlen, sequences.common_length) == (11, 5, 0)

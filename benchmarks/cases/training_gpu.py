@@ -7,9 +7,10 @@ computed. The gate compares the losses before the first step and after it with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 import torch
@@ -44,9 +45,11 @@ from encoder_engine.tasks.sequence_classification import SequenceClassificationT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.packing.clean import CleanBatch
+    from encoder_engine.training.recipe import Residual
 
 PRECISION = "bfloat16"
 STEPS = 2
@@ -82,7 +85,6 @@ CLASSIFIER_WAYS = {
     "transformers, compiled": replace(CLASSIFIER, compiled=True),
     "transformers, compiled, CUDA graphs": replace(CLASSIFIER, compiled=True, graphs=True),
 }
-OURS = {"encoder-engine": False, "encoder-engine, CUDA graphs": True}
 # Models with their longest sequences, and transformers' ways with them.
 MODELS = {
     "base": (BASE | NO_DROPOUT, 512, BASE_WAYS),
@@ -92,16 +94,32 @@ MODELS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """A model and the batch of a step, and the ways in which transformers takes that step.
+class Variant:
+    """A way in which the engine takes a step.
 
-    ``graphs``: the engine takes it by CUDA graphs too.
+    ``residual``: the type of the residual stream; None: the usual one.
+    ``within``: makes a context that steps are taken in.
+    ``why_not``: maps a device to the reason why it cannot take them, or None.
     """
+
+    graphs: bool = False
+    residual: Residual | None = None
+    within: Callable[[], AbstractContextManager[object]] = nullcontext
+    why_not: Callable[[str], str | None] = lambda _: None
+
+
+USUAL = {"encoder-engine": Variant()}
+BY_GRAPHS = USUAL | {"encoder-engine, CUDA graphs": Variant(graphs=True)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A model and the batch of a step, and the ways of transformers and the engine to take it."""
 
     size: Size
     ways: Mapping[str, Way]
     classifies: bool = False
-    graphs: bool = False
+    ours: Mapping[str, Variant] = field(default_factory=lambda: USUAL)
 
 
 def mixed_lengths(longest: int, tokens: int) -> tuple[int, ...]:
@@ -127,9 +145,9 @@ def _trainings() -> Iterator[tuple[str, Training]]:
     classifier = Training(size=size, ways=CLASSIFIER_WAYS, classifies=True)
     yield "finetuning_gpu/base-32x128", classifier
     # Beside nothing else: what a capture does to its process costs no other result.
-    yield "training_graphs/finetuning-4k", replace(classifier, ways={}, graphs=True)
+    yield "training_graphs/finetuning-4k", replace(classifier, ways={}, ours=BY_GRAPHS)
     size = Size(config=BASE | NO_DROPOUT, lengths=(512,) * 32)
-    yield "training_graphs/pretraining-16k", Training(size=size, ways={}, graphs=True)
+    yield "training_graphs/pretraining-16k", Training(size=size, ways={}, ours=BY_GRAPHS)
 
 
 TRAININGS = dict(_trainings())
@@ -137,6 +155,11 @@ TRAININGS = dict(_trainings())
 
 def case_specs() -> list[CaseSpec]:
     """Return a step of each model and batch."""
+    return specs_of(TRAININGS)
+
+
+def specs_of(trainings: Mapping[str, Training]) -> list[CaseSpec]:
+    """Return the cases of training steps by name."""
     return [
         CaseSpec(
             name=name,
@@ -144,7 +167,7 @@ def case_specs() -> list[CaseSpec]:
             make=partial(make_case, training),
             devices=("cuda",),
         )
-        for name, training in TRAININGS.items()
+        for name, training in trainings.items()
     ]
 
 
@@ -177,9 +200,12 @@ def make_case(training: Training, options: Options) -> Case:
     return Case(
         candidates=(
             *(
-                ours(partial(_ours, model, inputs, options.device, graphs=graphs), name=name)
-                for name, graphs in OURS.items()
-                if training.graphs or not graphs
+                ours(
+                    partial(_ours, model, inputs, options.device, variant),
+                    name=name,
+                    unavailable=variant.why_not(options.device),
+                )
+                for name, variant in training.ours.items()
             ),
             *(
                 candidate(
@@ -244,9 +270,20 @@ def _classified(clean: CleanBatch) -> Inputs:
     return Inputs(batch, {"target": targets}, rows)
 
 
-def _ours(model: TrainingModel, inputs: Inputs, device: str, *, graphs: bool) -> Work:
-    step = make_step(model, device=device, precision=PRECISION, graphs=graphs)
-    return make_work(partial(step, inputs), STEPS)
+def _ours(model: TrainingModel, inputs: Inputs, device: str, variant: Variant) -> Work:
+    step = make_step(
+        model,
+        device=device,
+        precision=PRECISION,
+        graphs=variant.graphs,
+        residual=variant.residual,
+    )
+
+    def take() -> SupportsFloat:
+        with variant.within():
+            return step(inputs)
+
+    return make_work(take, STEPS)
 
 
 def _theirs(model: TrainingModel, inputs: Inputs, way: Way, device: str) -> Work:

@@ -43,7 +43,8 @@ LOOP = (
 )
 JOBS = (
     *("benchmarks/jobs/training_step.py", "benchmarks/jobs/transformers_step.py"),
-    *("benchmarks/cases/pretraining.py", "benchmarks/cases/encoder.py"),
+    *(f"benchmarks/cases/{name}.py" for name in ("pretraining", "encoder", "training_gpu")),
+    *(f"benchmarks/cases/ops/{name}.py" for name in ("attention", "attention_gluon")),
 )
 TRAINING_GROUPS = ("pretraining_gpu/", "finetuning_gpu/")
 # Measured in this order, before all other cases.
@@ -54,6 +55,9 @@ FIRST = (
     "finetuning_gpu/base-32x128",
     "pretraining_gpu/modernbert-equal-32k",
 )
+# Variants of a step, which decide on defaults; that in Gluon has to pass checks first.
+_GLUON_VARIANT = "training_variants/attention-gluon"
+VARIANTS = ("training_variants/stream", "training_variants/attention", _GLUON_VARIANT)
 # Each in a process of its own: steps with and without graphs, then batches of inference.
 STEP_GRAPHS = ("training_graphs/finetuning-4k", "training_graphs/pretraining-16k")
 GRAPHS = (*STEP_GRAPHS, "encoder_short/1-text", "encoder_short/8-texts")
@@ -66,7 +70,7 @@ _TURNS = ("128 rows, turns", ("--gluon", "128", "--turns"))
 _GRADIENTS = ("gradients", ("--gluon", "128", "--gluon-gradients"))
 _WIDE = "_d128"
 # The cases, in order, and the checks of each.
-_GLUON = {
+_GLUON = {_GLUON_VARIANT: ("", (_ROWS_128, _GRADIENTS))} | {
     f"{group}{size}/{way}-equal": (size, checks)
     for group, way, checks, sizes in (
         ("attention_gluon", "forward", (_ROWS_64, _ROWS_128), ("_2k", "", _WIDE, "_8k")),
@@ -115,21 +119,22 @@ def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> l
     """List what is done in which order on a machine of so many cores."""
     specs = {spec.name: spec for spec in cases}
     options = ("--device", "cpu", "--smoke") if rehearsed else ("--device", "cuda")
-    chosen = (*FIRST, *GRAPHS, *ATTENTION, *GLUON)
+    chosen = (*VARIANTS, *FIRST, *GRAPHS, *ATTENTION, *GLUON)
     others = [spec for name, spec in specs.items() if name not in chosen]
 
     def measured(names: Iterable[str]) -> list[Step]:
         found = [_measure(specs[name], options) for name in names if name in specs]
-        return [step for steps in found for step in steps]
+        return _after_checks([step for steps in found for step in steps], rehearsed=rehearsed)
 
     jobs = max(1, cores - 2)
     return [
         Phase(name="first checks", steps=_checks(rehearsed=rehearsed), jobs=jobs),
+        Phase(name="checks of Gluon", steps=[] if rehearsed else _gluon_checks(), jobs=jobs),
+        Phase(name="variants", steps=measured(VARIANTS)),
         Phase(name="training", steps=measured(FIRST)),
         Phase(name="graphs", steps=measured(GRAPHS)),
         Phase(name="attention", steps=measured(ATTENTION)),
-        Phase(name="checks of Gluon", steps=[] if rehearsed else _gluon_checks(), jobs=jobs),
-        Phase(name="attention in Gluon", steps=_after_checks(measured(GLUON), rehearsed=rehearsed)),
+        Phase(name="attention in Gluon", steps=measured(GLUON[1:])),
         Phase(name="more training", steps=measured(s.name for s in others if _trains(s))),
         Phase(name="tests", steps=[] if rehearsed else _tests(), jobs=jobs),
         Phase(name="other cases", steps=measured(s.name for s in others if not _trains(s))),
@@ -143,7 +148,7 @@ def _trains(spec: CaseSpec) -> bool:
 
 def _sources(spec: CaseSpec) -> tuple[str, ...]:
     own = f"{spec.module.replace('.', '/')}.py"
-    if _trains(spec) or spec.name in STEP_GRAPHS:
+    if _trains(spec) or spec.name in (*VARIANTS, *STEP_GRAPHS):
         return (*OPERATIONS, *LOOP, *JOBS, own)
     for start, kernels in KERNELS.items():
         if spec.name.startswith(start):
@@ -157,7 +162,7 @@ def _measure(spec: CaseSpec, options: tuple[str, ...]) -> list[Step]:
     command, sources = ("benchmarks", "run", spec.name, *options), _sources(spec)
     plain = (*command, "--no-compile")
     if not _trains(spec):
-        seconds = TRAINING if spec.name in STEP_GRAPHS else CASE
+        seconds = TRAINING if spec.name in (*VARIANTS, *STEP_GRAPHS) else CASE
         return [Step(name=spec.name, command=plain, seconds=seconds, sources=sources)]
     # A shared pool of memory leaves room for candidates of other shapes.
     memory = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -213,11 +218,9 @@ def _gluon_checks() -> list[Step]:
 
 def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
     """Let steps wait for the checks of the kernels that they measure; no CPU runs these."""
-    if rehearsed:
-        return list(steps)
     found = []
     for step in steps:
-        size, checks = _GLUON[step.name]
+        size, checks = ("", ()) if rehearsed else _GLUON.get(step.name, ("", ()))
         names = tuple(_gluon_check(size, check).name for check in checks)
         found.append(replace(step, after=names))
     return found

@@ -29,7 +29,7 @@ from benchmarks.measuring.case import (
 from benchmarks.measuring.case import Work as TimedWork
 from benchmarks.measuring.ceilings import Ceiling, copy_ceiling, product_ceiling
 from encoder_engine import ops
-from encoder_engine.ops.registry import CallFacts
+from encoder_engine.ops.registry import CallFacts, choose_implementation
 from encoder_engine.ops.testing import (
     LENGTHS,
     dtype_id,
@@ -296,8 +296,12 @@ def _candidates(
     if refusals is None:
         found = ops.find_operation(operation)
         facts = work.facts or found.facts(device=shape.device, dtype=dtype_id(shape.dtype))
-        reasons = dict(found.explain(replace(facts, requires_grad=training)))
-        refusals = {name: reasons[name] for name in implementations(operation)}
+        facts = replace(facts, requires_grad=training)
+        default = choose_implementation(operation, found.explain(facts), None)
+        # What calls choose comes first; a GPU measures what they leave too.
+        reasons = dict(found.explain(facts, named=shape.device == "cuda"))
+        names = sorted(implementations(operation), key=lambda name: name != default)
+        refusals = {name: reasons[name] for name in names}
     for name, refusal in refusals.items():
         timed = None if work.timed is None else partial(work.timed, name)
         built = partial(build, partial(work.ours, name), timed)

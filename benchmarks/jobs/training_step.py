@@ -43,10 +43,16 @@ class StepAlone(Loop):
     """The loop of a copy of a model, of which only steps are taken: nothing is read or written."""
 
     def __init__(
-        self, model: TrainingModel, *, device: str, precision: str, graphs: bool = False
+        self,
+        model: TrainingModel,
+        *,
+        device: str,
+        precision: str,
+        graphs: bool = False,
+        residual: Residual | None = None,
     ) -> None:
         course: Any = SimpleNamespace(
-            run=RunRecipe(precision=precision, graphs=graphs),  # type: ignore[arg-type]
+            run=RunRecipe(precision=precision, graphs=graphs, residual=residual),  # type: ignore[arg-type]
             optimizer=OPTIMIZER,
             max_length=1,  # of which only logged FLOPs depend
             read=lambda **_: None,
@@ -96,13 +102,18 @@ class _Loss:
 
 
 def make_step(
-    model: TrainingModel, *, device: str = "cpu", precision: str = "float32", graphs: bool = False
+    model: TrainingModel,
+    *,
+    device: str = "cpu",
+    precision: str = "float32",
+    graphs: bool = False,
+    residual: Residual | None = None,
 ) -> Callable[[Inputs], SupportsFloat]:
     """Train a copy of the model: a call takes a step, and returns the loss before it.
 
-    graphs: by CUDA graphs.
+    graphs: by CUDA graphs. residual: the type of the residual stream; None: the usual one.
     """
-    loop = StepAlone(model, device=device, precision=precision, graphs=graphs)
+    loop = StepAlone(model, device=device, precision=precision, graphs=graphs, residual=residual)
     return lambda inputs: loop.take([inputs])
 
 

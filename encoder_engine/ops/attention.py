@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Disentangled, Terms
@@ -37,15 +39,45 @@ class AttentionFacts(CallFacts):
     """The facts by which attention is chosen.
 
     ``terms``: the names of the given optional arguments, such as ``("window", "causal")``.
+    ``equal_length``: the length of each sequence of a batch of 8,192 tokens or more on an H100 or
+    H200; 0: of another batch.
     """
 
     head_dim: int = 64
     dropout: bool = False
     grouped_heads: bool = False
     terms: tuple[str, ...] = ()
+    equal_length: int = 0
 
 
 LARGEST_TRITON_HEAD = 256
+# Sizes of heads, and lengths of equal sequences. SDPA, which calls cuDNN, took an H200 0.71 to 0.97
+# times as long as the Triton kernels (benchmarks/results/nvidia-h200.jsonl: forward-equal of
+# attention, attention_2k, attention_8k and attention_d128, in bfloat16, 8,192 tokens and more).
+# Powers of two alone: cuDNN plans anew for each length and number of sequences.
+EQUAL_LENGTHS = {64: (512, 1024, 2048, 4096, 8192), 128: (2048,)}
+MIN_EQUAL_TOKENS = 8192
+
+
+def _is_triton_automatic(facts: AttentionFacts) -> bool:
+    """Return whether Triton's kernels run without a request: not where cuDNN's are faster.
+
+    With gradients they do: cuDNN's, which took 0.67 to 0.93 times as long, add in no fixed order.
+    """
+    by_cudnn = (
+        facts.equal_length in EQUAL_LENGTHS.get(facts.head_dim, ())
+        and facts.dtype == "bfloat16"
+        and not (facts.requires_grad or facts.dropout or facts.grouped_heads or facts.terms)
+    )
+    return gpu.is_automatic(facts) and not by_cudnn
+
+
+def equal_length_of(query_THD: Tensor, sequences: Sequences) -> int:
+    """Return the fact ``equal_length`` of a call; it reads nothing back from the device."""
+    # A compiled graph computes other lengths too.
+    if torch.compiler.is_compiling() or not gpu.is_hopper(query_THD):
+        return 0
+    return sequences.common_length if sequences.num_tokens >= MIN_EQUAL_TOKENS else 0
 
 
 def _refuse_triton(facts: AttentionFacts) -> str | None:
@@ -80,7 +112,7 @@ _ATTENTION = Operation(
     "attention",
     AttentionFacts,
     (
-        gpu.triton("attention", _refuse_triton),
+        gpu.triton("attention", _refuse_triton, _is_triton_automatic),
         cpu.native("attention", _refuse_native),
         *plain("attention"),
     ),
@@ -138,8 +170,9 @@ def attention(
     ``query_rows=global_rows`` and write the result over theirs.
 
     Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
-    fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Raises
-    :class:`ShapeError`.
+    fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Without
+    gradients and terms, an H100 or H200 computes bfloat16 sequences of one length by ``aten``
+    (cuDNN) by default, where that was measured to be faster. Raises :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, query_rows)
     check_values(query_THD, key_TKD, value_TKD)
@@ -157,7 +190,10 @@ def attention(
     )
     check_terms(terms, query_THD, sequences)
     query_THD, key_TKD, value_TKD = autocast(query_THD, key_TKD, value_TKD)
-    function = find_attention(_ATTENTION, implementation, terms, query_THD, key_TKD, value_TKD)
+    function = find_attention(
+        *(_ATTENTION, implementation, terms, query_THD, key_TKD, value_TKD),
+        equal_length=equal_length_of(query_THD, sequences),
+    )
     result: Tensor = function(query_THD, key_TKD, value_TKD, sequences, terms)
     return result
 
@@ -200,7 +236,11 @@ def attention_probabilities(
 
 
 def find_attention(
-    operation: Operation, implementation: str | None, terms: Terms, *tensors: Tensor
+    operation: Operation,
+    implementation: str | None,
+    terms: Terms,
+    *tensors: Tensor,
+    equal_length: int = 0,
 ) -> Callable[..., Any]:
     (_, num_heads, head_dim), (_, num_key_heads, _) = (x.shape for x in tensors[:2])
     return operation.find(
@@ -210,6 +250,7 @@ def find_attention(
         dropout=terms.dropout > 0.0,
         grouped_heads=num_key_heads != num_heads,
         terms=terms.names(),
+        equal_length=equal_length,
     )
 
 

@@ -7,6 +7,8 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from encoder_engine.ops.registry import Implementation
 
 if TYPE_CHECKING:
@@ -45,16 +47,30 @@ def is_automatic(facts: CallFacts) -> bool:
     return facts.device == "cuda"
 
 
-def triton(room: str, refuse: Callable[[Any], str | None] = refuse_triton) -> Implementation:
+def triton(
+    room: str,
+    refuse: Callable[[Any], str | None] = refuse_triton,
+    automatic: Callable[[Any], bool] = is_automatic,
+) -> Implementation:
     """Return the implementation of an operation by Triton, in the files of a room."""
     module = f"encoder_engine.kernels.{room}.operator"
-    return Implementation(name="triton", module=module, refuse=refuse, automatic=is_automatic)
+    return Implementation(name="triton", module=module, refuse=refuse, automatic=automatic)
 
 
 def is_by_triton(x: Tensor) -> bool:
     """Return whether Triton's kernels compute with a tensor, unless others are requested."""
     takes = str(x.dtype).removeprefix("torch.") in DTYPES
     return is_gpu(x) and takes and _triton_installed()
+
+
+@cache
+def _capability(index: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+def is_hopper(x: Tensor) -> bool:
+    """Return whether a tensor is on an H100 or H200."""
+    return x.is_cuda and _capability(x.device.index)[0] == 9
 
 
 def is_gpu(x: Tensor) -> bool:

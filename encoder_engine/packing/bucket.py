@@ -127,6 +127,11 @@ class BucketSequences(Sequences):
             )
         return super().offsets
 
+    @property
+    def common_length(self) -> int:
+        """Return 0: a graph computes other lengths too."""
+        return 0
+
     def _make_sequence_ids(self) -> Tensor:
         return super()._make_sequence_ids().clamp_(max=len(self) - 1)
 

@@ -115,6 +115,11 @@ class Sequences:
         return self._remember("max_seqlen", lambda: int(self.lengths.max(initial=0)))
 
     @property
+    def common_length(self) -> int:
+        """Length of every sequence, from the host's copy; 0 where two differ."""
+        return self.max_seqlen if len(self) * self.max_seqlen == self.num_tokens else 0
+
+    @property
     def num_tokens(self) -> int:
         """Rows of the packed tensors, T."""
         return self._remember("num_tokens", lambda: int(self.offsets[-1]))

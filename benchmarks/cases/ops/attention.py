@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.jobs.op_case import GPU, Rival, Shape, Work, fixed_shape, op_specs
 from encoder_engine import ops
-from encoder_engine.ops.attention import AttentionFacts
+from encoder_engine.ops.attention import AttentionFacts, equal_length_of
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) 
         )
 
     eager = partial(_eager, layout, window)
+    inputs = shape.inputs(query=size, key=size, value=size)
     return Work(
-        inputs=shape.inputs(query=size, key=size, value=size),
+        inputs=inputs,
         ours=ours,
         eager=eager,
         timed=partial(ours, dropout=dropout) if dropout else None,
@@ -91,6 +92,7 @@ def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) 
             head_dim=shape.head_dim,
             terms=() if window is None else ("window",),
             dropout=dropout > 0.0,
+            equal_length=equal_length_of(inputs["query"], layout),
         ),
         compilable=False,  # one sequence at a time
         terms=max(shape.head_dim, *shape.lengths),
@@ -147,7 +149,7 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float)
         # Neither of the others drops.
         return
     if window is None:
-        cudnn = partial(_packed_cudnn, layout)
+        cudnn = partial(packed_cudnn, layout)
         yield Rival(name="torch cudnn, packed", function=cudnn, unavailable=off_gpu)
     varlen = partial(_varlen, layout, window)
     yield Rival(name="torch varlen_attn", function=varlen, unavailable=off_gpu)
@@ -186,7 +188,8 @@ def _by_cudnn(padded: _PaddedSdpa, **inputs: Tensor) -> Tensor:
         return padded(**inputs)
 
 
-def _packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attend by cuDNN's kernels over packed sequences, with the usual scale, on a CUDA device."""
     found: Tensor = _PackedCudnn.apply(  # type: ignore[no-untyped-call]
         query, key, value, layout.cu_seqlens, layout.max_seqlen
     )

@@ -197,10 +197,10 @@ def test_the_plan_begins_with_checks_and_has_every_case_once() -> None:
     specs = choose_cases([], "cuda")
     phases = {phase.name: phase for phase in plan(specs, cores=16)}
     names = [spec.name for spec in specs]
-    assert {*plans.FIRST, *plans.GRAPHS, *plans.ATTENTION, *plans.GLUON} <= set(names), (
-        "a case has another name"
-    )
-    assert list(phases)[:2] == ["first checks", "training"]
+    assert {*plans.VARIANTS, *plans.FIRST, *plans.GRAPHS, *plans.ATTENTION, *plans.GLUON} <= set(
+        names
+    ), "a case has another name"
+    assert list(phases)[:4] == ["first checks", "checks of Gluon", "variants", "training"]
     assert phases["tests"].jobs == 14
     measured = [step for phase in phases.values() if phase.jobs == 1 for step in phase.steps]
     cases = [s.command[2] for s in measured if s.again is False]

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from benchmarks.cases import training_gpu
 from benchmarks.cases.encoder import TINY
 from benchmarks.cases.pretraining import NO_DROPOUT, SEED, Size, cut, draw_batch, make_model
+from benchmarks.cases.training_variants import attending
 from benchmarks.jobs import transformers_step
 from benchmarks.jobs.training_step import make_gate, make_step, make_work
+from encoder_engine import ops
 from encoder_engine.objectives.objective import prepare
 from encoder_engine.ops.registry import Operation
+from encoder_engine.packing import Sequences
 
 CPU: dict[str, Any] = {"device": "cpu", "precision": "bfloat16"}
 SIZE = Size(config=training_gpu.SMOKE_MODERNBERT, lengths=(60, 33, 42, 35, 80, 20) * 4)
@@ -66,6 +69,19 @@ def test_the_gate_passes_packed_peers_and_refuses_negated_scores(
     monkeypatch.setattr(Operation, "find", find_wrong)
     step = make_step(model, **CPU)
     assert not gate(make_work(lambda: step(inputs)).answer()).passed
+
+
+def test_a_variant_computes_attention_without_terms_and_leaves_what_has_some() -> None:
+    heads, layout = torch.linspace(-1.0, 1.0, 40).view(5, 2, 4), Sequences.from_lengths([3, 2])
+
+    def attend(**terms: Any) -> Tensor:
+        return ops.attention(heads, heads, heads, layout, **terms)
+
+    plain, near = attend(), attend(window=1)
+    with attending(lambda usual, *given: -usual(*given)):
+        assert torch.equal(attend(), -plain)
+        assert torch.equal(attend(window=1), near)
+    assert torch.equal(attend(), plain)
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ class AttentionCase:
             given["query_rows"] = SelectedRows.of_unattended(layout, self.num_unattended)
         return given
 
-    def attend(self, layout: Sequences, dtype: torch.dtype, implementation: str) -> Function:
+    def attend(self, layout: Sequences, dtype: torch.dtype, implementation: str | None) -> Function:
         """Return the operation as a function of what gets gradients."""
         arguments = self.arguments(layout, dtype)
         if self.num_unattended is not None:
