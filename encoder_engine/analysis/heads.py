@@ -133,7 +133,10 @@ def _values(
     queries: npt.NDArray[np.bool_],
     rarest: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.float64]:
-    """Return the numbers whose means are taken, float64 [n, H, 11]; the first is 1."""
+    """Return eleven statistics of each query and head, float64 [n, H, 11].
+
+    1, whose sum is their number; then those of :class:`HeadSummary`, which takes their means.
+    """
     rows = np.arange(len(queries))[:, None]
     offsets = found.offset_TH.cpu().numpy()
     lengths = np.repeat(batch.sequences.lengths, batch.sequences.lengths)

@@ -31,7 +31,10 @@ WINDOW_BATCHES = 256
 
 
 def _generator(seed: int, *places: int) -> np.random.Generator:
-    """Return a generator keyed by a seed and places (Philox: Salmon et al. 2011)."""
+    """Return the generator of a seed and of integers such as epoch and index.
+
+    It draws without those before it having drawn (Philox: Salmon et al. 2011).
+    """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *places))))
 
 

@@ -54,7 +54,7 @@ class _EmbedderType(ABCMeta):
 
 
 class QueryMethods(Model, metaclass=_EmbedderType):
-    """The methods of an embedder that depend on its prompts, and its names in other libraries."""
+    """The methods of an embedder that apply its prompts, also by their names in other libraries."""
 
     @property
     @abstractmethod

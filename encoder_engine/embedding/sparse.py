@@ -70,7 +70,7 @@ class SparseDatasetKeywords(CallKeywords, JobKeywords, total=False):
 
 
 class SparseEncodeKeywords(SparseCallKeywords, SparseKeywords, total=False):
-    """The keywords of :meth:`SparseEmbedder.encode`: its own, and those of the library."""
+    """The keywords of :meth:`SparseEmbedder.encode`: its own, and sentence-transformers'."""
 
 
 class SparseEmbedder(TaskMethods):

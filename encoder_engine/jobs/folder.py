@@ -454,7 +454,7 @@ class ShardFolder:
                         store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
-        """Finish the open shard of a stopped run, if the shard may end at any row."""
+        """Close the open shard of a stopped run with the rows that it has, if it may be shorter."""
         shard = self._open
         if shard is None or issubclass(kind, OutputError) or not self._elastic(shard.number):
             return

@@ -340,7 +340,7 @@ class GrowingFolder(ShardFolder):
                 )
 
     def _copy(self, piece: _Piece, store: VectorStore) -> None:
-        """Copy the rows of a piece that stay."""
+        """Copy the rows of a former shard that the append keeps."""
         path = piece.folder / shard_name(piece.record.shard, self._job.shard_format)
         first_row = 0
         if path.suffix != ".npy":

@@ -100,10 +100,10 @@ class Admission:
         self.answer_bytes += num_bytes
 
     def check_queue(self, client: Hashable) -> None:
-        """Refuse a new request of any size where its turn is too far: nothing of it need be read.
+        """Refuse a new request before its body is read: the queue alone would outlast its deadline.
 
         Raises :class:`DrainingError` while the service is shutting down, and
-        :class:`OverloadedError`.
+        :class:`OverloadedError` where the queue is too long for a request of any size.
         """
         self._check_calls()
         self._check_turn(client, 0, None)
@@ -133,7 +133,9 @@ class Admission:
         cost: float | None = None,
         num_tokens: int | None = None,
     ) -> None:
-        """Refuse a request whose turn is too far; an idle service accepts every request.
+        """Refuse a request that the queue would delay beyond its deadline.
+
+        An idle service accepts every request.
 
         seconds: the time left until the request's deadline. cost, num_tokens: None where they are
         not known yet. Raises :class:`OverloadedError`. A call that :meth:`begin` admitted is also

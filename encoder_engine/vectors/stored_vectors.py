@@ -409,7 +409,7 @@ class StoredVectors:
         return chain.from_iterable(map(self._ids_of, self._parts))
 
     def kept(self, rows: set[int]) -> dict[int, dict[str, Any]]:
-        """Return values of some rows by row and column; see :meth:`Embedder.encode_dataset`."""
+        """Return the inputs' columns kept of these rows: by row, then by the column's name."""
         if self.manifest is None:
             names = kept_of_file(self._path_of_one)
         else:

@@ -41,10 +41,10 @@ def _luhn(found: str) -> bool:
 
 
 def _iban(found: str) -> bool:
-    """Return whether the remainder of ISO 13616 is 1.
+    """Return whether a word is an IBAN: its remainder modulo 97 is 1 (ISO 13616).
 
-    One in 97 words would pass: without capitals, half of an IBAN must be digits, as in all examples
-    of the registry.
+    One in 97 other words has it too. A word without capitals must therefore be digits by half, as
+    all examples of the registry are.
     """
     plain = "".join(found.split()).upper()
     if found != found.upper() and 2 * sum(c.isdecimal() for c in plain) < len(plain):

@@ -183,7 +183,7 @@ class LayerTypes:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set each block's window, rotary embedding and, except in the first, norm."""
+        """Set the window and rotary embedding of each block, and the norm of each but the first."""
         kinds = self._kinds(config, len(spec.blocks))
         rotaries = self._rotaries(config)
         window = config.get("local_attention").positive(self.window) // 2

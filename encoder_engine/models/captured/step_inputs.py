@@ -74,7 +74,9 @@ class StepLayout(NamedTuple):
         longest: int | None,
         num_losses: int,
     ) -> StepLayout | None:
-        """Return the layout of a micro-batch on the host; None: there is none.
+        """Return the layout in which a graph computes a micro-batch, still in the host's memory.
+
+        None: it has features that no layout holds.
 
         longest: the most tokens of a sequence that the model takes.
         """

@@ -42,9 +42,10 @@ def read_exactly(
     settings: str,
     prefix: str = "",
 ) -> dict[str, Array]:
-    """Read the tensors of a file or directory, which are to be those of ``shapes`` alone.
+    """Read the tensors of a file or directory; it must hold those of ``shapes`` and no others.
 
-    settings: the file that states them. prefix: of the names in messages. Exceptions: see
+    settings: the file that the shapes follow from, for messages. prefix: put before the names of
+    tensors in messages. Exceptions: see
     :meth:`CompiledSource.read_beside`.
     """
     mend = f"it is of another model, or {settings} was changed"

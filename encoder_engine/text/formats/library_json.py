@@ -1,4 +1,4 @@
-"""Reads and writes the members of a tokenizer.json that belong to a model the library runs."""
+"""Reads and writes the models of a tokenizer.json that Hugging Face tokenizers computes."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class StepGraphs:
 
 
 class _Part:
-    """The inputs of a layout, and the graph that computes them, once there is one."""
+    """The inputs of one layout, and the CUDA graph that computes a step of them when captured."""
 
     def __init__(self, graphs: StepGraphs, inputs: StepInputs) -> None:
         self._graphs, self.inputs = graphs, inputs
