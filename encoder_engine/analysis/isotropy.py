@@ -109,6 +109,7 @@ def standardise_embedder(embedder: Embedder, texts: Sequence[str]) -> Embedder:
     ``save_pretrained`` writes a directory that every loader of sentence-transformers reads. Dead
     features are 0.
     """
+    embedder.refuse_routes()
     zscore = ZScore.fit(embedder.encode(texts, normalize_embeddings=False))
     layer = DenseModule(
         weight_NK=np.diag(zscore.scale).astype(np.float32),

@@ -249,6 +249,9 @@ def _refuse_another(
     differing = []
     if embedder.engine.fingerprint() != plan["model"]["fingerprint"]:
         differing.append("weights")
+    described = embedder.kind.describe(embedder.kind.resolve())
+    if described.get("queries") != plan["model"].get("queries"):
+        differing.append("models of queries")
     if tokenizer_fingerprint(embedder.tokenizer) != plan["tokenizer"]["fingerprint"]:
         differing.append("tokenizers")
     if differing:

@@ -23,6 +23,7 @@ from encoder_engine.errors import (
     ConfigError,
     DefaultPoolingWarning,
     InputError,
+    UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.files import fetching, resolve_directory
 from encoder_engine.kinds.dense import Dense, RoutedDense
@@ -66,8 +67,8 @@ class Embedder(DenseMethods):
     encoder is put into evaluation mode.
 
     queries: the embedder of queries, of a directory with a Router: queries and documents have
-        modules of their own there. All other attributes are the document's. None: a query is
-        embedded as a document is.
+        modules of their own there. All other attributes, such as ``max_seq_length``, are the
+        document's. None: a query is embedded as a document is.
     default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
@@ -175,8 +176,17 @@ class Embedder(DenseMethods):
         if self.queries is None:
             return {}
         documents = copy(self)
-        documents.queries = None
+        # They are a part of what was loaded.
+        documents.queries = documents.loading = None
         return {"query": self.queries, "document": documents}
+
+    def refuse_routes(self) -> None:
+        """Raise :class:`UnsupportedFeatureError` where queries have a model of their own."""
+        if self.queries is not None:
+            raise UnsupportedFeatureError(
+                f"{self.name} has a Router, and this is of one encoder: take routes['query'] or "
+                "routes['document'] of the embedder"
+            )
 
     @naming("texts")
     def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
@@ -198,7 +208,8 @@ class Embedder(DenseMethods):
         return (
             f"Embedder({self.recipe.encoder_directory}: {engine.spec.model_type}, "
             f"{engine.spec.width} features, max_seq_length={self.max_seq_length}, "
-            f"{engine.quantization or engine.dtype} on {engine.device}, engine={engine.name!r})"
+            f"{engine.quantization or engine.dtype} on {engine.device}, engine={engine.name!r}"
+            f"{'' if self.queries is None else f', queries={self.queries!r}'})"
         )
 
     @classmethod
@@ -222,7 +233,7 @@ class Embedder(DenseMethods):
 
         pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
             neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
-        max_seq_length: replaces the directory's limit; with a Router, that of documents.
+        max_seq_length: replaces the directory's limit.
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
         num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
@@ -237,6 +248,9 @@ class Embedder(DenseMethods):
         hub: of an id on the hub: ``revision``, ``token``, ``cache_dir``, ``local_files_only``; see
             :class:`HubKeywords`.
 
+        With a Router, ``pooling``, ``max_seq_length`` and ``layers`` are of documents, and a static
+        table of queries keeps its dtype.
+
         Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
         missing, malformed or contradictory files, :class:`ImplementationError` where a requested
         engine cannot compute the model, and :class:`MissingDependencyError` where only PyTorch can
@@ -249,7 +263,7 @@ class Embedder(DenseMethods):
         )
         embedder = cls._read(opened, request, modes, layers, max_seq_length)
         if opened.routes and opened.routes["query"] != opened.modules:
-            embedder.queries = embedder._read_queries(opened.of_queries(), request, modes, layers)
+            embedder.queries = embedder._read_queries(opened.of_queries(), request)
             embedder.default_route = "query" if opened.default_route == "query" else "document"
         recipe = embedder.recipe
         if recipe.default_pooling:
@@ -273,8 +287,8 @@ class Embedder(DenseMethods):
         cls,
         opened: ModelDirectory,
         request: EngineRequest,
-        pooling: tuple[str, ...] | None,
-        layers: Layers | None,
+        pooling: tuple[str, ...] | None = None,
+        layers: Layers | None = None,
         max_seq_length: int | None = None,
         encoder: CompiledEncoder | Encoder | None = None,
     ) -> Self:
@@ -289,13 +303,7 @@ class Embedder(DenseMethods):
         embedder.max_seq_length = max_seq_length
         return embedder
 
-    def _read_queries(
-        self,
-        opened: ModelDirectory,
-        request: EngineRequest,
-        pooling: tuple[str, ...] | None,
-        layers: Layers | None,
-    ) -> DenseMethods:
+    def _read_queries(self, opened: ModelDirectory, request: EngineRequest) -> DenseMethods:
         """Read the model of queries; it shares the encoder where both routes have one."""
         queries: DenseMethods
         if opened.modules[0].kind == "StaticEmbedding":
@@ -307,7 +315,7 @@ class Embedder(DenseMethods):
         else:
             shared = opened.encoder_folder == self.recipe.encoder_directory
             encoder = self.encoder if shared else None
-            queries = self._read(opened, request, pooling, layers, encoder=encoder)
+            queries = self._read(opened, request, encoder=encoder)
         if queries.dimension != self.dimension:
             raise ConfigError(
                 f"{opened.directory}: queries have {queries.dimension} features, documents "
@@ -334,6 +342,7 @@ class Embedder(DenseMethods):
         :meth:`encode`.
         """
         check_names("encode_long", options, EncodeKeywords)
+        self._refuse_default_queries()
         kind = LongTexts(self, self.recipe, overlap=overlap, chunk_pooling=chunk_pooling)
         opened = open_texts(texts)
         vectors: Array = kind.collect(opened.rows, kind.resolve(**options), count=opened.count)
@@ -355,6 +364,7 @@ class Embedder(DenseMethods):
         ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
         and exceptions: see :meth:`encode`.
         """
+        self._refuse_default_queries()
         kind, opened = self.kinds()["tokens"], open_texts(texts)
         options = kind.resolve(
             prompt=prompt,
@@ -365,6 +375,11 @@ class Embedder(DenseMethods):
         )
         found: TokenVectors = kind.collect(opened.rows, options, count=opened.count)
         return found
+
+    def _refuse_default_queries(self) -> None:
+        """Refuse to take texts for documents where :meth:`encode` takes them for queries."""
+        if self.default_route == "query":
+            self.refuse_routes()
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory of sentence-transformers: encoder, tokenizer, modules, prompts, card.

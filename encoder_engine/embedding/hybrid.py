@@ -56,6 +56,7 @@ class HybridEmbedder(OverEmbedder):
     """
 
     def __init__(self, embedder: Embedder, weigh: DenseModule, project: DenseModule) -> None:
+        embedder.refuse_routes()
         self.embedder = embedder
         self._layers = {SPARSE_FILE: weigh, TOKENS_FILE: project}
         weighing = DenseModule(weight_NK=weigh.weight_NK, bias_N=weigh.bias_N, activation="relu")

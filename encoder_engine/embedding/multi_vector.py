@@ -109,6 +109,7 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
         document_length: int | None = None,
         expansion: QueryExpansion | None = None,
     ) -> None:
+        embedder.refuse_routes()
         if projection_ND is not None:
             modules = ModuleStack((DenseModule(weight_NK=_as_array(projection_ND)),))
         mismatch = modules.mismatch(embedder.engine.spec.width)

@@ -10,9 +10,10 @@ import numpy as np
 from encoder_engine.engine.outputs import Pooled
 from encoder_engine.errors import InputError
 from encoder_engine.kinds.kind import Kind, refuse_non_finite
-from encoder_engine.kinds.options import Options, check_route, resolve_dimension
+from encoder_engine.kinds.options import Options, check_route, resolve_dimension, route_of
 from encoder_engine.kinds.truncation import TruncationNotice
 from encoder_engine.packing.token_rows import EncodedRows
+from encoder_engine.text.fingerprint import tokenizer_fingerprint
 from encoder_engine.vectors.precision import check_precision, quantize_vectors
 
 if TYPE_CHECKING:
@@ -250,10 +251,16 @@ class RoutedDense(Dense):
         return self._of(options).compute_window(window, options, advance)
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return what a plan records of the pooling, and of the model of queries."""
-        queries = self._routes["query"].model.engine.fingerprint()
-        return {**super().describe(options), "queries": queries}
+        """Return what a plan records of the pooling, the default route and the queries' model."""
+        queries = self._routes["query"]
+        facts = {
+            "fingerprint": queries.model.engine.fingerprint(),
+            "tokenizer": tokenizer_fingerprint(queries.tokenizer),
+            "max_seq_length": queries.limit(options),
+            **queries.describe(options),
+        }
+        return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
         """Return normalization, dimension and route."""
-        return {**super().of_request(request), "route": request.input_type}
+        return {**super().of_request(request), "route": route_of(request)}

@@ -26,6 +26,7 @@ __all__ = [
     "query_prompt",
     "resolve_dimension",
     "resolve_prompt",
+    "route_of",
     "smallest",
     "token_limit",
 ]
@@ -149,6 +150,14 @@ def check_route(route: object) -> None:
     """Raise :class:`InputError` for a route that is no query's and no document's."""
     if route not in (None, "query", "document"):
         raise InputError(f"task must be 'query' or 'document', got {route!r}")
+
+
+def route_of(request: Any) -> Route | None:
+    """Return what a server's request says its texts are, by ``input_type`` or a prompt's name."""
+    named: Route | None = request.input_type
+    if named is None and request.prompt_name in ("query", "document"):
+        named = request.prompt_name
+    return named
 
 
 def check_on_truncation(choice: str) -> None:

@@ -14,7 +14,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.engine.limits import WIDEST_BYTES
 from encoder_engine.engine.outputs import SparseActivation, SparsePooling, VocabularyWeights
 from encoder_engine.kinds.kind import Kind, refuse_non_finite
-from encoder_engine.kinds.options import Options, Route, check_positive, check_route
+from encoder_engine.kinds.options import Options, Route, check_positive, check_route, route_of
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Sparse(Kind):
 
     def of_request(self, request: Any) -> dict[str, Any]:
         """Return the route."""
-        return {"route": request.input_type}
+        return {"route": route_of(request)}
 
 
 def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:

@@ -59,8 +59,8 @@ def compile_directory(
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
-    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, a causal reranker
-    and the adapter of a fine-tuning run, and what loading raises.
+    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, a causal reranker,
+    a Router before the encoder and the adapter of a fine-tuning run, and what loading raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)
@@ -74,6 +74,11 @@ def compile_directory(
         raise UnsupportedFeatureError(
             f"{source} is a causal reranker, which answers by the output layer of its model, and a "
             "compiled directory has none; load it as it is"
+        )
+    if (source / MODULES).is_file() and read_module_kinds(source)[0] == "Router":
+        raise UnsupportedFeatureError(
+            f"{source} begins with a Router, and a compiled directory with one encoder; load it as "
+            "it is"
         )
     folder = encoder_directory(source)
     encoder = CompiledEncoder.from_pretrained(

@@ -15,6 +15,7 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue
+from encoder_engine.opening.checksums import verify_settings
 from encoder_engine.opening.json_files import read_value
 from encoder_engine.opening.modules import (
     EMBEDDER_ORDER,
@@ -76,6 +77,7 @@ def read_router(
     """
     place = next(i for i, module in enumerate(modules) if module.kind == "Router")
     folder, order = modules[place].folder, _ORDERS[model_type]
+    verify_settings(folder)
     path = next((folder / name for name in _CONFIGS if (folder / name).is_file()), None)
     if path is None:
         raise CheckpointFileError(f"{folder} has no {_CONFIGS[0]}, the settings of its Router")
@@ -117,6 +119,11 @@ def read_router(
     stated = parameters.get("default_route").optional(JsonValue.string)
     if stated is not None and stated not in routes:
         raise parameters.fail(f"default_route={stated!r} is none of {', '.join(routes)}")
+    if stated is None and not parameters.get("allow_empty_key").boolean(default=True):
+        raise UnsupportedFeatureError(
+            f"{path} has no default route, and allow_empty_key=false forbids to take the first; "
+            f"set default_route to {QUERY} or {DOCUMENT}"
+        )
     return routes, next(iter(routes)) if stated is None else stated
 
 

@@ -185,7 +185,7 @@ def _refuse_unnamed(implementation: Implementation) -> Callable[[Any], str | Non
     def refuse(facts: Any) -> str | None:
         refusal = implementation.refuse(facts)
         if refusal is None and not implementation.automatic(facts):
-            return f"on {facts.device} it runs only when requested by name"
+            return f"on {facts.device} such a call takes it only when requested by name"
         return refusal
 
     return refuse

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import pickle
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -10,15 +12,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
-from encoder_engine.embedding import Embedder, Ranker, SparseEmbedder, StaticEmbedder
+from encoder_engine.analysis import standardise_embedder
+from encoder_engine.cli.search import load_for
+from encoder_engine.embedding import (
+    Embedder,
+    MultiVectorEmbedder,
+    Ranker,
+    SparseEmbedder,
+    StaticEmbedder,
+)
 from encoder_engine.embedding.any_model import load_dense
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    ChecksumError,
+    ConfigError,
+    InputError,
+    TruncationWarning,
+    UnsupportedFeatureError,
+)
 from encoder_engine.integrations.mteb import MtebEncoder
+from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.vectors import load_vectors
 from tests.embedding.test_breadth import TERMS
-from tests.embedding.tiny_model import WIDTH, write_transformers_directory
+from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
 from tests.opening.test_module_stacks import TEXTS, dense, draw
 from tests.vectors.drawn import assert_vectors_agree
 
@@ -31,10 +49,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 ENGINES: tuple[Any, ...] = ("compiled", "torch")
 
 
-def transformer(folder: Path) -> Any:
+def transformer(folder: Path, **config: Any) -> Any:
     from sentence_transformers.base.modules import Transformer
 
-    return Transformer(str(write_transformers_directory(folder / "plain")), max_seq_length=20)
+    plain = write_transformers_directory(folder / "plain")
+    return Transformer(str(plain), max_seq_length=20, config_kwargs=config)
 
 
 def pooling() -> Any:
@@ -146,8 +165,10 @@ def test_a_server_takes_the_route_of_the_input_type(routed: Embedder) -> None:
         ("document", routed.encode_document),
         (None, routed.encode),
     ]
-    for kind, encode in calls:
-        key = served.key("embed", CallOptions(input_type=kind))
+    options = [(CallOptions(input_type=kind), encode) for kind, encode in calls]
+    options += [(CallOptions(prompt_name=kind), encode) for kind, encode in calls[:2]]
+    for option, encode in options:
+        key = served.key("embed", option)
         rows = served.prepare(key, ["the row", "a text"])
         found = served.compute("embed", rows, key.options)
         assert np.array_equal(found, encode(["the row", "a text"]))
@@ -173,6 +194,126 @@ def test_a_pickle_by_path_loads_both_routes(routed: Embedder) -> None:
     again = pickle.loads(pickle.dumps(routed))
     for name in ("encode", "encode_query", "encode_document"):
         assert np.array_equal(getattr(again, name)("the row"), getattr(routed, name)("the row"))
+
+
+def layers_of_documents(folder: Path, router: Any) -> list[Any]:
+    """Give the routes other poolings, and the document's one a mixing of layers."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+
+    # Two layers and the embeddings.
+    [mixing] = draw([WeightedLayerPooling(WIDTH, num_hidden_layers=2, layer_start=0)])
+    document = [transformer(folder, output_hidden_states=True), mixing, pooling()]
+    return [router([transformer(folder), Pooling(WIDTH, "cls")], document)]
+
+
+def test_a_loading_again_and_a_search_keep_each_route_as_its_directory_has_it(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, layers_of_documents)
+    model = Embedder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert isinstance(model.queries, Embedder)
+    assert (model.recipe.pooling, model.queries.recipe.pooling) == (("mean",), ("cls",))
+    assert model.recipe.layers is not None
+    assert model.queries.recipe.layers is None
+    (tmp_path / "texts.txt").write_text("the row\na long text", "utf-8")
+    model.encode_dataset(tmp_path / "texts.txt", tmp_path / "out")
+    model.pickle_by = "path"
+    searching = load_for(
+        load_vectors(tmp_path / "out"),
+        {"model": None, "device": "cpu", "pooling": None, "max_seq_length": None},
+    )
+    for again in (pickle.loads(pickle.dumps(model)), searching):
+        for name in ("encode", "encode_query", "encode_document"):
+            found, expected = (getattr(one, name)("the row") for one in (again, model))
+            assert np.array_equal(found, expected), name
+
+
+def change_default(folder: Path) -> None:
+    path = folder / "router_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    config["parameters"]["default_route"] = "document"
+    write_json(path, config)
+
+
+def change_tokenizer(folder: Path) -> None:
+    [path] = folder.glob("query_0*/tokenizer.json")
+    config = json.loads(path.read_text("utf-8"))
+    config["normalizer"]["lowercase"] = not config["normalizer"]["lowercase"]
+    write_json(path, config)
+
+
+def change_weights(folder: Path) -> None:
+    [path] = folder.glob("query_0*/model.safetensors")
+    tensors = load_file(path)
+    save_file({name: tensor + 1 for name, tensor in tensors.items()}, path)
+
+
+@pytest.mark.parametrize("change", [change_default, change_tokenizer, change_weights])
+def test_a_pickle_by_path_and_a_search_refuse_other_queries(
+    change: Callable[[Path], None], routed: Embedder, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("the row", "utf-8")
+    routed.encode_dataset(tmp_path / "texts.txt", tmp_path / "out")
+    routed.pickle_by = "path"
+    pickled = pickle.dumps(routed)
+    change(tmp_path / "saved")
+    with pytest.raises(ChecksumError, match="has changed"):
+        pickle.loads(pickled)
+    if change is not change_default:
+        options = {"model": None, "device": "cpu", "pooling": None, "max_seq_length": None}
+        with pytest.raises(ConfigError, match="models of queries"):
+            load_for(load_vectors(tmp_path / "out"), options)
+
+
+def test_the_limit_of_a_route_is_of_its_own(tmp_path: Path) -> None:
+    save(tmp_path, two_encoders)
+    model = Embedder.from_pretrained(tmp_path / "saved", device="cpu", max_seq_length=5)
+    assert isinstance(model.queries, Embedder)
+    assert (model.max_seq_length, model.queries.max_seq_length) == (5, 20)
+    with pytest.warns(TruncationWarning):
+        model.encode("row " * 9)
+    model.encode_query("row " * 9)
+
+
+def test_what_takes_one_encoder_refuses_a_router(routed: Embedder, tmp_path: Path) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: routed.encode_long(["the row"]),
+        lambda: routed.encode_tokens(["the row"]),
+        lambda: MultiVectorEmbedder(routed),
+        lambda: standardise_embedder(routed, ["the row", "a text"]),
+        lambda: routed.save_pretrained(tmp_path / "again"),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedFeatureError, match=r"routes\['query'\]"):
+            call()
+    with pytest.raises(UnsupportedFeatureError, match="begins with a Router"):
+        compile_directory(tmp_path / "saved", tmp_path / "compiled")
+    documents = routed.routes["document"]
+    documents.pickle_by = "path"
+    with pytest.raises(UnsupportedFeatureError, match="made in memory"):
+        pickle.dumps(documents)
+
+
+def test_a_router_without_a_default_route_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, two_encoders)
+    path = tmp_path / "saved" / "router_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    config["parameters"] |= {"default_route": None, "allow_empty_key": False}
+    write_json(path, config)
+    with pytest.raises(UnsupportedFeatureError, match="set default_route"):
+        Embedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_the_routers_own_checksums_are_compared(tmp_path: Path) -> None:
+    save(tmp_path, one_encoder)
+    [folder] = (tmp_path / "saved").glob("2_*")
+    path = folder / "router_config.json"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "SHA256SUMS").write_text(f"{digest}  {path.name}\n", "utf-8")
+    Embedder.from_pretrained(tmp_path / "saved", device="cpu")
+    path.write_text(path.read_text("utf-8") + " ", "utf-8")
+    with pytest.raises(ChecksumError, match="router_config"):
+        Embedder.from_pretrained(tmp_path / "saved", device="cpu")
 
 
 def test_mteb_gets_the_route_of_its_prompt_type(routed: Embedder) -> None:
@@ -204,15 +345,13 @@ def test_what_a_router_cannot_be_is_refused(tmp_path: Path) -> None:
             Embedder.from_pretrained(tmp_path / str(number) / "saved", device="cpu")
 
 
-def test_other_doors_point_to_embedder_and_saving_to_the_routes(
+def test_other_doors_point_to_embedder_and_each_route_is_saved(
     routed: Embedder, tmp_path: Path
 ) -> None:
     for kind in (SparseEmbedder, Ranker, StaticEmbedder):
         with pytest.raises(UnsupportedFeatureError, match="Embedder"):
             kind.from_pretrained(tmp_path / "saved")
     assert isinstance(load_dense(tmp_path / "saved", device="cpu"), Embedder)
-    with pytest.raises(UnsupportedFeatureError, match=r"routes\['query'\]"):
-        routed.save_pretrained(tmp_path / "again")
     for name, one in routed.routes.items():
         one.save_pretrained(tmp_path / name)  # type: ignore[attr-defined]
         again = load_dense(tmp_path / name)

@@ -44,11 +44,7 @@ def save_embedder(
         raise UnsupportedFeatureError(
             "layers= has no module in sentence-transformers; save an embedder of the last layer"
         )
-    if embedder.queries is not None:
-        raise UnsupportedFeatureError(
-            f"{embedder.name} has a Router, which is not written; copy its directory, or save "
-            "routes['query'] and routes['document'] as models of their own"
-        )
+    embedder.refuse_routes()
     check_writable(recipe.modules)
     own = embedder.name
     stale = [name for name in (SPARSE_FILE, TOKENS_FILE) if (Path(directory) / name).exists()]

@@ -74,6 +74,7 @@ def distill_model(
     # The encoder alone: what follows its pooling is for texts, and may have another width.
     engine = engine_of(encoder)
     width = engine.spec.width
+    recipe.check_width(width)
     if dimension is not None and not 1 <= dimension <= width:
         raise InputError(
             f"dimension must lie in 1..{width}, the encoder's width, got {dimension!r}"

@@ -82,7 +82,7 @@ SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.p
 HEADS_BESIDE = CRF_FILE, SPAN_HEAD_FILE = ("crf.safetensors", "span_head.safetensors")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # Of sentence-transformers: the folders of modules, and those of a Router.
-_MODULES, _ROUTER = "modules.json", "router_config.json"
+_MODULES, _ROUTER = "modules.json", ("router_config.json", "config.json")
 # The classes of modules without weights.
 _WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "SpladePooling"}
 
@@ -229,8 +229,10 @@ def _module_types(directory: Path) -> dict[str, str]:
     for entry in read_value(directory / _MODULES, ConfigError).items():
         place = entry.get("path").string()
         types[place] = entry.kind()
-        router = directory / place / _ROUTER
-        if router.is_file():
+        if entry.kind().rpartition(".")[2] != "Router":
+            continue
+        files = [directory / place / name for name in _ROUTER]
+        for router in [path for path in files if path.is_file()][:1]:
             routed = read_value(router, ConfigError).get("types").members()
             types |= {f"{place}/{name}".strip("/"): one.string() for name, one in routed.items()}
     return types
