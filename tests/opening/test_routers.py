@@ -34,6 +34,7 @@ from encoder_engine.errors import (
 from encoder_engine.integrations.mteb import MtebEncoder
 from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.serving.models import CallOptions, ServedModel
+from encoder_engine.serving.threads import shared_threads
 from encoder_engine.vectors import load_vectors
 from tests.embedding.test_breadth import TERMS
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
@@ -187,6 +188,16 @@ def test_a_server_cuts_the_end_that_a_request_names_on_both_routes(tmp_path: Pat
             for side in ("left", "right")
         )
         assert left[-2] != right[-2], kind
+
+
+def test_lanes_share_the_threads_of_both_routes(tmp_path: Path) -> None:
+    save(tmp_path, static_queries)
+    model = Embedder.from_pretrained(tmp_path / "saved", device="cpu", num_threads=4)
+    threads = shared_threads([ServedModel("routed", model)], lanes=2)
+    threads.share()
+    assert [one.engine.num_threads for one in model.routes.values()] == [2, 2]
+    threads.restore()
+    assert [one.engine.num_threads for one in model.routes.values()] == [4, 4]
 
 
 def test_a_pickle_by_path_loads_both_routes(routed: Embedder) -> None:
