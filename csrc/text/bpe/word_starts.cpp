@@ -173,28 +173,12 @@ void cut_contractions(stretch& s, word_pattern pattern) {
     }
 }
 
-// Writes base + i for each bit i, sixteen at a time; see words/word_cutter.cpp.
-uint16_t* write_places(uint64_t bits, int base, uint16_t* out) {
-    const int count = __builtin_popcountll(bits);
-    for (int done = 0; done < count; done += 16) {
-        for (int i = 0; i < 16; ++i) {
-            out[done + i] = static_cast<uint16_t>(base + __builtin_ctzll(bits | 1ull << 63));
-            bits &= bits - 1;
-        }
-    }
-    return out + count;
-}
-
-void write_words(stretch& s, word_starts& out) {
+void write_words(stretch& s, places_function write, word_starts& out) {
     s.starts[0] |= 1;
     const int sure = s.text.last ? s.size : std::max(1, s.size - kUnsure);
-    uint16_t* end = out.places;
-    for (int i = 0; 64 * i < sure; ++i) {
-        const int left = sure - 64 * i;
-        const uint64_t used = left >= 64 ? ~0ull : (1ull << left) - 1;
-        end = write_places(s.starts[i] & used, 64 * i, end);
-    }
-    out.count = static_cast<int>(end - out.places);
+    const int num_blocks = (sure + 63) >> 6;
+    s.starts[num_blocks - 1] &= ~0ull >> (-sure & 63);
+    out.count = static_cast<int>(write(s.starts, num_blocks, out.places) - out.places);
     if (s.text.last) {
         out.places[out.count] = static_cast<uint16_t>(s.size);
     } else {
@@ -246,7 +230,7 @@ void pattern_cutter::cut(const classed_text& text, word_starts& out) const {
     s.starts[0] |= 1;
     const bool contracts = pattern_ != word_pattern::marks && pattern_ != word_pattern::blanks;
     if (contracts && s.any_quote) cut_contractions(s, pattern_);
-    write_words(s, out);
+    write_words(s, write_, out);
 }
 
 }  // namespace encoder_engine
