@@ -19,7 +19,7 @@ namespace encoder_engine {
 class known_words {
 public:
     // The most pieces that find() writes, and that look_up() finds.
-    static constexpr int kMaxPieces = word_store::kMaxPieces, kMaxShort = 4;
+    static constexpr int kMaxPieces = word_store::kMaxPieces, kMaxShort = 6;
 
     // Of each word of a stretch: how many pieces it has, 0 if that takes another look ...
     uint8_t counts[word_starts::kBytes + 2 * word_starts::kPadding];

@@ -10,14 +10,14 @@
 
 namespace encoder_engine {
 
-// A cache of words of up to 8 * kParts bytes and 2 * kParts pieces. Words are not all zeros, and keys
-// tell them apart. Most words lie at the place that their hash names, where first() looks without a
-// branch: in running text it is often mispredicted which words are short, or known. Others lie in the
-// same cache line, and change places when they are met.
+// A cache of words of up to 8 * kParts bytes and 3 * kParts pieces, whose ids are below 2^20. Words are
+// not all zeros, and keys tell them apart. Most words lie at the place that their hash names, where
+// first() looks without a branch: in running text it is often mispredicted which words are short, or
+// known. Others lie in the same cache line, and change places when they are met.
 template <int kParts, int kBits>
 class short_word_cache {
 public:
-    static constexpr int kMaxPieces = 2 * kParts, kMaxBytes = 8 * kParts;
+    static constexpr int kMaxPieces = 3 * kParts, kMaxBytes = 8 * kParts;
 
     short_word_cache() : slots_(static_cast<slot*>(allocate_zeros(sizeof(slot) << kBits))) {}
 
@@ -49,29 +49,29 @@ public:
         slot& own = way(hash, 0);
         way(hash, free) = own;
         std::memcpy(own.parts, parts, sizeof parts);
-        int32_t ids[kMaxPieces] = {};
-        std::memcpy(ids, pieces, static_cast<size_t>(count) * sizeof *ids);
-        std::memcpy(own.pieces, ids, sizeof ids);
+        std::memset(own.pieces, 0, sizeof own.pieces);
+        for (int64_t i = 0; i < count; ++i) own.pieces[i / 3] |= static_cast<uint64_t>(pieces[i]) << (i % 3 * kIdBits);
         own.pieces[kParts - 1] |= static_cast<uint64_t>(count) << kCountShift;
         return true;
     }
     void clear() { std::memset(static_cast<void*>(slots_.get()), 0, sizeof(slot) << kBits); }
 
 private:
-    // Ids take 27 bits; the rest of the last one holds the count.
-    static constexpr int kCountShift = 32 + 27;
+    static constexpr int kIdBits = 20, kCountShift = 3 * kIdBits;
+    static constexpr uint64_t kId = (1ull << kIdBits) - 1;
 
     struct slot {
         uint64_t parts[kParts];
-        uint64_t pieces[kParts];  // ids in pairs, the count in the top bits
+        uint64_t pieces[kParts];  // three ids each, the count in the top bits
 
         int read(const uint64_t (&key)[kParts], int32_t* out) const {
             uint64_t different = 0;
             for (int i = 0; i < kParts; ++i) different |= parts[i] ^ key[i];
-            uint64_t ids[kParts];
-            std::memcpy(ids, pieces, sizeof ids);
-            ids[kParts - 1] &= (1ull << kCountShift) - 1;
-            std::memcpy(out, ids, sizeof ids);
+            for (int i = 0; i < kParts; ++i) {
+                const uint64_t two = (pieces[i] & kId) | (pieces[i] << (32 - kIdBits) & kId << 32);
+                std::memcpy(out + 3 * i, &two, sizeof two);
+                out[3 * i + 2] = static_cast<int32_t>(pieces[i] >> 2 * kIdBits & kId);
+            }
             // Computed, for a compiler would branch.
             const uint64_t none = (different | (0 - different)) >> 63;
             return static_cast<int>(pieces[kParts - 1] >> kCountShift & (none - 1));
