@@ -30,8 +30,11 @@ from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import find_peers, tokenizer_candidates
 from benchmarks.peers import tokenizing as truth_peer
 from benchmarks.texts import tokenizer_texts as texts_of
+from benchmarks.texts.corpus import read_documents
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.jobs.tokenizing import Model, Rows, Ways
     from benchmarks.texts.tokenizer_texts import Texts
 
@@ -42,7 +45,10 @@ SENTENCE_CALLS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """A tokenizer.json of the data beside the checkout, its template and SentencePiece model."""
+    """A tokenizer.json of the data beside the checkout, its template and SentencePiece model.
+
+    The file ``TRAINED`` is made where it is needed, of texts of the repository.
+    """
 
     name: str
     file: str
@@ -63,6 +69,7 @@ class Kind(NamedTuple):
     threads: int | None = None
 
 
+TRAINED = "trained_bpe.tokenizer.json"
 VOCABULARIES = (
     Vocabulary(
         name="wordpiece",
@@ -94,6 +101,7 @@ VOCABULARIES = (
     Vocabulary(
         name="qwen2", file="vocab/bpe_qwen2.tokenizer.json.xz", model="BPE", before=(), after=()
     ),
+    Vocabulary(name="bpe", file=TRAINED, model="BPE", before=(), after=()),
 )
 KINDS = (
     Kind("english", "english", "arrays", "batch", "1 MB of English in one text, to arrays"),
@@ -134,7 +142,9 @@ def case_specs() -> list[CaseSpec]:
 
 def _why_not(vocabulary: Vocabulary, kind: Kind) -> str | None:
     """Return which files the case lacks, or None."""
-    files = [vocabulary.file, *([] if vocabulary.pieces is None else [vocabulary.pieces.path])]
+    files = [] if vocabulary.file == TRAINED else [vocabulary.file]
+    if vocabulary.pieces is not None:
+        files.append(vocabulary.pieces.path)
     return texts_of.missing(kind.texts, *files)
 
 
@@ -153,7 +163,9 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
     if pieces is not None:
         pieces = replace(pieces, path=texts_of.unpacked(pieces.path, place))
     return TokenizerJob(
-        file=texts_of.unpacked(vocabulary.file, place),
+        file=_trained(place, options)
+        if vocabulary.file == TRAINED
+        else texts_of.unpacked(vocabulary.file, place),
         model=vocabulary.model,
         before=vocabulary.before,
         after=vocabulary.after,
@@ -170,11 +182,7 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
 def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
     """Compare the engine with its peers; the reference runs in its own process."""
     job = make_job(vocabulary, kind, options)
-    right = partial(truth, truth_peer.load_tokenizers, job)
-    (reference,) = (peer for peer in find_peers() if peer.name == "tokenizers")
-    python = reference.python()
-    here = options.smoke and python is None
-    rows: Rows = right() if here else run_in_worker(right, options.threads, python)
+    rows: Rows = _by_tokenizers(partial(truth, truth_peer.load_tokenizers, job), options)
     return Case(
         candidates=(*_ours(kind, job), *tokenizer_candidates(job)),
         gate=ParityGate(truth=rows),
@@ -188,6 +196,23 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
         fresh=kind.task != "batch",
         rounds=5 if kind.task != "batch" else 7,
     )
+
+
+def _trained(place: Path, options: Options) -> str:
+    """Train the vocabulary that any checkout can have, once, and return its path."""
+    path = place / TRAINED
+    if not path.is_file():
+        documents = read_documents("bundled")
+        _by_tokenizers(partial(truth_peer.train_bpe, str(path), documents), options)
+    return str(path)
+
+
+def _by_tokenizers(work: Callable[[], Any], options: Options) -> Any:
+    """Do work where tokenizers 0.23 is installed."""
+    (reference,) = (peer for peer in find_peers() if peer.name == "tokenizers")
+    python = reference.python()
+    here = options.smoke and python is None
+    return work() if here else run_in_worker(work, options.threads, python)
 
 
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:

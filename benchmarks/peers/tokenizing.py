@@ -226,6 +226,19 @@ def load_splintr(job: TokenizerJob) -> Ways:
     }
 
 
+def train_bpe(path: str, documents: list[str]) -> None:
+    """Write a tokenizer.json of byte-level BPE, cut by GPT-2's expression."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer: Any = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=8192, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(documents, trainer)
+    tokenizer.save(path)
+
+
 def load_tokenizers(job: TokenizerJob) -> Ways:
     """Load tokenizers 0.23, the reference for all other candidates."""
     from tokenizers import Tokenizer

@@ -34,6 +34,7 @@ WORDS = {
     "wordpiece": "WordPiece",
     "xlmr": "Unigram (XLM-R)",
     "xlnet": "Unigram (XLNet)",
+    "bpe": "BPE (8,192 tokens)",
     "short": "short sentences",
     "skewed": "passages of mixed length",
     "skewed-prose": "passages of prose, mixed lengths",

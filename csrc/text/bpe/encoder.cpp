@@ -1,6 +1,7 @@
 // Puts the tables together and walks texts of each character width.
 #include "text/bpe/encoder.h"
 
+#include "text/bpe/words.h"
 #include "text/normalizer/normalized_text.h"
 
 namespace encoder_engine {

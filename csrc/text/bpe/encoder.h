@@ -4,10 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "text/bpe/words.h"
+#include "text/bpe/text_buffer.h"
 #include "text/normalizer/walk.h"
+#include "text/sequence_encoder.h"
 
 namespace encoder_engine {
+
+struct bpe_scratch;
 
 class bpe_encoder : public sequence_encoder {
 public:

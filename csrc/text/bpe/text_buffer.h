@@ -137,24 +137,36 @@ private:
     template <typename Char>
     int64_t take_wide(const Char* text, int64_t done, int64_t length, int64_t at) {
         const char_classes& blocks = lane_.chars.blocks();
-        int ascii = 0;
-        for (; done < length && ascii < kAsciiRun && !filled(); ++done) {
+        uint8_t* bytes = text_.bytes.end();
+        uint8_t* classes = text_.classes.end();
+        int32_t* sources = text_.sources.end();
+        const uint8_t* const most = text_.bytes.data() + most_;
+        for (int ascii = 0; done < length && ascii < kAsciiRun && bytes < most; ++done) {
             const uint32_t code = text[done];
+            uint8_t entry = 0;
+            int size = 1;
             if (code < 128) {
                 const uint8_t flags = blocks.flags[code];
                 if ((flags & char_classes::kLetter) == 0) break;
                 if ((flags & char_classes::kStart) != 0 && may_start(text, done, length)) break;
-                *text_.bytes.end() = blocks.lowered[code];
-                extend(1, 0, at + done);
+                *bytes = blocks.lowered[code];
                 ++ascii;
-                continue;
+            } else {
+                entry = lane_.chars.entry(code);
+                if ((entry & bpe_chars::kUnusual) != 0) break;
+                size = write_utf8(code, bytes);
+                ascii = 0;
             }
-            const uint8_t entry = lane_.chars.entry(code);
-            if ((entry & bpe_chars::kUnusual) != 0) break;
-            const int size = write_utf8(code, text_.bytes.end());
-            extend(size, entry, at + done);
-            ascii = 0;
+            std::memset(classes, entry, 4);
+            for (int i = 0; with_spans && i < 4; ++i) sources[i] = static_cast<int32_t>(at + done);
+            bytes += size;
+            classes += size;
+            if (with_spans) sources += size;
         }
+        const int64_t taken = bytes - text_.bytes.end();
+        text_.bytes.extend(taken);
+        text_.classes.extend(taken);
+        if (with_spans) text_.sources.extend(taken);
         return done;
     }
     // Gives characters back that what follows may change, or take in.

@@ -51,6 +51,27 @@ struct stretch {
     static bool has(const uint64_t* masks, int at) { return (masks[at >> 6] >> (at & 63) & 1) != 0; }
     void start(int at) { if (at < size) starts[at >> 6] |= 1ull << (at & 63); }
     void clear(int at) { if (at < size) starts[at >> 6] &= ~(1ull << (at & 63)); }
+    void clear(int begin, int end) {
+        for (int block = begin >> 6; 64 * block < end; ++block) {
+            const int left = end - 64 * block;
+            const uint64_t before = block == begin >> 6 ? (1ull << (begin & 63)) - 1 : 0;
+            starts[block] &= before | (left >= 64 ? 0 : ~0ull << left);
+        }
+    }
+    // Where the run of a class that `at` may belong to ends.
+    static int end_of_run(const uint64_t* masks, int at) {
+        int block = at >> 6;
+        uint64_t others = ~masks[block] & ~0ull << (at & 63);
+        while (others == 0) others = ~masks[++block];
+        return 64 * block + __builtin_ctzll(others);
+    }
+    // The last place before `at` that is of a class, or with `flip` of all ones is not; -1: none.
+    static int last_before(int at, const uint64_t* masks, uint64_t flip) {
+        int block = (at - 1) >> 6;
+        uint64_t bits = at == 0 ? 0 : (masks[block] ^ flip) & ~0ull >> (-at & 63);
+        while (bits == 0 && block > 0) bits = masks[--block] ^ flip;
+        return bits == 0 ? -1 : 64 * block + 63 - __builtin_clzll(bits);
+    }
 };
 
 // A mask shifted by one character, with the last bit of the block before.
@@ -129,9 +150,9 @@ void cut_line_ends(stretch& s, int begin, int end, int last_newline) {
     const bool open = end == s.size && !s.text.last;
     int at = begin;
     if (begin > 0 && stretch::has(s.others, begin - 1)) {
-        while (at < end && stretch::has(s.newlines, at)) ++at;
+        at = stretch::end_of_run(s.newlines, at);
     }
-    for (int place = begin; place < end; ++place) s.clear(place);
+    s.clear(begin, end);
     if (at < end) s.start(at);
     if (open) return;
     const int rest = std::max(at, last_newline + 1);
@@ -151,12 +172,9 @@ void cut_newlines(stretch& s) {
         for (uint64_t bits = begins(s.newlines, i); bits != 0; bits &= bits - 1) {
             const int first = 64 * i + __builtin_ctzll(bits);
             if (first < done) continue;
-            int begin = first, last_newline = first;
-            while (begin > 0 && stretch::has(s.spaces, begin - 1)) --begin;
-            for (done = first; done < s.size && stretch::has(s.spaces, done); ++done) {
-                if (stretch::has(s.newlines, done)) last_newline = done;
-            }
-            cut_line_ends(s, begin, done, last_newline);
+            done = stretch::end_of_run(s.spaces, first);
+            cut_line_ends(s, stretch::last_before(first, s.spaces, ~0ull) + 1, done,
+                          stretch::last_before(done, s.newlines, 0));
         }
     }
 }
@@ -173,28 +191,12 @@ void cut_contractions(stretch& s, word_pattern pattern) {
     }
 }
 
-// Writes base + i for each bit i, sixteen at a time; see words/word_cutter.cpp.
-uint16_t* write_places(uint64_t bits, int base, uint16_t* out) {
-    const int count = __builtin_popcountll(bits);
-    for (int done = 0; done < count; done += 16) {
-        for (int i = 0; i < 16; ++i) {
-            out[done + i] = static_cast<uint16_t>(base + __builtin_ctzll(bits | 1ull << 63));
-            bits &= bits - 1;
-        }
-    }
-    return out + count;
-}
-
-void write_words(stretch& s, word_starts& out) {
+void write_words(stretch& s, places_function write, word_starts& out) {
     s.starts[0] |= 1;
     const int sure = s.text.last ? s.size : std::max(1, s.size - kUnsure);
-    uint16_t* end = out.places;
-    for (int i = 0; 64 * i < sure; ++i) {
-        const int left = sure - 64 * i;
-        const uint64_t used = left >= 64 ? ~0ull : (1ull << left) - 1;
-        end = write_places(s.starts[i] & used, 64 * i, end);
-    }
-    out.count = static_cast<int>(end - out.places);
+    const int num_blocks = (sure + 63) >> 6;
+    s.starts[num_blocks - 1] &= ~0ull >> (-sure & 63);
+    out.count = static_cast<int>(write(s.starts, num_blocks, out.places) - out.places);
     if (s.text.last) {
         out.places[out.count] = static_cast<uint16_t>(s.size);
     } else {
@@ -246,7 +248,7 @@ void pattern_cutter::cut(const classed_text& text, word_starts& out) const {
     s.starts[0] |= 1;
     const bool contracts = pattern_ != word_pattern::marks && pattern_ != word_pattern::blanks;
     if (contracts && s.any_quote) cut_contractions(s, pattern_);
-    write_words(s, out);
+    write_words(s, write_, out);
 }
 
 }  // namespace encoder_engine

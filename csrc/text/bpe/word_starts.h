@@ -11,6 +11,7 @@
 
 #include "text/bpe/byte_masks.h"
 #include "text/bpe/matcher.h"
+#include "text/words/word_cutter.h"
 
 namespace encoder_engine {
 
@@ -26,7 +27,7 @@ struct word_starts {
 class pattern_cutter {
 public:
     explicit pattern_cutter(word_pattern pattern)
-        : pattern_(pattern), read_(choose_mask_function()) {}
+        : pattern_(pattern), read_(choose_mask_function()), write_(choose_scan_functions().places) {}
 
     word_pattern pattern() const { return pattern_; }
     // Finds the words at the start of a text of 1 to kBytes bytes. Unless it is the last of its
@@ -38,6 +39,7 @@ private:
 
     word_pattern pattern_;
     mask_function read_;
+    places_function write_;
 };
 
 }  // namespace encoder_engine

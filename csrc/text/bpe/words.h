@@ -1,24 +1,22 @@
 // Cuts the buffered text into words, and looks up their tokens.
 //
 // How it works: characters become UTF-8 in a buffer of some 2,048 bytes, with the source character of
-// each byte where spans are kept. A full buffer is cut into words; a word's key is looked up in a cache, prefetched 8 words ahead, and only a word that
-// misses is segmented and kept. The word at the buffer's end waits for what follows; for a long one
-// the buffer grows.
+// each byte where spans are kept. A full buffer is cut into words, which are looked up; only a word that
+// is not known is segmented and kept. The word at the buffer's end waits for what follows; for a long
+// one the buffer grows.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
+#include "text/bpe/known_words.h"
 #include "text/bpe/segmenter.h"
 #include "text/bpe/text_buffer.h"
 #include "text/sequence_encoder.h"
-#include "text/words/front_word_cache.h"
-#include "text/words/word_cache.h"
 
 namespace encoder_engine {
-
-using bpe_memory = word_memory<15, 12, 13, 11, 9>;
 
 struct bpe_scratch : encoder_scratch {
     explicit bpe_scratch(const bpe_model& model) : segmenter(model) {}
@@ -29,9 +27,7 @@ struct bpe_scratch : encoder_scratch {
     bpe_text text;                 // the words under way
     pod_vector<bpe_piece> pieces;  // of one word
     word_starts starts;
-    word_key keys[word_starts::kBytes + 8] = {};
-    front_word_cache<14> front;
-    bpe_memory memory;
+    known_words known;
     bpe_segmenter segmenter;
 
     int64_t num_bytes() const override {
@@ -118,12 +114,20 @@ private:
             const int64_t taken = scratch_.starts.places[scratch_.starts.count];
             emit(at);
             at += taken;
-            if (taken > 0) continue;
+            if (taken > 0) {
+                // What is left is the word at the end, or a little more.
+                if (!last && size - at < word_starts::kBytes) break;
+                continue;
+            }
             // One word, which may be longer than the cutter's stretches.
             const classed_text rest = text_between(at, size, last);
             const int64_t stop = word_matcher(lane_.cutter.pattern(), rest).match(0);
             if (stop < 0) break;
-            if (!skips(at)) encode_word(at, stop);
+            if (caches()) {
+                look_up(at, stop);
+            } else if (!skips(at)) {
+                encode_word(at, stop);
+            }
             at += stop;
         }
         text_.drop_front(at, with_spans);
@@ -134,6 +138,8 @@ private:
         return {text_.bytes.data() + at, text_.classes.data() + at, lane_.chars.ascii(), end - at,
                 last};
     }
+    // Whether the words of the stretch that was cut last are kept: keys end at a zero byte.
+    bool caches() const { return !scratch_.starts.nul && lane_.splitting.pattern != word_pattern::clip; }
     // Whether the word at a place is white space that goes.
     bool skips(int64_t at) const {
         if (lane_.splitting.pattern != word_pattern::clip) return false;
@@ -144,68 +150,55 @@ private:
     // Appends the tokens of the words of a stretch that begins at byte `at`.
     void emit(int64_t at) {
         const word_starts& words = scratch_.starts;
-        const bool plain = !words.nul && lane_.splitting.pattern != word_pattern::clip;
-        if (plain) read_keys(at);
+        if (caches()) return emit_known(at);
         for (int i = 0; i < words.count && !full(); ++i) {
-            if (plain) i = emit_known(i, at);
-            if (i == words.count || full()) return;
-            const int64_t from = at + words.places[i], size = words.places[i + 1] - words.places[i];
-            if (plain) look_up(i, from, size); else if (!skips(from)) encode_word(from, size);
+            const int64_t from = at + words.places[i];
+            if (!skips(from)) encode_word(from, words.places[i + 1] - words.places[i]);
         }
     }
-    void read_keys(int64_t at) {
+    void emit_known(int64_t at) {
         const word_starts& words = scratch_.starts;
-        const uint8_t* const bytes = text_.bytes.data() + at;
-        for (int i = 0; i < words.count; ++i) {
-            const int size = std::min(words.places[i + 1] - words.places[i], word_key::kMaxSize);
-            scratch_.keys[i] = word_key::read(bytes + words.places[i], size);
+        known_words& known = scratch_.known;
+        known.look_up(text_.bytes.data() + at, words);
+        constexpr int kMost = known_words::kMaxShort;
+        out_.ids.reserve_more(int64_t{kMost} * words.count);
+        int32_t* out = out_.ids.end();
+        for (int i = 0, num_words = words.count; i < num_words; ++i) {
+            const int count = known.counts[i];
+            std::memcpy(out, known.pieces + kMost * i, kMost * sizeof *out);
+            out += count;
+            if (with_spans || count == 0) {
+                out_.ids.extend(out - out_.ids.end());
+                const int64_t from = at + words.places[i];
+                if (count == 0) {
+                    look_up(from, words.places[i + 1] - words.places[i]);
+                    out_.ids.reserve_more(int64_t{kMost} * (words.count - i));
+                    out = out_.ids.end();
+                } else {
+                    add_known_spans(count, from);
+                    end_word();
+                }
+            }
+            if (out - out_.ids.data() >= limit_) break;
         }
+        out_.ids.extend(out - out_.ids.end());
     }
-    // Takes words from `index` on that are in the caches of short words; returns the first that is not.
-    int emit_known(int index, int64_t at) {
-        const word_starts& words = scratch_.starts;
-        const auto& shorts = scratch_.memory.short_words;
-        const int64_t room = std::min<int64_t>(words.count, index + std::max<int64_t>(limit_ - out_.size(), 0));
-        const int end = static_cast<int>(room);
-        out_.ids.reserve_more(int64_t{bpe_memory::kMaxPieces} + 4 * (end - index));
-        int i = index;
-        for (; i < end; ++i) {
-            const int size = words.places[i + 1] - words.places[i];
-            const word_key& next = scratch_.keys[i + 8];
-            __builtin_prefetch(next.parts[1] == 0 ? scratch_.front.place(next) : shorts.place(next));
-            if (size > word_key::kMaxSize) break;
-            // A short word of more pieces than two is kept with the longer ones.
-            int count = size <= 8 ? scratch_.front.find(scratch_.keys[i], out_.ids.end()) : 0;
-            if (count == 0) count = shorts.find(scratch_.keys[i], out_.ids.end());
-            if (count == 0) break;
-            out_.ids.extend(count);
-            if (with_spans) add_known_spans(count, at + words.places[i]);
-            end_word();
-        }
-        return i;
-    }
-    void look_up(int index, int64_t from, int64_t size) {
-        const word_key& key = scratch_.keys[index];
+    void look_up(int64_t from, int64_t size) {
         const uint8_t* const bytes = text_.bytes.data() + from;
-        out_.ids.reserve_more(bpe_memory::kMaxPieces);
-        const int known = scratch_.memory.find(key, bytes, static_cast<int>(std::min<int64_t>(size, 65)), out_.ids.end());
-        if (known > 0) {
-            out_.ids.extend(known);
-            if (with_spans) add_known_spans(known, from);
+        out_.ids.reserve_more(known_words::kMaxPieces);
+        const int count = scratch_.known.find(bytes, size, out_.ids.end());
+        if (count > 0) {
+            out_.ids.extend(count);
+            if (with_spans) add_known_spans(count, from);
             return end_word();
         }
         const int64_t first = out_.size();
         encode_word(from, size);
         // The sizes of unknown tokens are not kept.
         const int32_t* const ids = out_.ids.data() + first;
-        const int64_t count = out_.size() - first;
         const int32_t unknown = marks_ && !model_.rules().byte_fallback ? model_.rules().unknown : -1;
-        if (size > huge_word_key::kMaxSize || (unknown >= 0 && std::find(ids, ids + count, unknown) != ids + count)) return;
-        if (size <= 8 && count <= 2) {
-            scratch_.front.insert(key, ids, static_cast<int>(count));
-        } else {
-            scratch_.memory.keep(key, bytes, static_cast<int>(size), ids, count);
-        }
+        if (unknown >= 0 && std::find(ids, ids + out_.size() - first, unknown) != ids + out_.size() - first) return;
+        scratch_.known.keep(bytes, size, ids, out_.size() - first);
     }
     void encode_word(int64_t from, int64_t size) {
         pod_vector<bpe_piece>& pieces = scratch_.pieces;

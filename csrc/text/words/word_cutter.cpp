@@ -45,16 +45,26 @@ EE_INLINE void cut(unit_masks& masks, int count, const Unit* units, word_chunk& 
     }
 }
 
+uint16_t* write_places_portable(const uint64_t* bits, int num_words, uint16_t* out) {
+    for (int i = 0; i < num_words; ++i) out = write_places(bits[i], 64 * i, out);
+    return out;
+}
+
 template <typename Unit>
 void cut_portable(unit_masks& masks, int count, const Unit* units, word_chunk& chunk) {
     cut(masks, count, units, chunk);
 }
 
 #if defined(__x86_64__)
+#define EE_BMI __attribute__((target("bmi,bmi2,lzcnt,popcnt")))
+
+EE_BMI uint16_t* write_places_bmi(const uint64_t* bits, int num_words, uint16_t* out) {
+    for (int i = 0; i < num_words; ++i) out = write_places(bits[i], 64 * i, out);
+    return out;
+}
+
 template <typename Unit>
-__attribute__((target("bmi,bmi2,lzcnt,popcnt"))) void cut_bmi(unit_masks& masks, int count,
-                                                              const Unit* units,
-                                                              word_chunk& chunk) {
+EE_BMI void cut_bmi(unit_masks& masks, int count, const Unit* units, word_chunk& chunk) {
     cut(masks, count, units, chunk);
 }
 #endif
@@ -68,13 +78,15 @@ scan_functions choose_scan_functions() {
         case instruction_set::avx512_bf16:
         case instruction_set::avx512:
             return {classify_avx512, classify_avx512, classify_avx512, cut_bytes_avx512,
-                    cut_units_avx512};
+                    cut_units_avx512, write_places_avx512};
         case instruction_set::avx2:
-            return {classify_avx2, classify_avx2, classify_avx2, cut_bmi, cut_bmi};
+            return {classify_avx2, classify_avx2, classify_avx2, cut_bmi, cut_bmi,
+                    write_places_bmi};
         case instruction_set::portable: break;
     }
 #endif
-    return {classify_portable, classify_portable, classify_portable, cut_portable, cut_portable};
+    return {classify_portable, classify_portable, classify_portable, cut_portable, cut_portable,
+            write_places_portable};
 }
 
 }  // namespace encoder_engine

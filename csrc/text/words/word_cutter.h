@@ -41,6 +41,9 @@ struct unit_masks {
 template <typename Unit>
 using cut_function = void (*)(unit_masks& masks, int count, const Unit* units, word_chunk& chunk);
 
+// Writes the places of the bits of 64-bit words, and up to 63 values more; returns the end of the places.
+using places_function = uint16_t* (*)(const uint64_t* bits, int num_words, uint16_t* out);
+
 // The functions of scanning that depend on the processor.
 struct scan_functions {
     classify_function<uint8_t> classify_1;
@@ -48,6 +51,7 @@ struct scan_functions {
     classify_function<uint32_t> classify_4;
     cut_function<uint8_t> cut_bytes;
     cut_function<uint16_t> cut_units;
+    places_function places;
     classify_function<uint8_t> classify(uint8_t) const { return classify_1; }
     classify_function<uint16_t> classify(uint16_t) const { return classify_2; }
     classify_function<uint32_t> classify(uint32_t) const { return classify_4; }
@@ -83,6 +87,7 @@ struct word_edges {
 #if defined(__x86_64__)
 void cut_bytes_avx512(unit_masks& masks, int count, const uint8_t* units, word_chunk& chunk);
 void cut_units_avx512(unit_masks& masks, int count, const uint16_t* units, word_chunk& chunk);
+uint16_t* write_places_avx512(const uint64_t* bits, int num_words, uint16_t* out);
 #endif
 
 }  // namespace encoder_engine

@@ -63,6 +63,11 @@ EE_AVX512 inline void cut(unit_masks& masks, int count, const Unit* units, word_
 
 }  // namespace
 
+EE_AVX512 uint16_t* write_places_avx512(const uint64_t* bits, int num_words, uint16_t* out) {
+    for (int i = 0; i < num_words; ++i) out = write_places(bits[i], 64 * i, out);
+    return out;
+}
+
 EE_AVX512 void cut_bytes_avx512(unit_masks& masks, int count, const uint8_t* units,
                                 word_chunk& chunk) {
     cut(masks, count, units, chunk);
