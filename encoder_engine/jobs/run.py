@@ -122,7 +122,7 @@ def run_job(
     except OutputError:
         raise
     except EncoderEngineError as error:
-        # The same error, which other processes and callers know by its type, and how to go on.
+        # The error keeps its type, by which callers know it; its message also says how to go on.
         notes = _ways_on(job, output, error, any_done=summary.rows > 0)
         error.args = ("; ".join([str(error), *notes]), *error.args[1:])
         raise
@@ -142,9 +142,9 @@ def run_job(
 
 
 def _call_for(job: DatasetJob, kind: Kind) -> dict[str, Any]:
-    """Return the options of the call: vectors are of documents, with their prompt if one is stated.
+    """Return the options of the call: texts are documents, with the prompt of ``encode_document``.
 
-    It is that of ``encode_document``. Where its text is empty, the default prompt stays.
+    Where the text of that prompt is empty, the model's default prompt applies.
     """
     call, prompts = dict(job.options.encode), kind.model.prompts
     has_prompt = call.get("prompt") is not None or call.get("prompt_name") is not None
