@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config_sentence_transformers.json"
 _MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
-# Keys of one model type alone.
+# Keys that only one model type has.
 _OWN_KEYS = {
     "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
     "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
