@@ -184,8 +184,7 @@ class CausalRanker(Ranker):
         """Score pairs of a query and a document: float32 [N]; a single pair gets a number.
 
         instruction: the task in words; None: the directory's default prompt, or the template's.
-        prompt, prompt_name: the same task, as a text or by the name of one of the directory's
-        prompts.
+        prompt, prompt_name: the same task as a text, or by the name of a prompt of the directory.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
 

@@ -44,8 +44,7 @@ class SparseOptions(Options):
 class Sparse(Kind):
     """Sparse vectors of texts, by a masked-language model.
 
-    query_weights: the weights of a query's tokens, without running the model; None: there are no
-    such weights, and the model computes queries too.
+    query_weights: the weights of queries' tokens, without the model; None: it computes queries.
     max_active_dims, route: the defaults of a call.
     """
 

@@ -71,8 +71,7 @@ _USUAL_LENGTH = 32
 class TokenMask:
     """The tokens whose vectors are left out.
 
-    skipped: the ids that are left out of the texts of ``tasks``: ``"query"``, ``"document"`` or
-    both.
+    skipped: the ids to leave out of the texts of ``tasks``: ``"query"``, ``"document"`` or both.
     kept: the only ids that remain of documents; empty: all.
     """
 

@@ -158,8 +158,7 @@ class Admission:
     def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
         """Refuse a request if the queue's limit is exceeded before its last text is computed.
 
-        size: of the request, in seconds, or in tokens if the limit is in tokens; None: not known
-        yet.
+        size: the request's, in seconds, or in tokens as the limit; None: not known yet.
         """
         dispatcher, most = self._dispatcher, self._options.max_queue_tokens
         if not dispatcher.scheduler.num_texts:

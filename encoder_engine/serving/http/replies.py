@@ -61,8 +61,8 @@ def list_pieces(
 ) -> Iterator[bytes]:
     """Write a list piece by piece as JSON; ``make(start, stop)`` returns its items.
 
-    count: of items. numbers_each: about how many numbers an item has. before, after: bytes around
-    the list.
+    count: the number of items. numbers_each: numbers in each item. before, after: bytes around the
+    list.
     """
     step = max(1, PIECE_NUMBERS // max(numbers_each, 1))
     if count <= step:
