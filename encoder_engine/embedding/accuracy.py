@@ -58,7 +58,7 @@ class Accuracy:
 
     @property
     def failure(self) -> str | None:
-        """The figure that is below the limit of its class, with both values, or None."""
+        """A text that names the cosine below its limit, with both values; None: no cosine is."""
         limits = COSINE_CLASSES[self.precision]
         for name, found, limit in (
             ("min cosine", self.min_cosine, limits.min_cosine),

@@ -46,7 +46,7 @@ class Meter:
 class Columns:
     """The names of the columns to read.
 
-    kept: those that are written beside the results.
+    kept: the columns that are written beside the results.
     given: the caller named a column, so that lines of texts cannot be meant.
     """
 

@@ -38,7 +38,7 @@ def unpack(stream: BinaryIO, compression: str | None, stack: ExitStack) -> Binar
     as truncated, because a packed empty file still has a header. Raises :class:`ReadError` for a
     .zip archive of several files.
 
-    stack: closes what was opened.
+    stack: closes the files that are opened.
     """
     if compression is None:
         return stream

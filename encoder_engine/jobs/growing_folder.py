@@ -305,7 +305,7 @@ class GrowingFolder(ShardFolder):
         return groups
 
     def _write(self, folder: Path, number: int, pieces: list[_Piece]) -> ShardRecord:
-        """Link a shard that keeps all its rows, or copy the kept rows of several into one."""
+        """Link a shard that keeps all rows, or copy the kept rows of one or several into one."""
         names = [*shard_names(number, self._plan["options"]), rows_name(number)]
         first = pieces[0].record
         if len(pieces) == 1 and pieces[0].stays.all():

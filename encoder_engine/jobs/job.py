@@ -40,7 +40,7 @@ class DatasetOptions:
     task: the kind of the results.
     pair_column: the column of the second texts, for scores of pairs.
     keep: columns of the inputs that are written beside the results.
-    append: embed what is new or has changed since a folder was finished.
+    append: embed the rows that are new or have changed since a folder was finished.
     delete_missing: with ``append``, drop the rows that the inputs hold no longer.
     staging: the local folder of a run whose output is an address.
     """

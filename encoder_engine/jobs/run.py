@@ -1,4 +1,4 @@
-"""One run: reads rows, cuts windows, embeds and writes them in order, and counts; overlapped."""
+"""Runs a job: reads rows, cuts windows, embeds and writes them in order; stages overlap."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class DatasetSummary:
     padded_tokens: tokens that the same batches would have held with padding.
     skipped_rows: bad rows, listed in the file ``skipped``.
     recognised: the formats of inputs whose names do not state them.
-    growth: of a run that appended: its generation, and its added, replaced and dropped rows.
+    growth: for a run that appended, the generation, and the counts of added, replaced and dropped
+        rows.
     seconds: wall time of each stage, summed over workers, and of the whole run; stages overlap, so
         their sum may exceed the whole.
     """

@@ -44,7 +44,7 @@ class SparseOptions(Options):
 class Sparse(Kind):
     """Sparse vectors of texts, by a masked-language model.
 
-    query_weights: the weights of queries' tokens, without the model; None: it computes queries.
+    query_weights: fixed weights of queries' tokens; None: the model computes queries too.
     max_active_dims, route: the defaults of a call.
     """
 
@@ -104,7 +104,7 @@ class Sparse(Kind):
         return tokenize_weighed(weights, rows, options.prompt)
 
     def needs_tokens(self, options: SparseOptions) -> bool:
-        """Return whether the model computes the texts."""
+        """Return whether the model computes the texts, which then need a token."""
         return self._weights(options) is None
 
     def wanted(self, options: SparseOptions) -> tuple[VocabularyWeights, ...]:

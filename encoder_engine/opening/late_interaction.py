@@ -342,7 +342,7 @@ def _source(stated: JsonValue | None) -> JsonSource:
 def expansion_token(tokenizer: Tokenizer) -> int | None:
     """Return the token that pads queries: the mask token, or without one the end of a text.
 
-    As PyLate does; None: the tokenizer has neither.
+    PyLate does the same. None: the tokenizer has neither token.
     """
     if tokenizer.mask_token_id is not None:
         return tokenizer.mask_token_id

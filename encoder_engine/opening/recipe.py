@@ -68,7 +68,7 @@ class PoolingRecipe:
     default_pooling: neither the directory nor the caller named a mode.
     pooling_width: the encoder width that the pooling was made for, if stated.
     include_prompt: the prompt's tokens are pooled too.
-    modules: what follows pooling, such as dense layers.
+    modules: the modules after pooling, such as dense layers.
     normalized: vectors have Euclidean length 1.
     max_seq_length: tokens per text, special tokens included; None: no limit.
     lowercase: text is lower-cased before the tokenizer.

@@ -114,7 +114,7 @@ class ServedModel:
             )
 
     def prepare(self, key: Key, texts: Sequence[Text]) -> WindowRows:
-        """Tokenize texts. Exceptions: those of the model's own method."""
+        """Tokenize texts. Raises what the model's own method raises."""
         kind = self._kinds_of(key.truncation_side)[key.task]
         if np.ndarray in map(type, texts):
             return self._rows_of_ids(kind, texts, key.options)
@@ -123,7 +123,7 @@ class ServedModel:
     def key(self, task: Task, options: CallOptions) -> Key:
         """Return the key of a task with options; equal options get the same object.
 
-        Exceptions: those of the model's own method.
+        Raises what the model's own method raises.
         """
         known = self._keys.get((task, options))
         if known is not None:

@@ -39,7 +39,7 @@ FLOWS_A_BATCH = 8
 class Waiting:
     """A request whose texts wait.
 
-    flow: the client, such as the name of its key.
+    flow: the client, such as the name of its API key.
     key: what texts of one batch have in common.
     costs: the cost of each text, in the units of the batches' budget.
     num_tokens: the tokens of each text.
@@ -97,7 +97,7 @@ class Load(NamedTuple):
     def before(self, size: float, own: float, total: float, quantum: float = 0.0) -> float:
         """Estimate how much is computed before the last texts of a new request of this flow.
 
-        All numbers have the same unit: seconds or tokens. size: of the request. own, total: what
+        All numbers have the same unit: seconds or tokens. size: the new request. own, total: what
         waits of this flow, and of all flows. Until then each other request of the flow gets as much
         as the new one. Each other flow gets as much as this one by its weight, or a quantum if that
         is more. None gets more than it has.
@@ -217,7 +217,7 @@ class Scheduler:
             self._forget(name)
 
     def load(self, flow: Hashable, priority: int) -> Load:
-        """Return what waits of a flow, and the weight of the others."""
+        """Return what waits of a flow, and the weight of the other flows."""
         total = sum(weight * count for weight, count in self._weights.items()) * 2.0**priority
         found = self._flows.get((flow, priority))
         if found is None:
@@ -295,7 +295,7 @@ class Scheduler:
             self._forget(name)
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
-        """Take texts of a flow while its deficit covers them; return whether the room is full."""
+        """Take texts of a flow while its deficit covers them; return whether the batch is full."""
         if flow in room.done:
             return False
         if not flow.interrupted:
@@ -323,7 +323,7 @@ class Scheduler:
         return False
 
     def _take(self, flow: _Flow, request: Waiting, room: _Room) -> bool | None:
-        """Take texts of a request; return None for all of them, else whether the room is full."""
+        """Take texts of a request; return whether the batch is full, or None if all were taken."""
         while request.num_waiting:
             cost = request.costs[request.next_text]
             if cost > flow.deficit and room.taken:

@@ -73,7 +73,7 @@ class SharedThreads:
 
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
-    """Return what divides the threads of models among lanes; models of one engine count once."""
+    """Return the :class:`SharedThreads` of models; models of one engine count once."""
     distinct = {id(served.engine): served.model for served in models}
     return SharedThreads(list(distinct.values()), lanes)
 

@@ -153,10 +153,10 @@ def write_transformer_settings(
     root: Path | None = None,
     **transformer: Any,
 ) -> None:
-    """Write the settings of a model, and those of its Transformer.
+    """Write the settings of a model, and of its Transformer module.
 
     stated: the model's type, prompts and others.
-    root: the model's directory; None: the Transformer's.
+    root: the model's directory; None: ``folder``, the Transformer's.
     max_seq_length: the most tokens of a text; None: no limit.
     transformer: further settings of the Transformer.
     """

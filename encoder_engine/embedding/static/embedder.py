@@ -134,7 +134,7 @@ class StaticEmbedder(DenseMethods):
         :meth:`coverage` counts them. A file may be compressed.
 
         lowercase: lower-cases texts; None: where no word of the file has an upper-case letter.
-        max_words: reads the first so many words, the most frequent ones.
+        max_words: reads only so many words from the start, which are the most frequent.
         normalize: vectors of texts have length 1.
 
         Raises :class:`RowError` with the line that cannot be read.

@@ -164,7 +164,7 @@ class _Connection:
         super().pause_writing()  # type: ignore[misc]
 
     def resume_writing(self) -> None:
-        """Write again."""
+        """Resume writing."""
         self._write_paused, self.deadline = False, math.inf
         super().resume_writing()  # type: ignore[misc]
 
