@@ -1,4 +1,4 @@
-"""Computes the transformer of a sentence-transformers model by this engine, in memory."""
+"""Computes the transformers of a sentence-transformers model by this engine, in memory."""
 
 from __future__ import annotations
 
@@ -24,28 +24,41 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     """Compute a sentence-transformers model's transformer and tokens by this engine; return it.
 
     ``model``: a ``SentenceTransformer``, ``CrossEncoder`` or ``SparseEncoder`` whose transformer
-    :func:`encoder_engine.integrations.transformers.accelerate` supports.
+    :func:`encoder_engine.integrations.transformers.accelerate` supports; with a Router, both.
     ``pack``: as there.
     The tokenizer's calls are encoded by this engine where it can; a warning says where not.
     Prompts, pooling, normalising, ``truncate_dim``, training and saving stay
     sentence-transformers' own. :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for
     another model.
     """
-    replaced_forward.accelerate(_transformer_of(model), pack=pack)
-    try_tokenizer(getattr(model, "tokenizer", None))
+    transformers, tokenizers = _parts_of(model)
+    for place, transformer in enumerate(transformers):
+        try:
+            replaced_forward.accelerate(transformer, pack=pack)
+        except UnsupportedFeatureError:
+            for done in transformers[:place]:
+                replaced_forward.restore(done)
+            raise
+    for tokenizer in tokenizers:
+        try_tokenizer(tokenizer)
     return model
 
 
 def restore(model: Model) -> Model:
     """Restore the transformer's and the tokenizer's own methods; weights are untouched."""
-    replaced_forward.restore(_transformer_of(model))
-    restore_tokenizer(getattr(model, "tokenizer", None))
+    transformers, tokenizers = _parts_of(model)
+    for transformer in transformers:
+        replaced_forward.restore(transformer)
+    for tokenizer in tokenizers:
+        restore_tokenizer(tokenizer)
     return model
 
 
-def _transformer_of(model: Any) -> Any:
+def _parts_of(model: Any) -> tuple[list[Any], list[Any]]:
+    """Return the distinct transformers of a model, and their tokenizers."""
     try:
         from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
+        from sentence_transformers.base.modules import Transformer
     except ImportError:
         raise MissingDependencyError(
             "accelerating a sentence-transformers model",
@@ -60,7 +73,9 @@ def _transformer_of(model: Any) -> Any:
         if type(model).__module__.partition(".")[0] == "transformers":
             message += ": use the functions of encoder_engine.integrations.transformers"
         raise UnsupportedFeatureError(message)
-    found = model.transformers_model
-    if found is None:
+    modules = [module for module in model.modules() if isinstance(module, Transformer)]
+    found = [module.model for module in modules] or [model.transformers_model]
+    if found == [None]:
         raise UnsupportedFeatureError(f"this {type(model).__name__} has no transformer in it")
-    return found
+    tokenizers = [module.tokenizer for module in modules] or [getattr(model, "tokenizer", None)]
+    return [*dict.fromkeys(found)], [*{id(one): one for one in tokenizers}.values()]

@@ -74,7 +74,10 @@ class SharedThreads:
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
     """Return the :class:`SharedThreads` of models; models of one engine count once."""
-    distinct = {id(served.engine): served.model for served in models}
+    found = [served.model for served in models]
+    # Queries may have a model of their own.
+    found += [queries for model in found if (queries := getattr(model, "queries", None))]
+    distinct = {id(model.engine): model for model in found}
     return SharedThreads(list(distinct.values()), lanes)
 
 

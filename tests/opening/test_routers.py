@@ -32,8 +32,10 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.integrations.mteb import MtebEncoder
+from encoder_engine.integrations.sentence_transformers import accelerate, restore
 from encoder_engine.opening.compiling import compile_directory
 from encoder_engine.serving.models import CallOptions, ServedModel
+from encoder_engine.serving.threads import shared_threads
 from encoder_engine.vectors import load_vectors
 from tests.embedding.test_breadth import TERMS
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
@@ -189,6 +191,16 @@ def test_a_server_cuts_the_end_that_a_request_names_on_both_routes(tmp_path: Pat
         assert left[-2] != right[-2], kind
 
 
+def test_lanes_share_the_threads_of_both_routes(tmp_path: Path) -> None:
+    save(tmp_path, static_queries)
+    model = Embedder.from_pretrained(tmp_path / "saved", device="cpu", num_threads=4)
+    threads = shared_threads([ServedModel("routed", model)], lanes=2)
+    threads.share()
+    assert [one.engine.num_threads for one in model.routes.values()] == [2, 2]
+    threads.restore()
+    assert [one.engine.num_threads for one in model.routes.values()] == [4, 4]
+
+
 def test_a_pickle_by_path_loads_both_routes(routed: Embedder) -> None:
     routed.pickle_by = "path"
     again = pickle.loads(pickle.dumps(routed))
@@ -314,6 +326,21 @@ def test_the_routers_own_checksums_are_compared(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8") + " ", "utf-8")
     with pytest.raises(ChecksumError, match="router_config"):
         Embedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_both_routes_of_the_librarys_model_are_accelerated(tmp_path: Path) -> None:
+    model = save(tmp_path, two_encoders)
+    names = ("encode_query", "encode_document")
+    texts = [text for text in TEXTS if text]
+    eager = [getattr(model, name)(texts) for name in names]
+    truth = [getattr(copy.deepcopy(model).double(), name)(texts) for name in names]
+    found = [getattr(accelerate(model), name)(texts) for name in names]
+    for ours, plain, exact in zip(found, eager, truth, strict=True):
+        assert not np.array_equal(ours, plain)
+        assert_vectors_agree(ours, plain, exact, terms=TERMS)
+    restore(model)
+    for name, plain in zip(names, eager, strict=True):
+        assert np.array_equal(getattr(model, name)(texts), plain)
 
 
 def test_mteb_gets_the_route_of_its_prompt_type(routed: Embedder) -> None:
