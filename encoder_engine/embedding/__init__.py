@@ -1,6 +1,6 @@
 """Embedders, rankers and sparse encoders: texts in, vectors or scores out.
 
-Each name is imported at its first use: an embedder does not wait for jobs over files.
+Each name is imported at its first use: an embedder need not wait for the code of jobs over files.
 """
 
 from typing import TYPE_CHECKING

@@ -26,7 +26,7 @@ class CosineClass:
     mean_cosine: float | None = None
 
 
-# The quality every result of a class has: benchmarks of different classes are never compared.
+# The least quality of all results of a class: benchmarks of different classes are never compared.
 COSINE_CLASSES = {
     "float32": CosineClass(min_cosine=0.999999),
     "bfloat16": CosineClass(mean_cosine=0.9995),
@@ -58,7 +58,7 @@ class Accuracy:
 
     @property
     def failure(self) -> str | None:
-        """The figure that is below the limit of its class, with both values, or None."""
+        """A text that names the cosine below its limit, with both values; None: no cosine is."""
         limits = COSINE_CLASSES[self.precision]
         for name, found, limit in (
             ("min cosine", self.min_cosine, limits.min_cosine),
@@ -72,7 +72,7 @@ class Accuracy:
 def row_cosines(
     vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return the cosine of each pair of rows, computed in float64; -1 where there is none."""
+    """Return the cosine of each pair of rows, computed in float64; -1 where it is undefined."""
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(truth, axis=1)
     with np.errstate(invalid="ignore"):

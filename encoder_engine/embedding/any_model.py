@@ -1,4 +1,4 @@
-"""Loads what a directory holds, for callers that use either: encoders or tables, rankers."""
+"""Loads a directory by the class that fits: an encoder or a static table, a kind of ranker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_dense", "load_ranker"]
 
-# The options of an encoder that a table has no use for, and the values at which they ask nothing.
+# Options of encoders that have no meaning for a table, and the values that are accepted
+# nevertheless.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "device": ("auto", "cpu"),
     "dtype": ("auto", "float32"),
@@ -36,8 +37,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedder | StaticEmbedder:
     """Load a :class:`StaticEmbedder` where the directory holds a static model, else an Embedder.
 
-    ``options``: those of :meth:`Embedder.from_pretrained`. Raises :class:`InputError` for one that
-    a static model has no use for.
+    ``options``: those of :meth:`Embedder.from_pretrained`. Raises :class:`InputError` for an option
+    that has no meaning for a static model.
     """
     directory = take_directory(path_or_hub_id, options)
     if not is_static(directory):
@@ -61,8 +62,8 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
 def load_ranker(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Ranker:
     """Load a :class:`CausalRanker` where the directory holds a causal model, else a Ranker.
 
-    As sentence-transformers decides: by LogitScore among the modules, or a causal model's class.
-    ``options``: those that both have.
+    As in sentence-transformers, LogitScore among the modules decides, or without modules the class
+    of the model in config.json. ``options``: those that both classes have.
     """
     directory = take_directory(path_or_hub_id, options)
     if (directory / MODULES).is_file():

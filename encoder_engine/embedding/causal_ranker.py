@@ -1,10 +1,10 @@
 """Rerankers that are causal models: a pair's score is the logit of "yes" less that of "no".
 
-How it works: words around query and document end where the model would answer. They are those of a
-:class:`PairTemplate`, or of the chat template that the directory has, as sentence-transformers
-reads it (``directory/chat_template.py``). One pass gives the row of the last token, and only two
-rows of the vocabulary are multiplied by it. The words before the query are the same in all pairs:
-batches compute them once.
+How it works: a template puts words around query and document, which end where the model would
+answer. It is a :class:`PairTemplate`, or the directory's chat template, read as
+sentence-transformers does (``opening/chat_template.py``). One pass gives the hidden state of the
+last token, and only two rows of the vocabulary are multiplied by it. The words before the query are
+the same in all pairs: batches compute them once.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class CausalRanker(Ranker):
         """Load a causal model: a CrossEncoder's directory with LogitScore, or a plain one.
 
         template: the words around a pair, the default instruction and the answers, instead of the
-            directory's. A plain directory has none; the default is that of Qwen3-Reranker, for a
-            qwen3 alone.
+            directory's. A plain directory has no template; for a qwen3 the default is
+            Qwen3-Reranker's.
         activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
@@ -181,10 +181,10 @@ class CausalRanker(Ranker):
         instruction: str | None = None,
         **options: Unpack[ScoreKeywords],
     ) -> Vectors:
-        """Score pairs of a query and a document: float32 [N]; a single pair has a score.
+        """Score pairs of a query and a document: float32 [N]; a single pair gets a number.
 
         instruction: the task in words; None: the directory's default prompt, or the template's.
-        prompt, prompt_name: the same, as a text or by the name of one of the directory's.
+        prompt, prompt_name: the same task as a text, or by the name of a prompt of the directory.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
 
@@ -286,7 +286,7 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
 
 
 def _prompted(instruction: str | None, options: Any) -> dict[str, Any]:
-    """Return the options of a call with its instruction, which is the prompt."""
+    """Return the options of a call, with its instruction as the prompt."""
     if instruction is None:
         return dict(options)
     if options.get("prompt") is not None:

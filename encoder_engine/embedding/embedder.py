@@ -66,9 +66,9 @@ class Embedder(DenseMethods):
     An embedder is safe to call from several threads: a call changes no state, except that the
     encoder is put into evaluation mode.
 
-    queries: the embedder of queries, of a directory with a Router: queries and documents have
-        modules of their own there. All other attributes, such as ``max_seq_length``, are the
-        document's. None: a query is embedded as a document is.
+    queries: the embedder of queries, for a directory with a Router, where queries and documents
+        have modules of their own. All other attributes, such as ``max_seq_length``, are then those
+        of documents. None: a query is embedded as a document is.
     default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
@@ -97,7 +97,7 @@ class Embedder(DenseMethods):
 
     @property
     def encoder(self) -> CompiledEncoder | Encoder:
-        """The encoder, as it was passed or loaded; a new one gets an engine of its own."""
+        """The encoder, as it was passed or loaded; setting it makes a new engine."""
         return self._encoder
 
     @encoder.setter
@@ -122,7 +122,7 @@ class Embedder(DenseMethods):
         self._max_seq_length = value
 
     def _least_length(self) -> int:
-        """Return the special tokens of a text plus one."""
+        """Return the number of special tokens of a text, plus one."""
         return len(self.tokenizer.encode("")) + 1
 
     @property
@@ -160,7 +160,7 @@ class Embedder(DenseMethods):
         return {"dense": dense, "tokens": Tokens(self, layers=self.recipe.layers)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the limit of tokens."""
+        """Return ``max_seq_length``; see :meth:`Model.changed_options`."""
         return {"max_seq_length": self.max_seq_length}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
@@ -172,11 +172,11 @@ class Embedder(DenseMethods):
 
     @property
     def routes(self) -> Mapping[Route, DenseMethods]:
-        """The embedders of ``"query"`` and ``"document"``; none without ``queries``."""
+        """The embedders of ``"query"`` and ``"document"``; empty without ``queries``."""
         if self.queries is None:
             return {}
         documents = copy(self)
-        # They are a part of what was loaded.
+        # This embedder is only a part of what was loaded.
         documents.queries = documents.loading = None
         return {"query": self.queries, "document": documents}
 
@@ -240,13 +240,13 @@ class Embedder(DenseMethods):
             process's affinity and the container's quota. With ``engine="torch"`` it holds for the
             process, and None leaves PyTorch's setting.
         engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
-            on any device. ``"auto"`` is the former, except where there is a GPU, and for dtypes and
-            architectures that it does not compute.
+            on any device. ``"auto"`` is ``"compiled"``, except where there is a GPU, and for dtypes
+            and architectures that it does not compute.
         task: the name of the adapter to merge, of a model that has one for each of several tasks
             (jina-embeddings-v3); the prompt of that name becomes the default. None: no adapter, as
             published.
-        hub: of an id on the hub: ``revision``, ``token``, ``cache_dir``, ``local_files_only``; see
-            :class:`HubKeywords`.
+        hub: options of an id on the hub: ``revision``, ``token``, ``cache_dir``,
+            ``local_files_only``; see :class:`HubKeywords`.
 
         With a Router, ``pooling``, ``max_seq_length`` and ``layers`` are of documents, and a static
         table of queries keeps its dtype.
@@ -292,7 +292,7 @@ class Embedder(DenseMethods):
         max_seq_length: int | None = None,
         encoder: CompiledEncoder | Encoder | None = None,
     ) -> Self:
-        """Read the model of a directory, or of its document's route; ``encoder``: one known."""
+        """Read the model of a directory, or of its route for documents; ``encoder``: if known."""
         encoder, tokenizer, recipe = read_parts(opened, request, pooling, encoder)
         if layers is not None:
             recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))

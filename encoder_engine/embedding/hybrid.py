@@ -1,4 +1,4 @@
-"""Dense, sparse and token vectors of one pass of an encoder, as BGE-M3 has them.
+"""Dense, sparse and token vectors from one pass of an encoder, as BGE-M3 has them.
 
 ``kinds/hybrid.py`` says what is computed of texts.
 """
@@ -50,7 +50,7 @@ class HybridEmbedder(OverEmbedder):
 
     embedder: encodes and pools.
     weigh: gives each token its weight, which counts where it is above 0.
-    project: projects each token.
+    project: projects each token for late interaction.
 
     Raises :class:`ConfigError` for layers of another width than the encoder's.
     """
@@ -94,7 +94,7 @@ class HybridEmbedder(OverEmbedder):
 
         Without ``modules.json``, as FlagEmbedding's training saves a model, the dense vector is the
         first token's, of length 1. Options and exceptions: see :meth:`Embedder.from_pretrained`.
-        Raises :class:`CheckpointFileError` where one of the two is missing or damaged.
+        Raises :class:`CheckpointFileError` where one of the two files is missing or damaged.
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         missing = [n for n in (SPARSE_FILE, TOKENS_FILE) if not (directory / n).is_file()]
@@ -177,9 +177,9 @@ class HybridEmbedder(OverEmbedder):
         """Return the weighted mean of the outputs' similarities, float32 [Q, N].
 
         Dense and sparse vectors are compared by inner products, tokens by :func:`max_similarity`
-        divided by the number of the query's, as FlagEmbedding's ``compute_score`` does.
+        divided by the number of the query's tokens, as FlagEmbedding's ``compute_score`` does.
 
-        weights: of some outputs; None: those that both have, equally.
+        weights: the weights of some outputs; None: equal weights of all outputs that both have.
 
         Raises :class:`InputError` for weights that do not fit, and for an output that is missing.
         """
@@ -207,7 +207,7 @@ class HybridEmbedder(OverEmbedder):
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write an embedder's directory, with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
-        sentence-transformers loads the dense vectors of it. Raises
+        sentence-transformers loads it, for dense vectors alone. Raises
         :class:`MissingDependencyError` without PyTorch, whose format the two files have. Other
         exceptions: see :meth:`Embedder.save_pretrained`.
         """

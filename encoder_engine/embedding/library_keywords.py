@@ -1,7 +1,8 @@
 """Keywords that scripts for sentence-transformers pass: taken with their meaning, or refused.
 
-Each class takes the keywords of its counterpart there. A value with a meaning that another method
-has is refused by the name of that method; a keyword that is not known is a ``TypeError``.
+Each class takes the keywords of its counterpart in sentence-transformers. A value that asks for
+what another method does is refused, and the message names that method; an unknown keyword is a
+``TypeError``.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ SparseOutput = Literal["vectors", "sparse", "dense"]
 Method = TypeVar("Method", bound="Callable[..., Any]")
 # The first argument of a call in other libraries.
 _FIRST = ("sentences", "inputs")
-# The methods that are called so there.
+# The methods whose names are those of other libraries.
 _THEIRS = ("encode", "encode_query", "encode_document", "predict")
 
 
 class CommonKeywords(TypedDict, total=False):
-    """Keywords of every ``encode`` and ``predict`` of sentence-transformers.
+    """Keywords of every ``encode`` and ``predict`` of sentence-transformers, and accepted values.
 
     device: the device that the model is on.
-    pool, chunk_size: None; several processes are a job over files with ``workers=``.
-    processing_kwargs: None; limits are the model's ``max_seq_length``.
+    pool, chunk_size: None; for several processes, run a job over files with ``workers=``.
+    processing_kwargs: None; the limit of tokens is the model's ``max_seq_length``.
     """
 
     device: Any
@@ -54,7 +55,7 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class LibraryKeywords(CommonKeywords, total=False):
-    """Keywords of ``SentenceTransformer.encode`` beside the engine's own.
+    """Keywords of ``SentenceTransformer.encode`` beside encoder-engine's, and accepted values.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
@@ -69,7 +70,7 @@ class LibraryKeywords(CommonKeywords, total=False):
 
 
 class PairKeywords(CommonKeywords, total=False):
-    """Keywords of ``CrossEncoder.predict`` beside the engine's own.
+    """Keywords of ``CrossEncoder.predict`` beside encoder-engine's, and accepted values.
 
     convert_to_numpy: True, as by default.
 
@@ -80,9 +81,9 @@ class PairKeywords(CommonKeywords, total=False):
 
 
 class SparseKeywords(CommonKeywords, total=False):
-    """Keywords of ``SparseEncoder.encode`` beside the engine's own.
+    """Keywords of ``SparseEncoder.encode`` beside encoder-engine's, and accepted values.
 
-    save_to_cpu: True; False where the model is on the CPU. Results are always there.
+    save_to_cpu: True, or False where the model is on the CPU. Results are always on the CPU.
 
     Others: see :class:`CommonKeywords`.
     """
@@ -91,7 +92,7 @@ class SparseKeywords(CommonKeywords, total=False):
 
 
 class TokenKeywords(CommonKeywords, total=False):
-    """Keywords of ``MultiVectorEncoder.encode`` beside the engine's own.
+    """Keywords of ``MultiVectorEncoder.encode`` beside encoder-engine's, and accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False; there is one vector for each token.
@@ -123,8 +124,9 @@ class HybridKeywords(CommonKeywords, total=False):
 def naming(first: str) -> Callable[[Method], Method]:
     """Make a method refuse the arguments of other libraries that it would misunderstand.
 
-    They are ``sentences=`` and ``inputs=``, whose message names ``first``, arguments in another
-    order, and the name of a prompt in second place, where the method has the prompt itself.
+    Refused are ``sentences=`` and ``inputs=``, with a message that names ``first``; positional
+    arguments in the order of sentence-transformers; and the name of a prompt as second argument,
+    where the method takes the text of a prompt.
     """
 
     def decorate(method: Method) -> Method:
@@ -155,7 +157,7 @@ def naming(first: str) -> Callable[[Method], Method]:
 
 
 def _refuse_order(call: str, values: tuple[Any, ...], most: int) -> None:
-    """Refuse positional arguments in the order of sentence-transformers, by their names there."""
+    """Refuse positional arguments in sentence-transformers' order; name them in the message."""
     is_former = bool(values) and isinstance(values[0], int)
     is_current = len(values) > 2 and type(values[2]) is int
     if is_former or is_current or len(values) > most:
@@ -183,9 +185,9 @@ def check_keywords(
 ) -> None:
     """Refuse keywords of other libraries whose value asks for what the method does not do.
 
-    known: the class that lists them.
-    device: the model's.
-    job: the method for several processes; None: there is none.
+    known: the class that lists the known keywords.
+    device: the device of the model.
+    job: the method that runs several processes; None: no method does.
 
     Raises :class:`InputError`, and ``TypeError`` for a keyword that is not known.
     """
@@ -218,7 +220,7 @@ def resolve_output(
     known: Any = LibraryKeywords,
     job: str = "encode_dataset",
 ) -> Output:
-    """Return the form of the vectors that the output and the library's keywords ask for.
+    """Return the form of the vectors that ``output`` and the keywords ask for.
 
     Exceptions: see :func:`check_keywords`.
     """
@@ -259,7 +261,7 @@ def resolve_sparse_output(
     convert_to_sparse_tensor: bool | None,
     device: str,
 ) -> SparseOutput:
-    """Return the form of sparse vectors; None, None: :class:`SparseVectors`.
+    """Return the form of sparse vectors; by default they are :class:`SparseVectors`.
 
     Exceptions: see :func:`check_keywords`.
     """
@@ -280,7 +282,7 @@ def resolve_sparse_output(
 
 
 def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
-    """Refuse tensors where a result is not one array; ``ours``: what holds the arrays."""
+    """Refuse tensors where a result is not one array; ``ours`` says what holds the arrays."""
     if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
         raise InputError(
             f"the result is not one array, and tensors of its parts are not implemented: {ours} "

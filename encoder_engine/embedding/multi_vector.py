@@ -79,7 +79,7 @@ class TokenDatasetKeywords(JobKeywords, total=False):
 
 
 class TokenEncodeKeywords(TokenCallKeywords, TokenKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode`: its own, and those of the library."""
+    """The keywords of :meth:`MultiVectorEmbedder.encode`: its own, and sentence-transformers'."""
 
 
 class MultiVectorEmbedder(OverEmbedder, TaskMethods):
@@ -87,7 +87,7 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
 
     projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
     skipped: ids of tokens that documents leave out.
-    modules: what follows the encoder, instead of ``projection_ND``.
+    modules: the modules after the encoder, instead of ``projection_ND``.
     mask: the tokens that are left out, instead of ``skipped``.
     query_length, document_length: the most tokens; None: the embedder's limit.
     expansion: pads queries; None: they are not padded.
@@ -217,12 +217,12 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
         task: Route | None = None,
         **options: Unpack[TokenEncodeKeywords],
     ) -> TokenVectors:
-        """Embed texts as queries or as documents: one text each, in the order given.
+        """Embed texts as queries or documents: vectors of each text's tokens, in the order given.
 
         ``task`` None: as documents, of at most ``max_seq_length`` tokens, as in
         ``MultiVectorEncoder.encode``. The prompt is the directory's default unless one is given;
-        :meth:`encode_query` and :meth:`encode_document` have their own. Options and exceptions: see
-        :meth:`Embedder.encode` and :class:`TokenKeywords`.
+        :meth:`encode_query` and :meth:`encode_document` have their own prompts. Options and
+        exceptions: see :meth:`Embedder.encode` and :class:`TokenKeywords`.
         """
         check_keywords(
             "encode",
@@ -273,8 +273,8 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
     ) -> DatasetSummary:
         """Embed files into a table, or a folder of shards, of ``token_ids`` and ``embeddings``.
 
-        ``load_vectors(output).tokens`` reads them. ``kind``: what the texts are. Other options: see
-        :meth:`Embedder.encode_dataset`.
+        ``load_vectors(output).tokens`` reads them. ``kind``: whether texts are queries or
+        documents. Other options: see :meth:`Embedder.encode_dataset`.
         """
         check_names("encode_dataset", options, TokenDatasetKeywords)
         return run_over_files(

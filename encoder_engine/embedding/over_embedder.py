@@ -1,4 +1,4 @@
-"""The base of models that compute other results by the parts of an embedder."""
+"""The base of models that compute other results by the encoder and tokenizer of an embedder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["OverEmbedder"]
 
 
 class OverEmbedder(QueryMethods):
-    """An embedder that computes other results by the parts of an :class:`Embedder`."""
+    """Computes other results by the encoder and tokenizer of an :class:`Embedder`."""
 
     embedder: Embedder
 
@@ -40,7 +40,7 @@ class OverEmbedder(QueryMethods):
 
     @property
     def memory_limit(self) -> MemoryLimit:  # type: ignore[override]
-        """The tokens of a batch that fitted into the device's memory."""
+        """The most tokens of a batch that the device's memory allows, as far as it is known."""
         return self.embedder.memory_limit
 
     @property
@@ -59,7 +59,7 @@ class OverEmbedder(QueryMethods):
         return self.path or self.embedder.name
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return the model that cuts this end of long texts; see :meth:`Model.truncating`."""
+        """Return a copy that cuts this end of long texts; see :meth:`Model.truncating`."""
         found = copy(self)
         found.embedder = self.embedder.truncating(side)
         return found

@@ -1,4 +1,4 @@
-"""The methods that embedders share: of queries and documents, of files, and of other libraries."""
+"""The methods that embedders share: for queries and documents, files, and other libraries."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class _EmbedderType(ABCMeta):
     """The metaclass of embedders, whose ``repr`` names sentence_transformers.
 
-    KeyBERT and BERTopic choose by the ``repr`` of a type: for an unknown one they load their
-    default model without a word, for one that names sentence_transformers they raise.
+    KeyBERT and BERTopic judge a model by the ``repr`` of its type: for an unknown type they load
+    their default model without a word, for one that names sentence_transformers they raise an
+    error.
     """
 
     def __repr__(cls) -> str:
@@ -78,7 +79,7 @@ class QueryMethods(Model, metaclass=_EmbedderType):
     def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed documents: :meth:`encode` with the prompt ``document`` unless one is given.
 
-        As in sentence-transformers, it is empty where the directory does not state it.
+        As in sentence-transformers, the prompt is empty where the directory does not state one.
         """
         return self.encode(texts, **_with_prompt(options, document_prompt(self.prompts)))
 
@@ -86,12 +87,12 @@ class QueryMethods(Model, metaclass=_EmbedderType):
         """Return :attr:`dimension`, under its name in sentence-transformers."""
         return self.dimension
 
-    # The former name there.
+    # The former name in sentence-transformers.
     get_sentence_embedding_dimension = get_embedding_dimension
 
 
 class TaskMethods(QueryMethods):
-    """The methods of an embedder whose ``encode`` treats queries and documents in two ways."""
+    """The methods of an embedder whose ``encode`` treats queries and documents differently."""
 
     @naming("texts")
     def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
@@ -126,7 +127,7 @@ class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
 
 
 class DenseMethods(QueryMethods):
-    """The methods of an embedder of one vector for each text."""
+    """The methods of an embedder that makes one vector of each text."""
 
     default_truncation: ClassVar[OnTruncation] = "warn"
 
@@ -189,7 +190,8 @@ class DenseMethods(QueryMethods):
 
         A text's vector does not depend on the texts beside it, nor on ``batch_tokens``.
 
-        prompt, prompt_name: a text, or the name of the directory's, put before every text.
+        prompt: a text that is put before every text.
+        prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
         normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None:
             the directory's setting.
         truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
@@ -201,8 +203,8 @@ class DenseMethods(QueryMethods):
             :class:`SequenceLengthError`. None: :attr:`default_truncation`.
         batch_size: the most texts of a batch.
         convert_to_tensor: ``output="torch"``, as sentence-transformers calls it.
-        library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value with
-            another meaning than the default raises :class:`InputError` that names the method.
+        library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value that
+            asks for other results raises :class:`InputError`, which says what to call.
 
         Raises :class:`TextError` with the row of a value that is not a text, :class:`InputError`
         for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
@@ -261,9 +263,9 @@ class DenseMethods(QueryMethods):
         """Embed files of any size into a file, or a folder of shards, in constant memory.
 
         ``encoder-engine embed`` calls this method. A second call resumes after the last finished
-        shard of a folder. Its rows are those of one uninterrupted run; with ``shard_rows``, its
-        bytes are too. Raises :class:`ResumeError` for another model, other options or changed
-        inputs. :func:`load_vectors` reads the output.
+        shard of a folder. The folder's rows are those of one uninterrupted run; with
+        ``shard_rows``, its bytes are too. Raises :class:`ResumeError` for another model, other
+        options or changed inputs. :func:`load_vectors` reads the output.
 
         inputs: files, directories, globs, or ``"-"`` for standard input; addresses (``s3://``,
             ``gs://``, ``hf://``, ``https://``) by fsspec.
@@ -277,10 +279,10 @@ class DenseMethods(QueryMethods):
             :class:`RowError`.
         max_characters: a longer text is a bad row.
         unique_ids: a repeated id makes a bad row.
-        keep: columns of the inputs to write beside the vectors, of a table; :func:`load_vectors`
-            and ``encoder-engine search`` give them.
+        keep: columns of the inputs to write beside the vectors, into tables; :func:`load_vectors`
+            and ``encoder-engine search`` return them.
         append: embed what is new since the folder was finished. Rows of known ids whose text has
-            changed are replaced; without ids, rows are known by their file and their text.
+            changed are replaced; without ids, rows are recognised by their file and their text.
         delete_missing: with ``append``, drop the rows that the inputs hold no longer.
         workers: processes, each with its own GPU where GPUs are used.
         options: those of :meth:`encode`. Without a prompt, a directory's prompt ``document`` is put

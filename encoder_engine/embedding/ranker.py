@@ -66,7 +66,7 @@ __all__ = ["Ranked", "Ranker"]
 
 
 class PredictKeywords(ScoreKeywords, PairKeywords, total=False):
-    """The keywords of :meth:`Ranker.predict`: those of :meth:`Ranker.score`, and the library's."""
+    """The keywords of :meth:`Ranker.predict`: :meth:`Ranker.score`'s and sentence-transformers'."""
 
 
 class ScoreDatasetKeywords(CallKeywords, JobKeywords, total=False):
@@ -76,7 +76,7 @@ class ScoreDatasetKeywords(CallKeywords, JobKeywords, total=False):
 
 
 class RankKeywords(ScoreKeywords, CommonKeywords, total=False):
-    """The keywords of :meth:`Ranker.rank`: those of :meth:`Ranker.score`, and the library's."""
+    """The keywords of :meth:`Ranker.rank`: :meth:`Ranker.score`'s and sentence-transformers'."""
 
 
 class Ranker(Model):
@@ -202,7 +202,7 @@ class Ranker(Model):
         return label_function(config)
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the limit of tokens, and the activation."""
+        """Return ``max_seq_length`` and the activation; see :meth:`Model.changed_options`."""
         return {"max_seq_length": self.max_seq_length, "activation": self.activation}
 
     @naming("pairs")
@@ -211,10 +211,11 @@ class Ranker(Model):
     ) -> Vectors:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
 
-        A single pair has a score, or [C].
+        A single pair gets a number, or [C].
 
-        prompt, prompt_name: a text, or the name of the directory's, put before each first text.
-        activation: replaces the model's.
+        prompt: a text that is put before the first text of each pair.
+        prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
+        activation: replaces the model's activation.
         batch_tokens, batch_size: the most tokens and the most pairs of a batch.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its longer text.

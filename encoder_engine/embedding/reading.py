@@ -35,8 +35,8 @@ def read_parts(
     Raises :class:`ConfigError` where the directory mixes layers that the encoder does not have;
     others: see :meth:`Embedder.from_pretrained`.
     """
-    # Begun before the tokenizer is read, the comparison ends with the loading of the weights. A
-    # compiled file is mapped instead of read, and has checksums of its own.
+    # The comparison with checksums begins before the tokenizer is read, and ends with the loading
+    # of the weights. A compiled file is mapped instead of read, and has checksums of its own.
     folder = opened.encoder_folder
     with nullcontext() if is_compiled(folder) else verified(folder):
         recipe, tokenizer = opened.read_recipe(pooling), opened.read_tokenizer()
@@ -49,7 +49,7 @@ def read_parts(
                 warnings.simplefilter("ignore", MissingPoolerWarning)
                 encoder = load_model(recipe.encoder_directory, request)
     num_layers = encoder.spec.num_layers
-    # sentence-transformers mixes as many layers as there are weights, to the last.
+    # sentence-transformers mixes as many layers as there are weights, up to the last layer.
     if recipe.layers is not None and recipe.layers[-1][0] != num_layers:
         raise ConfigError(
             f"{recipe.encoder_directory} has {num_layers} layers, WeightedLayerPooling mixes those "

@@ -1,9 +1,9 @@
 """Log-probabilities of texts by a causal language model.
 
-How it works: the log-probability of a text is the sum over its tokens, each after those before it.
+How it works: the log-probability of a text is the sum over its tokens, each given those before it.
 A text's first token has nothing before it and is not counted, unless the tokenizer puts a token
-first. Rows of the encoder are multiplied by the vocabulary in pieces, and only the running softmax
-of each row is kept, so memory does not grow with the vocabulary.
+first. The encoder's hidden states are multiplied by the vocabulary in pieces, and only the running
+softmax of each is kept, so memory does not grow with the vocabulary.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Scorer(Model):
     ) -> Any:
         """Return the log-probability of each text, float64 [N]; of a single ``str``, a number.
 
-        context: a text before each, whose tokens are not counted. A token that holds characters of
-            both is counted. Batches compute it once.
+        context: a text that is put before each text; its tokens are not counted. A token that holds
+            characters of both is counted. Batches compute the context once.
         batch_tokens: the most tokens of a batch.
         on_truncation: see :meth:`Embedder.encode`; a text longer than ``max_seq_length`` is scored
             up to there.
@@ -119,7 +119,7 @@ class Scorer(Model):
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> Any:
-        """Return the log-probability of each counted token, a list of float32 [n] of each text.
+        """Return the log-probability of each counted token: a list of float32 [n] for each text.
 
         A single ``str`` gives [n]. Options and exceptions: see :meth:`score`.
         """

@@ -81,7 +81,7 @@ class SparseEmbedder(TaskMethods):
 
     pooling: ``"max"`` or ``"sum"`` over the positions.
     activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
-    query_weights: a query's tokens have these weights, and no model is run for queries; None: a
+    query_weights: the weights of a query's tokens, so that no model is run for queries; None: a
         query is encoded as a document is.
     default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
     documents.
@@ -198,7 +198,7 @@ class SparseEmbedder(TaskMethods):
 
         max_active_dims: keeps only that many of the largest values of a row; None: the directory's
             setting.
-        task: ``"query"`` or ``"document"``, of a model with weights for queries; None: the
+        task: ``"query"`` or ``"document"``, for a model with weights for queries; None: the
             directory's default.
         convert_to_tensor: True returns a sparse tensor of PyTorch on the CPU, [N, V], or [V] for a
             single ``str``.
@@ -304,7 +304,7 @@ class SparseEmbedder(TaskMethods):
         return {"sparse": sparse}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the limit of tokens, and the pooling."""
+        """Return ``max_seq_length`` and the pooling; see :meth:`Model.changed_options`."""
         return {"max_seq_length": self.max_seq_length, "pooling": self.pooling}
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Computes token rows on an engine, in batches of a token budget; halves those that are too large.
+"""Computes token rows on an engine, in batches of a token budget; halves batches that do not fit.
 
 How it works: rows are sorted by token count, the longest first, and consecutive rows fill a batch
 up to ``batch_tokens``. Sorting puts rows of equal length together, so kernels that work on padded
@@ -39,7 +39,7 @@ def compute_batches(
     numbers: RowArray | None = None,
     row_name: str = "text",
 ) -> Iterator[tuple[RowArray, tuple[Vectors, ...]]]:
-    """Yield the rows of each batch and the outputs that are wanted, the longest rows first.
+    """Yield the rows of each batch and the outputs of these rows, the longest rows first.
 
     batch_tokens: the most tokens of a batch.
     batch_size: the most rows of a batch; None: no limit.

@@ -1,4 +1,4 @@
-"""Chooses the engine of a loading, and imports PyTorch only where it computes.
+"""Chooses the engine that computes a loaded model, and imports PyTorch only if it is needed.
 
 The compiled engine computes in float32, bfloat16 and int8 on a CPU. The modules of PyTorch compute
 everything else: on GPUs, in float64 and float16, architectures without a compiled form, and modules
@@ -61,7 +61,7 @@ COMPILED_DTYPES = ("auto", "float32", "bfloat16")
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRequest:
-    """The engine, the device and the precision of a loading, by name.
+    """The engine, the device and the precision to load a model with, by name.
 
     ``adapter``: the name of one of several adapters of the checkpoint, to merge.
 
@@ -92,7 +92,7 @@ class EngineRequest:
                 ) from error
 
     def options(self, engine: str) -> dict[str, Any]:
-        """Return the keywords of ``from_pretrained`` that load for the engine that was chosen."""
+        """Return the keywords of ``from_pretrained`` that load the model again for this engine."""
         return {"dtype": self.dtype, "quantization": self.quantization, "engine": engine}
 
     @classmethod
@@ -105,7 +105,7 @@ class EngineRequest:
         num_threads: int | None = None,
         adapter: str | None = None,
     ) -> EngineRequest:
-        """Name PyTorch's objects for devices and dtypes."""
+        """Make a request; devices and dtypes may also be objects of PyTorch."""
         return cls(
             engine=engine,
             device=str(device),
@@ -171,9 +171,9 @@ def load_causal(directory: Path, request: EngineRequest) -> EncoderEngine:
 
 
 def engine_of(model: Any, modules: ModuleStack = EMPTY_STACK) -> Any:
-    """Return the engine of a model: a compiled encoder, an Encoder, or one with a head.
+    """Return the engine of a model: a compiled encoder, an Encoder, or an encoder with a head.
 
-    modules: computed of each pooled vector.
+    modules: applied to each pooled vector.
     """
     compiled = _import_compiled()
     if compiled is not None and isinstance(model, compiled.CompiledEncoder):
@@ -198,7 +198,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
     if compiled is None:
         return "the extension is not built"
     with warnings.catch_warnings():
-        # The loading that follows issues them.
+        # The loading that follows issues the warnings.
         warnings.simplefilter("ignore")
         spec = spec_from_config(read_config(weights_directory(directory)))
     refusal: str | None = compiled.CompiledEncoder.supports(spec)
@@ -220,7 +220,7 @@ def torch_engine(purpose: str) -> Any:
 
 
 def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
-    """Return the engine of PyTorch's modules where it is to compute a model; None: compiled.
+    """Return the engine of PyTorch's modules if it computes a model; None: the compiled one does.
 
     Exceptions: see :func:`load_model`.
     """
@@ -252,7 +252,7 @@ def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
 
 
 def refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
-    """Raise :class:`ImplementationError` where PyTorch's modules would have to round a model."""
+    """Raise :class:`ImplementationError` for quantization, which PyTorch's heads do not have."""
     if request.quantization is not None:
         raise ImplementationError(
             f"quantization={request.quantization!r} of a model with a head needs the compiled "

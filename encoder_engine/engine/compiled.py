@@ -1,8 +1,8 @@
 """The engine of compiled encoders: on a CPU, without PyTorch.
 
-How it works: a text pooled by one mode, the usual case, is one native call from token ids to its
-vector. Several modes, prompts left out and mixed layers take the rows of all tokens first and
-reduce them by the same kernels.
+How it works: in the usual case, pooling by one mode, a single native call goes from token ids to
+vectors. For several modes, prompts that are left out and mixed layers, the hidden states of all
+tokens are computed first, and the same kernels reduce them.
 
 Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V vocabulary.
 """
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledCausalEngine", "CompiledEncoder", "CompiledEngine"]
 
-# Stacks of token vectors whose packed weights are kept: a model has two at most.
+# The most stacks of modules for token vectors whose packed weights are kept; a model has at most
+# two.
 MOST_STACKS = 2
 
 
@@ -64,7 +65,7 @@ class CompiledEngine:
         self.encoder = encoder
         self.modules = modules
         self._stack = CompiledStack(modules)
-        # The last stacks of token vectors.
+        # The stacks of modules for token vectors that were used last.
         self._token_stacks: tuple[CompiledStack, ...] = ()
 
     @property
@@ -123,7 +124,7 @@ class CompiledEngine:
             return tuple(self._output(output, rows, states) for output in outputs)
 
     def _pooled(self, rows: TokenRows, output: Pooled) -> Vectors:
-        """Pool in the same native call, where one mode reads all rows of the last layer."""
+        """Pool; in one native call where one mode reads all rows of the last layer."""
         if len(output.modes) > 1 or output.num_prompt_tokens or output.layers is not None:
             return self._pool(self._states(rows, output.layers), rows.cu_seqlens, output)
         at_once = self._is_pooling_alone(output)
@@ -135,7 +136,7 @@ class CompiledEngine:
     def _output(
         self, output: Output, rows: TokenRows, states: dict[LayerWeights | None, Vectors]
     ) -> Vectors:
-        """Compute an output; ``states`` keeps the rows of all tokens, by layers, for others."""
+        """Compute an output; ``states`` keeps hidden states, by layers, for further outputs."""
         if isinstance(output, Pooled | TokenStates):
             if output.layers not in states:
                 states[output.layers] = self._states(rows, output.layers)
@@ -162,7 +163,7 @@ class CompiledEngine:
 
     def _vocabulary_weights(self, rows: TokenRows, output: VocabularyWeights) -> Vectors:
         logits_TV = self._logits(rows)
-        # The transformation never falls, so it keeps the greatest.
+        # The transformation is monotonic: the greatest logit has the greatest weight.
         if output.pooling == "max":
             largest_BV = self._reduce(logits_TV, rows.cu_seqlens, "max")
             return _sparse_weights(largest_BV, output.activation)

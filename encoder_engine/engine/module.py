@@ -1,4 +1,4 @@
-"""The engine of PyTorch modules, on any device: the one file of its room that imports torch.
+"""The engine of PyTorch modules, on any device: the one file of this folder that imports torch.
 
 How it works: rows become a :class:`PackedBatch` on the module's device, without a copy on a CPU.
 The module runs in inference mode and evaluation mode; pooling, projection and normalization run on
@@ -85,7 +85,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class ModuleEngine:
-    """The facts of an encoder's module, and the running of a batch."""
+    """The base of the engines of PyTorch modules: an encoder's facts, and how a batch is run."""
 
     name: ClassVar[EngineName] = "torch"
 
@@ -134,7 +134,7 @@ class ModuleEngine:
         )
 
     def _captured(self, rows: TokenRows, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a short batch on a GPU as a CUDA graph; None: the encoder has to."""
+        """Encode a short batch on a GPU by a CUDA graph; None: the encoder has to compute it."""
         if not self.short.takes(len(rows.ids)):
             return None
         return self.short.encode(self._batch(rows, "cpu"), output_pooled=output_pooled)
@@ -149,7 +149,7 @@ class ModuleEngine:
         return self._within_memory(infer)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
-        """Compute the outputs on the device; an engine that is run for outputs has its own."""
+        """Compute the outputs on the device; engines that have outputs override this."""
         raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
@@ -167,7 +167,7 @@ class ModuleEngine:
 
 
 class EncoderModule(ModuleEngine):
-    """The engine of an encoder, which it puts into evaluation mode, and modules after pooling."""
+    """The engine of an encoder, put into evaluation mode, and of the modules after pooling."""
 
     def __init__(self, encoder: Encoder, modules: ModuleStack = EMPTY_STACK) -> None:
         super().__init__(encoder.eval())
@@ -193,7 +193,7 @@ class EncoderModule(ModuleEngine):
         states: dict[LayerWeights | None, tuple[Tensor, Sequences]],
         is_alone: bool,
     ) -> Tensor:
-        """Compute an output; ``states`` keeps the rows of all tokens, by layers, for others."""
+        """Compute an output; ``states`` keeps hidden states, by layers, for further outputs."""
         if not isinstance(output, Pooled | TokenStates):
             raise TypeError(f"{self.spec.model_type} has no output {type(output).__name__}")
         layers = output.layers
@@ -227,10 +227,10 @@ class EncoderModule(ModuleEngine):
     def _encode(
         self, rows: TokenRows, layers: LayerWeights | None = None, alone: PoolingMode | None = None
     ) -> tuple[Tensor, Sequences]:
-        """Return the last hidden state or a weighted sum of several, and its rows' layout.
+        """Return the last hidden state or a weighted sum of several, and the sequences of its rows.
 
-        ``alone``: the pooling of which one row of each sequence is wanted. Where that saves time,
-        there are no others.
+        ``alone``: the one pooling that reads the result, from one row of each sequence. Where it
+        saves time, the other rows are not computed.
         """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
@@ -249,7 +249,7 @@ class EncoderModule(ModuleEngine):
             batch,
             output_pooled=False,
             output_hidden_states=layers is not None,
-            # The last block computes no others.
+            # The last block computes no other rows.
             rows=None if alone is None else pooled_rows(batch.sequences, alone),
         )
         hidden_TD = output.last_hidden_state if layers is None else mix_layers(output, layers)
@@ -257,7 +257,7 @@ class EncoderModule(ModuleEngine):
 
 
 class CausalModule(EncoderModule):
-    """The engine of a causal model, whose logits of 8,192 tokens at a time are never kept."""
+    """The engine of a causal model; computes logits of 8,192 vocabulary tokens at a time."""
 
     def __init__(self, encoder: Encoder, layer: OutputLayer) -> None:
         super().__init__(encoder)
@@ -350,7 +350,7 @@ class HeadEngine(ModuleEngine):
         raise TypeError(f"{self.spec.model_type} has no output {type(output).__name__}")
 
     def _head(self, rows: TokenRows) -> tuple[Tensor, Sequences]:
-        """Return the logits of all rows that the head reads, float32, and the batch's layout."""
+        """Return the logits of all rows that the head reads, float32, and the batch's sequences."""
         model, output = self.model, self._captured_for_head(rows)
         if output is None:
             batch = self._batch(rows)
@@ -360,7 +360,7 @@ class HeadEngine(ModuleEngine):
         return model.logits_of(output.last_hidden_state).float(), output.sequences
 
     def _captured_for_head(self, rows: TokenRows) -> EncoderOutput | None:
-        """Encode a short batch on a GPU with what the head reads; None: the model has to."""
+        """Encode a short batch on a GPU with what the head reads; None: the model must do it."""
         model = self.model
         if model.layout.sees_all is not None or model._forward_hooks or model._forward_pre_hooks:
             return None
@@ -377,7 +377,7 @@ class HeadEngine(ModuleEngine):
     def _vocabulary_weights(
         self, logits_TV: Tensor, sequences: Sequences, output: VocabularyWeights
     ) -> Tensor:
-        # The transformation never falls, so it keeps the greatest.
+        # The transformation is monotonic: the greatest logit has the greatest weight.
         if output.pooling == "max":
             largest_BV = ops.pooling(logits_TV, sequences, mode="max")
             return _sparse_weights(largest_BV, output.activation)
@@ -399,7 +399,7 @@ def load_causal(
     dtype: str,
     quantization: str | None,
 ) -> CausalModule:
-    """Load a causal model, whose output layer was read."""
+    """Load a causal model; its output layer has been read before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = Encoder.from_pretrained(directory, device, dtype, quantization)

@@ -29,21 +29,21 @@ __all__ = [
     "VocabularyWeights",
 ]
 
-# Of a cross-encoder's scores: those of torch.nn that need no parameters.
+# The activations of a cross-encoder's scores: those of torch.nn that need no parameters.
 Activation = ScoreActivation
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
-# Hidden states by number, 0 the embeddings, and their weights in a sum.
+# Hidden states by number (0: the embeddings), and their weights in a sum.
 LayerWeights = tuple[tuple[int, float], ...]
 
 
 class Pooled(NamedTuple):
-    """A vector of each sequence, [B, N]: pooled by every mode, concatenated, through the modules.
+    """One vector for each sequence, [B, N]: pooled by each mode, concatenated, put through modules.
 
     num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
         ``weightedmean`` still counts positions from the start, as sentence-transformers does.
     normalized: divided by the Euclidean norm.
-    dimension: so many leading features are kept, before the division; None: all.
+    dimension: the number of leading features that are kept, before the division; None: all.
     layers: pools the weighted sum of these hidden states; None: the last.
     """
 
@@ -55,7 +55,7 @@ class Pooled(NamedTuple):
 
 
 class TokenStates(NamedTuple):
-    """The vector of each token, [T, D], or [T, N] after ``modules``; other fields: as Pooled."""
+    """The vector of each token, [T, D], or [T, N] after ``modules``; other fields: see Pooled."""
 
     modules: ModuleStack = EMPTY_STACK
     normalized: bool = False
@@ -71,7 +71,7 @@ class Scores(NamedTuple):
 class Logits(NamedTuple):
     """The head's logits: [B, C] of sequences, [T, C] of tokens, or [M, C] of chosen ones.
 
-    chosen: ascending places of tokens, integers [M]; None: every row that the head reads.
+    chosen: ascending indices of tokens, integers [M]; None: every row that the head reads.
     """
 
     chosen: np.ndarray[Any, np.dtype[Any]] | None = None
@@ -89,7 +89,7 @@ class VocabularyWeights(NamedTuple):
 
 
 class LogProbabilities(NamedTuple):
-    """The log-probability of each token after those before it, [T]; of a sequence's first 0."""
+    """The log-probability of each token given those before it, [T]; 0 for a sequence's first."""
 
 
 class LastLogits(NamedTuple):

@@ -61,10 +61,10 @@ class Engine(Protocol):
     def batch_tokens(self) -> int: ...  # noqa: D102
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Compute outputs of rows in one pass, an array of each: float32.
+        """Compute outputs of rows in one pass; return a float32 array for each.
 
         Raises :class:`OutOfDeviceMemoryError`, and ``TypeError`` for an output that this engine's
-        model has not.
+        model does not have.
         """
 
     def fingerprint(self) -> str:
@@ -74,7 +74,7 @@ class Engine(Protocol):
         """
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries, beside NumPy, that decide the bits."""
+        """Return the versions of the libraries beside NumPy that decide the bits of results."""
 
 
 class EncoderEngine(Engine, Protocol):

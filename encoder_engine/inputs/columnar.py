@@ -208,7 +208,7 @@ def _readable(place: Place, values: dict[str, list[Any]], index: int, column: st
 
 
 def _values(batch: Any, column: str) -> list[Any]:
-    """Yield a column's values; one by one where some are not UTF-8."""
+    """Return a column's values; convert them one by one where some are not UTF-8."""
     array = batch.column(column)
     try:
         values: list[Any] = array.to_pylist()

@@ -91,9 +91,9 @@ def read_conll(
 def read_conllu(path: str | os.PathLike[str], *, strict: bool = False) -> Iterator[Record]:
     """Yield the sentences of a CoNLL-U file: a list for each of :data:`CONLLU_COLUMNS`.
 
-    Words are the syntactic ones: lines of several words (1-2) and empty nodes (1.1) are left out.
+    Words are syntactic words: lines of several words (1-2) and empty nodes (1.1) are left out.
     Comments such as ``# sent_id = 1`` are columns of their own. A column that is ``_`` throughout a
-    sentence is absent, but for the words.
+    sentence is left out, except the words.
 
     Raises :class:`RowError` for a line that is no token, or that is numbered out of order.
     """
@@ -133,7 +133,7 @@ def read_conllu(path: str | os.PathLike[str], *, strict: bool = False) -> Iterat
 def _sentences(
     path: str | os.PathLike[str], mend: Callable[[Place, str], None]
 ) -> Iterator[tuple[Place, int, list[str]]]:
-    """Yield the lines of each sentence, and the number of the first."""
+    """Yield the place, the number of the first line, and the lines of each sentence."""
     place = Place(shown_name(str(path)), _READING)
     lines: list[str] = []
     first = 0

@@ -1,4 +1,4 @@
-"""Digests of rows: of many, which do not depend on their windows, and of each."""
+"""Digests of rows: one of many rows, whatever their windows, and one of each row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGEST_BYTES = 16
 
 
 class RowsDigest:
-    """Computes the SHA-256 of rows, independent of their windows."""
+    """Computes one SHA-256 of many rows, which does not depend on how windows cut them."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -54,8 +54,9 @@ def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
 class RowKeys:
     """Computes the digest of each row by which a later run recognises it, 16 bytes.
 
-    by_id: rows have ids, and the digest is of the text; else of the file's name as well.
-    generation: of the store; lines of a stream are those of one run alone.
+    by_id: rows have ids, and the digest is of the text alone; False: of the file's name too.
+    generation: the generation of the store, which stands in the digest of a stream's lines, so that
+    no other run recognises them.
     """
 
     def __init__(self, *, by_id: bool, generation: int) -> None:

@@ -21,9 +21,10 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The csv module's own limit of 128 KiB a field is less than a long document.
 _FIELD_CHARACTERS = 2**30
 _field_limit = threading.Lock()
-# No line takes more memory than that, however small its compressed file.
+# The most bytes of a line: a small compressed file may hold a line that exceeds the memory.
 _LINE_BYTES = 2**28
-# A character takes at most 4 bytes of UTF-8, or 12 of JSON (two escapes); other columns take more.
+# A character takes at most 4 bytes of UTF-8, or 12 of JSON (two escapes); the other columns of a
+# line get 64 MiB.
 _UTF_8_BYTES, _JSON_BYTES, _OTHER_COLUMNS_BYTES = 4, 12, 2**26
 _MEND_ENCODING = "is not UTF-8; convert the file, for example: iconv -f LATIN1 -t UTF-8"
 _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
@@ -77,7 +78,7 @@ def _too_long(limit: int) -> str:
 
 
 def decode_line(line: bytes, place: Place) -> str:
-    """Decode a line of UTF-8; refuse another."""
+    """Decode a line of UTF-8; refuse a line that is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -94,7 +95,7 @@ class TextLines:
         self.limit = _line_limit(place.reading, columns=False)
 
     def row(self, line: bytes | None) -> Row:
-        """Return the row of a line; refuse a bad one. None: a line over the limit."""
+        """Return the row of a line; refuse a bad one. ``line`` None: a line over the limit."""
         place = self._place
         if line is None:
             place.refuse(_too_long(self.limit))
@@ -114,7 +115,7 @@ class JsonLines:
     def record(self, line: bytes | None) -> dict[str, Any] | None:
         """Return the object of a line, None for a blank line; refuse a bad one.
 
-        ``line``: None: a line over the limit.
+        ``line`` None: a line over the limit.
         """
         if line is not None and not line.strip():
             self._blank.note()
@@ -131,7 +132,7 @@ class JsonLines:
 
     @property
     def blank(self) -> bool:
-        """True behind a blank line, which is bad if a record follows."""
+        """True after a blank line, which is a bad row if a record follows."""
         return self._blank.noted
 
 
@@ -161,7 +162,7 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line and advance ``place``; bad lines are reported to skip."""
+    """Yield the JSON object of each line and advance ``place``; report bad lines to ``skip``."""
     lines = JsonLines(place)
     for line in read_lines(stream, place, lines.limit):
         try:

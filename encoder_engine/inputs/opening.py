@@ -139,7 +139,7 @@ def _peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream that cannot seek, after bytes that were read from it."""
+    """A stream that cannot seek, with the bytes put back that were read from it."""
 
     def __init__(self, head: bytes, rest: io.BufferedReader) -> None:
         self._head, self._rest = head, rest

@@ -66,8 +66,8 @@ class Inputs:
     def each_file(self, read: Callable[[str, Format | None, Reading], Iterator[T]]) -> Iterator[T]:
         """Yield what ``read`` yields of each file, given its name, its format and the settings.
 
-        Only for the first row of a file, or for some of its first rows, must it yield something: a
-        named file without any is a bad row.
+        ``read`` may yield one item for several rows. A named file for which it yields no item, and
+        reports no bad row, has no rows, which is an error.
         """
         if self.reading.unique is not None:
             self.reading.unique.clear()
@@ -80,7 +80,7 @@ class Inputs:
             if count == 0 and bad.num_rows == 0 and name not in self.found:
                 bad(_no_rows(shown_name(name)))
             if self.total_bytes is not None:
-                # A byte order mark or a footer is not a row's.
+                # Bytes that belong to no row, such as a byte order mark or a footer, count too.
                 self.meter.num_bytes = before + Path(name).stat().st_size
 
     @staticmethod
@@ -157,7 +157,7 @@ def open_inputs(
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
     pair_column: the column of the second text of each pair; None: rows are single texts.
-    keep: columns that rows hold beside these; of lines of texts, ``text``.
+    keep: columns that rows hold beside these; for lines of texts, only ``text``.
     format: the format of all inputs, instead of their suffixes.
     max_characters: a longer text is a bad row.
     unique_ids: a repeated id makes a bad row.

@@ -47,8 +47,8 @@ class Record(NamedTuple):
     def get(self, column: str, *, quoting: bool = True) -> Any:
         """Return a value; refuse a row without it.
 
-        quoting: False: the message holds nothing that the file says, not even names of columns: a
-        .csv file without a header has a row in their place.
+        quoting: if False, the message holds nothing from the file, not even names of columns: in a
+        .csv file without a header, a row is in their place.
         """
         if column not in self.values:
             known = [str(name) for name in self.values]
@@ -85,7 +85,7 @@ class Record(NamedTuple):
         return number
 
     def name_of(self, column: str) -> str:
-        """Return a label's name; a whole number or a truth value is one as well."""
+        """Return a label's name; a whole number or a truth value is also a name."""
         value = self.get(column)
         if isinstance(value, bool):
             return str(value).lower()  # as JSON and Arrow write it

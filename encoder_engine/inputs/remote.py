@@ -23,7 +23,8 @@ __all__ = ["expand_remote", "is_remote", "open_remote", "upload_folder"]
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SHARD = re.compile(r"_?part-\d{5,}\.\S+")
 _BLOCK_BYTES = 1 << 20
-# At an address while a folder is copied to it; readers skip names that begin so.
+# The name of the marker file at an address while a folder is copied to it; readers skip names that
+# begin with ``_``.
 _UPLOADING = "_uploading"
 
 
@@ -68,7 +69,7 @@ def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
 
 
 def upload_folder(folder: Path, address: str, last: str) -> int:
-    """Copy the files of a folder to an address, the file ``last`` at the end; count them.
+    """Copy the files of a folder to an address, ``last`` at the end; return how many they are.
 
     A folder at an address is therefore complete where that file is there. A stopped upload is
     resumed: files that it copied are not copied again. Files of these names from an earlier folder
@@ -100,9 +101,9 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
 
 
 def _begin_upload(system: Any, base: str, names: Sequence[str], last: Path) -> None:
-    """Remove the first of ``names``; all of them, unless this folder's upload was begun before.
+    """Remove the files ``names`` at the address; only the first where an upload is resumed.
 
-    A file at the address has the SHA-256 of ``last`` while the folder is uploaded.
+    While a folder is uploaded, a marker file at the address has the SHA-256 of its file ``last``.
     """
     marker, digest = f"{base}/{_UPLOADING}", file_sha256(last).encode("ascii")
     begun = system.exists(marker) and system.cat_file(marker) == digest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A text, its id and the second text of a pair; None without a column of them.
+    """A text, its id and the second text of a pair; None where there is no such column.
 
     source: the name of its file in messages.
     kept: its values in the columns that are written beside the results.
@@ -46,7 +46,7 @@ class Meter:
 class Columns:
     """The names of the columns to read.
 
-    kept: those that are written beside the results.
+    kept: the columns that are written beside the results.
     given: the caller named a column, so that lines of texts cannot be meant.
     """
 
@@ -111,7 +111,7 @@ class Place:
         raise ReadError(f"{self.name}, {self.unit} {self.number}: {reason}")
 
     def missing_column(self, column: str, known: Iterable[str]) -> str:
-        """Raise a :class:`ReadError` for a missing column that lists the existing ones."""
+        """Return the message for a missing column, which lists the existing ones."""
         names = [str(name) for name in known]
         nearest = difflib.get_close_matches(column, names, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
@@ -162,7 +162,7 @@ class Place:
         return value
 
     def row_of(self, value_of: Callable[[str], object]) -> Row:
-        """Return the row of the values of its columns; refuse it where one is unusable."""
+        """Return the row of a record's values, by column; refuse it where a value is unusable."""
         columns = self.reading.columns
         text = self.text(value_of(columns.text), columns.text)
         pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)

@@ -30,7 +30,7 @@ def read_senses(
 
     Columns: ``id``, ``words``, ``place`` (the word that has the senses), ``lemma``, ``pos``, and
     ``senses``, a list of gold keys, all of which are right. Raises :class:`ReadError` where the
-    file is no such XML, and :class:`RowError` for an instance without a gold key.
+    file is not XML of either format, and :class:`RowError` for an instance without a gold key.
     """
     name = shown_name(str(path))
     root = _parse(path, name)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-# What pyarrow reads, by seeking: neither compressed outside nor from standard input.
+# The formats that pyarrow reads by seeking: files must not be compressed as a whole, nor be
+# standard input.
 COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
 _OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
 

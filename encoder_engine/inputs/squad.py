@@ -22,8 +22,8 @@ def read_squad(path: str | os.PathLike[str]) -> Iterator[Record]:
 
     Columns: ``id``, ``question``, ``context``, ``title``, ``article`` (its number in the file) and
     ``answers``, a mapping of two lists, ``text`` and ``answer_start``, as in the tables of the Hub;
-    a file without answers has no such column. Raises :class:`ReadError` where the file is no such
-    JSON, and :class:`RowError` for an id that comes twice.
+    a file without answers has no such column. Raises :class:`ReadError` where the file is not JSON
+    of this form, and :class:`RowError` for an id that comes twice.
     """
     name = shown_name(str(path))
     with open_source(str(path)) as stream:

@@ -1,8 +1,8 @@
 """Reads the texts of files into the extension's rows, which encoders take without Python strings.
 
-Plain files of lines are mapped: the extension reads sound lines on all threads, and stops before
-any other. That line is read as inputs/lines.py reads it, so that rows and errors are the same. All
-other inputs are read row by row.
+Plain files of lines are mapped into memory: the extension reads valid lines on all threads, and
+stops before any other line. That line is read as inputs/lines.py reads it, so that rows and errors
+are the same. All other inputs are read row by row.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["read_text_rows"]
 
-# Bytes of lines that the extension reads at once, and behind a line that it left: what it reads
-# further may be in vain.
+# The bytes of lines that the extension reads at once, and after a line that it left to Python: then
+# what it reads further may be in vain.
 _MOST_BYTES, _LEAST_BYTES = 2**24, 2**12
-# Smaller files are read, not mapped: many of them could not all be.
+# Smaller files are read, not mapped: a great many files cannot all be mapped.
 _MAPPED_BYTES = 2**20
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -77,7 +77,7 @@ def _new_rows() -> _native.TextRows:
 
 
 def _content(stream: BinaryIO) -> bytes | mmap.mmap:
-    """Return the bytes of a file, mapped where they are many."""
+    """Return the bytes of a file, mapped into memory if it is large."""
     if os.fstat(stream.fileno()).st_size < _MAPPED_BYTES:
         return stream.read()
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -99,7 +99,7 @@ class _MappedLines:
     def read(self, rows: _native.TextRows, num_bytes: int) -> bool:
         """Add rows, at most until all have ``num_bytes``; False: the file has no more."""
         while self._at < len(self._data):
-            # Behind a blank line, what follows decides whether it is a bad row.
+            # After a blank line, what follows decides whether the line is a bad row.
             blank = self._json is not None and self._json.blank
             if self._left or blank:
                 self._left = False
@@ -110,7 +110,7 @@ class _MappedLines:
         return False
 
     def _read_sound(self, rows: _native.TextRows, num_bytes: int) -> int:
-        """Add rows of lines that are sound; return their number."""
+        """Add rows of valid lines, up to the next other line; return their number."""
         reading = self._place.reading
         wanted = min(self._wanted, max(num_bytes - rows.num_bytes, 1))
         end, count = rows.add_lines(

@@ -38,7 +38,7 @@ def unpack(stream: BinaryIO, compression: str | None, stack: ExitStack) -> Binar
     as truncated, because a packed empty file still has a header. Raises :class:`ReadError` for a
     .zip archive of several files.
 
-    stack: closes what was opened.
+    stack: closes the files that are opened.
     """
     if compression is None:
         return stream
@@ -79,7 +79,7 @@ def _only_member(stream: BinaryIO, stack: ExitStack) -> BinaryIO:
 
 
 class _StreamsReader(io.RawIOBase):
-    """Unpacks .xz or .bz2 streams; the library's own readers ignore garbage after the first.
+    """Unpacks .xz or .bz2 streams; Python's own readers ignore garbage after the first stream.
 
     begin: makes the decompressor of a stream.
     padding: the byte that may stand between streams, four at a time.

@@ -159,7 +159,7 @@ class ShardFolder:
             raise self._failed(error) from error
 
     def _read(self, verified: list[ShardRecord] | None = None) -> FolderState:
-        """Read the folder, and compare it with the plan and its files with their checksums.
+        """Read the folder; compare its plan with this run's, and its files with their checksums.
 
         ``verified``: records whose files were hashed a moment ago and are not hashed again.
         """
@@ -286,7 +286,7 @@ class ShardFolder:
             self._finish_shard()
 
     def _elastic(self, number: int) -> bool:
-        """Return whether a shard may end at any row: a new one, without ``shard_rows``."""
+        """Return whether a shard may have any length: a new one, without ``shard_rows``."""
         return self.shard_rows is None and number >= self._num_recorded
 
     def _number(self, window: TextWindow) -> int:
@@ -410,7 +410,7 @@ class ShardFolder:
             )
 
     def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
-        """Write the list of skipped rows and the manifest, and remove an earlier run's."""
+        """Write the list of skipped rows, or remove an earlier run's; then write the manifest."""
         journal = self._state.journal
         if journal.plan is None:
             # A finished folder whose manifest changes although its rows do not.

@@ -70,7 +70,8 @@ def read_folder(folder: Path) -> FolderState:
     own = {name for record in records for name in record.files}
     if journal.plan is not None:
         own.add(JOURNAL_NAME)
-        # Killed between the shard and its line in the journal, a run leaves the next shard.
+        # A run that was killed between a shard and the shard's line in the journal leaves that
+        # shard.
         own.update(shard_names(len(journal.records), journal.plan["options"]))
         own.add(rows_name(len(journal.records)))
     if manifest is not None:

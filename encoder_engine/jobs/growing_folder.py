@@ -1,12 +1,13 @@
 """Appends to a finished folder of shards; readers see the former folder or the whole new one.
 
-How it works: all is made beside the folder, in ``_FOLDER.append.partial/``. The rows that are new
-or have changed are embedded into its ``delta/``, shard by shard, which a stopped run resumes. Then
-``next/`` is made whole: former shards without a change are linked into it, neighbours that fit into
-one shard are copied into one without their dropped rows, new rows come last. Its manifest states
-the generation. At last both folders exchange their names in one step, and what is left is removed.
-A kill therefore leaves the former folder or the new one, and no reader, not even one that lists
-the folder's files itself, finds files of both.
+How it works: all files are made beside the folder, in ``_FOLDER.append.partial/``. The rows that
+are new or have changed are embedded into its ``delta/``, shard by shard; a stopped run is resumed
+there. Then ``next/`` is made, which is the whole new folder. Former shards without a change are
+linked into it. Neighbouring shards that fit into one are copied into one, without their dropped
+rows. New rows come last. The manifest states the generation, a number that grows with each append.
+At last both folders exchange their names in one step, and what is left is removed. A kill therefore
+leaves the former folder or the new one, and no reader, not even one that lists the folder's files
+itself, finds files of both.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ _UNSEEN, _SAME, _CHANGED = range(3)
 class KnownRows:
     """Marks the rows of a store that its inputs still hold, in a temporary database.
 
-    How it works: the key of a row is its id, or without ids the digest of its file and its text;
-    equal lines of a file are as many rows. A row of the inputs whose key is not there, or was there
-    less often, is new. One of a known id and another text has changed: it is embedded as well, and
-    the stored row goes.
+    How it works: the key of a row is its id, or without ids the digest of its file and its text. A
+    row of the inputs is new if the store lacks its key, or has it less often than the inputs. A row
+    with a stored id and another text has changed: it is embedded again, and the stored row is
+    dropped.
 
     Raises :class:`InputError` for a store that holds an id twice.
     """
@@ -126,9 +127,9 @@ class KnownRows:
             yield row
 
     def outdated(self, *, missing: bool) -> npt.NDArray[np.int64]:
-        """Return the stored rows whose text has changed, with ``missing`` also those no input has.
+        """Return the stored rows whose text has changed, with ``missing`` also rows no input has.
 
-        Complete once :meth:`unknown` has ended.
+        To be called when :meth:`unknown` has yielded its last row.
         """
         states = (_CHANGED, _UNSEEN) if missing else (_CHANGED, _CHANGED)
         found = self._rows.execute(
@@ -139,7 +140,7 @@ class KnownRows:
 
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """The rows of a finished shard that go on into the next generation, bool [n]."""
+    """A finished shard, and which of its rows the next generation keeps: ``stays``, bool [n]."""
 
     folder: Path
     record: ShardRecord
@@ -156,7 +157,7 @@ def is_finished(folder: Path) -> bool:
 
 
 class GrowingFolder(ShardFolder):
-    """Embeds what is new or has changed, and makes the next generation of a folder of it."""
+    """Embeds rows that are new or have changed, and makes the next generation of a folder."""
 
     def __init__(self, job: DatasetJob, plan: dict[str, Any], model_name: str) -> None:
         self._target = job.output.resolve()
@@ -283,7 +284,7 @@ class GrowingFolder(ShardFolder):
         self._former = manifest
 
     def _groups(self, outdated: npt.NDArray[np.int64]) -> list[list[_Piece]]:
-        """Return the pieces of each shard of the next generation, as many as fit into one."""
+        """Return, for each shard of the next generation, the shards whose kept rows go into it."""
         former = [(self._target, ShardRecord(**shard)) for shard in self._former["shards"]]
         new = [(self._folder, record) for record in self._records]
         groups: list[list[_Piece]] = []
@@ -304,7 +305,7 @@ class GrowingFolder(ShardFolder):
         return groups
 
     def _write(self, folder: Path, number: int, pieces: list[_Piece]) -> ShardRecord:
-        """Link a shard that stays as it is; copy the rows of several, or of one that lost some."""
+        """Link a shard that keeps all rows, or copy the kept rows of one or several into one."""
         names = [*shard_names(number, self._plan["options"]), rows_name(number)]
         first = pieces[0].record
         if len(pieces) == 1 and pieces[0].stays.all():
@@ -379,7 +380,7 @@ class GrowingFolder(ShardFolder):
 
 
 def _table(batch: Any, stays: npt.NDArray[np.bool_]) -> Any:
-    """Return the rows of a batch that stay, as a table."""
+    """Return the rows of a batch where ``stays`` is True, as a table."""
     import pyarrow
 
     return pyarrow.Table.from_batches([batch]).filter(pyarrow.array(stays))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.manifest import ShardFormat
 
 OnError = Literal["fail", "skip"]
-# 150 MB of 384 features in float32, at most.
+# A full shard of 384 features in float32 has 150 MB.
 DEFAULT_SHARD_ROWS = 100_000
 
 
@@ -40,7 +40,7 @@ class DatasetOptions:
     task: the kind of the results.
     pair_column: the column of the second texts, for scores of pairs.
     keep: columns of the inputs that are written beside the results.
-    append: embed what is new or has changed since a folder was finished.
+    append: embed the rows that are new or have changed since a folder was finished.
     delete_missing: with ``append``, drop the rows that the inputs hold no longer.
     staging: the local folder of a run whose output is an address.
     """
@@ -79,7 +79,7 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of a shard, if given; None where all rows go into one file."""
+        """The ``shard_rows`` that was given; None where all rows go into one file."""
         return self.options.shard_rows if self.sharded else None
 
     @property

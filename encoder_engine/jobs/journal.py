@@ -99,7 +99,7 @@ class Journal:
         self._torn = False
 
     def go_on(self) -> None:
-        """Prepare the file for :meth:`add`: without a truncated line."""
+        """Remove a truncated last line, so that :meth:`add` can append."""
         if self._torn:
             self._rewrite(overwriting=self.overwriting)
 

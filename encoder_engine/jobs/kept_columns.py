@@ -20,7 +20,7 @@ class KeptColumns:
     A null in the first row makes a column of texts. Values that are not texts are written to such a
     column as JSON.
 
-    types: those of a store to which rows are appended, by name.
+    types: the types of the columns of a store to which rows are appended, by name.
     """
 
     def __init__(self, names: Sequence[str], types: Mapping[str, Any] | None = None) -> None:

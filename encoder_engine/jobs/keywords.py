@@ -1,4 +1,4 @@
-"""Keywords of jobs over files, and the running of a job over a kind of results."""
+"""The keywords of jobs over files, and the function that runs a job."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def run_over_files(
 ) -> DatasetSummary:
     """Run a kind of results over files; see :meth:`Embedder.encode_dataset`.
 
-    keywords: those of the job, and of the call.
+    keywords: the job's (:class:`JobKeywords`), and those of the model's call.
     """
-    # Readers, stores and processes: a model without them is imported in half the time.
+    # Imported here: without readers, stores and processes a model is imported in half the time.
     from encoder_engine.jobs.job import DatasetOptions, open_job
     from encoder_engine.jobs.run import run_job
 

@@ -28,7 +28,7 @@ class Output(Protocol):
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of every shard but the last; None where they differ, or there are none."""
+        """Rows of every shard but the last; None where shards differ, or there are no shards."""
 
     @property
     def recorded_rows(self) -> list[int]:
@@ -44,7 +44,7 @@ class Output(Protocol):
 
     @property
     def num_truncated_rows(self) -> int | None:
-        """Truncated rows of the whole output; None where only this run wrote it."""
+        """Truncated rows of the whole output; None where the run's own count has them all."""
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return the rows to embed."""
@@ -90,7 +90,7 @@ class SkippedRows:
         self.num_rows += 1
 
     def publish(self) -> None:
-        """Put the list in its place, or remove an earlier run's where no row was skipped."""
+        """Publish the list, or remove an earlier run's list where no row was skipped."""
         with writing(self._path):
             if self._file is None:
                 self._path.unlink(missing_ok=True)

@@ -17,8 +17,8 @@ Item = TypeVar("Item")
 def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
     """Yield items that a thread prefetches, at most ``num_items`` ahead of the consumer.
 
-    An exception of ``items`` is raised in its place. Closing the generator waits for the item being
-    drawn, so ``items`` must not block for ever.
+    An exception of ``items`` is raised after the items before it. Closing the generator waits for
+    the item being drawn, so ``items`` must not block for ever.
     """
     entries: SimpleQueue[tuple[Item] | BaseException] = SimpleQueue()
     room, stopped = threading.Semaphore(num_items), threading.Event()

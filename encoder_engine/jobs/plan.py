@@ -1,4 +1,4 @@
-"""The plan of a run: every value that decides its bytes; only an equal plan may resume."""
+"""The plan of a run: all values that decide its bytes; a run resumes only an equal plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from encoder_engine.kinds.kind import Kind
     from encoder_engine.records import Difference
 
-# The keywords of the keys of the plan that are named otherwise.
+# The keywords of calls whose values have another name in the plan.
 _KEYWORDS = {
     "normalized": "normalize_embeddings",
     "dimension": "truncate_dim",
@@ -39,7 +39,7 @@ def make_plan(kind: Kind, job: DatasetJob, resolved: Any) -> dict[str, Any]:
             "unique_ids": options.unique_ids,
             "shard_rows": job.shard_rows,
             "shard_format": job.shard_format,
-            # Folders of vectors record neither.
+            # Left out where they have their defaults.
             **({} if options.task == "dense" else {"task": options.task}),
             **({} if options.pair_column is None else {"pair_column": options.pair_column}),
             **({"keep": list(options.keep)} if options.keep else {}),

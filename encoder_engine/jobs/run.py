@@ -1,4 +1,4 @@
-"""One run: reads rows, cuts windows, embeds and writes them in order, and counts; overlapped."""
+"""Runs a job: reads rows, cuts windows, embeds and writes them in order; stages overlap."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class DatasetSummary:
     padded_tokens: tokens that the same batches would have held with padding.
     skipped_rows: bad rows, listed in the file ``skipped``.
     recognised: the formats of inputs whose names do not state them.
-    growth: of a run that appended: its generation, and its added, replaced and dropped rows.
+    growth: for a run that appended, the generation, and the counts of added, replaced and dropped
+        rows.
     seconds: wall time of each stage, summed over workers, and of the whole run; stages overlap, so
         their sum may exceed the whole.
     """
@@ -122,7 +123,7 @@ def run_job(
     except OutputError:
         raise
     except EncoderEngineError as error:
-        # The same error, which other processes and callers know by its type, and how to go on.
+        # The error keeps its type, by which callers know it; its message also says how to go on.
         notes = _ways_on(job, output, error, any_done=summary.rows > 0)
         error.args = ("; ".join([str(error), *notes]), *error.args[1:])
         raise
@@ -142,9 +143,9 @@ def run_job(
 
 
 def _call_for(job: DatasetJob, kind: Kind) -> dict[str, Any]:
-    """Return the options of the call: vectors are of documents, with their prompt if one is stated.
+    """Return the options of the call: texts are documents, with the prompt of ``encode_document``.
 
-    It is that of ``encode_document``. Where its text is empty, the default prompt stays.
+    Where the text of that prompt is empty, the model's default prompt applies.
     """
     call, prompts = dict(job.options.encode), kind.model.prompts
     has_prompt = call.get("prompt") is not None or call.get("prompt_name") is not None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.identifiers import Identifier
     from encoder_engine.inputs.rows import Row
 
-# A window is what a stop loses and the interval of progress reports: about 4 seconds of work.
+# A stop loses one window, and progress is reported after each: about 4 seconds of work.
 _WINDOW_SECONDS = 4.0
 _FIRST_TEXTS = 64
 _LEAST_TEXTS = 16
@@ -24,8 +24,8 @@ _LEAST_TEXTS = 16
 class TextWindow:
     """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs.
 
-    ``texts``: of each row the text, or both texts of a pair. ``sources``: their files. ``kept``:
-    their values in the kept columns.
+    ``texts``: the text of each row, or both texts of a pair. ``sources``: the files of the rows.
+    ``kept``: the values of each row in the columns that the output keeps.
     """
 
     shard: int
@@ -69,10 +69,10 @@ def shard_windows(
     recorded: Sequence[int] = (),
     size: WindowSize | None = None,
 ) -> Iterator[TextWindow]:
-    """Cut rows into shards of ``shard_rows`` (None: one of all rows), and shards into windows.
+    """Cut rows into shards of ``shard_rows`` (None: one shard), and shards into windows.
 
-    ``recorded``: rows of the first shards, where their sizes differ. No window spans two shards, so
-    a shard's content depends on its own rows alone.
+    ``recorded``: the number of rows of each of the first shards, where they differ. No window spans
+    two shards, so a shard's content depends on its own rows alone.
     """
     first_row = 0
     for shard, num_rows in enumerate(chain(recorded, repeat(shard_rows))):

@@ -1,4 +1,4 @@
-"""Embeds the windows of a run: in this process, or in several, bit for bit equal."""
+"""Embeds the windows of a run in this process or in several, with bit for bit equal results."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 class _Task:
     """The arguments of a worker that are the same for all windows of a run.
 
-    embedding: what decides the vectors, which the worker's model must equal.
+    embedding: the model and options that the vectors depend on; the worker's must be equal.
     """
 
     name: str
@@ -190,7 +190,7 @@ _loaded: tuple[Kind, Any] | None = None
 
 
 def _start_worker(devices: SimpleQueue[str]) -> None:
-    """Set up a worker: ignore the interrupt key, which the parent handles, and end with it."""
+    """Set up a worker: it ignores the interrupt key, and ends when its parent process ends."""
     from multiprocessing import connection, parent_process
 
     global _device  # one run, one worker

@@ -1,1 +1,1 @@
-"""Kinds of results that models make of texts: each file is the one place that knows its kind."""
+"""Kinds of results that models make of texts, such as dense vectors or scores: a file each."""

@@ -1,4 +1,4 @@
-"""Dense vectors: each text pooled to one vector, of an encoder or of a table."""
+"""Dense vectors: one vector for each text, pooled by an encoder or averaged from a table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Dense(Kind):
         """Check the options of a call; see :class:`EncodeKeywords`."""
         recipe, options = self.recipe, self.common_options(**common)
         normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
-        # sentence-transformers' batch_size stands at this place: 1 is no True.
+        # Calls of sentence-transformers may pass batch_size at this position: 1 is not True.
         if normalized not in (True, False) or type(normalized) in (int, float):
             raise InputError(f"normalize_embeddings must be a bool or None, got {normalized!r}")
         check_precision(precision)
@@ -88,7 +88,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Make the notice of a call, with advice that fits the model's limit."""
+        """Make the notice of truncated texts, with advice that fits the model's limit."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -97,7 +97,7 @@ class Dense(Kind):
         return TruncationNotice(options.on_truncation, limit=limit, remedy=remedy)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the pooling."""
+        """Return one output: pooled vectors."""
         return (
             Pooled(
                 modes=self.recipe.pooling,
@@ -137,7 +137,7 @@ class Dense(Kind):
         return int(self.no_vectors(options).shape[1])
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return what a plan records of the pooling."""
+        """Return the pooling modes and the layers, which a job's plan records."""
         del options
         return {
             "pooling": list(self.recipe.pooling),
@@ -145,15 +145,15 @@ class Dense(Kind):
         }
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return normalization and dimension."""
+        """Return the normalization and the dimension that a request asks for."""
         return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
 
 
 class StaticDense(Dense):
-    """Vectors [n, D] of texts, the means of a table's rows; a text without tokens has 0.
+    """Vectors [n, D] of texts, the means of a table's rows; a text without tokens has the vector 0.
 
     cut: the most characters of a text; None: no limit.
-    rules: whose treatment of long texts applies, see :class:`StaticSettings`.
+    rules: the library whose treatment of long texts applies, see :class:`StaticSettings`.
     """
 
     takes_ids = False
@@ -192,7 +192,7 @@ class StaticDense(Dense):
         return EncodedRows(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, truncated=truncated)
 
     def vectors(self, batches: Batches, options: Options) -> Vectors:
-        """Return vectors [n, D], float32, finite as the table's numbers are."""
+        """Return vectors [n, D], float32, which are finite, since the table's numbers are."""
         rows = batches.rows
         # A window is one batch, without padding.
         batches.num_padded_tokens = len(rows.ids)
@@ -200,14 +200,14 @@ class StaticDense(Dense):
         return found[0]
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return what a plan records of the rules."""
+        """Return the pooling and the rules, which a job's plan records."""
         return {**super().describe(options), "rules": self._rules}
 
 
 class RoutedDense(Dense):
     """Vectors [n, D] of queries by one model, and of documents by another.
 
-    queries: the kind of queries; ``route``: where a call does not say.
+    queries: the kind that computes queries. route: the default of a call.
     """
 
     takes_ids = False
@@ -251,7 +251,7 @@ class RoutedDense(Dense):
         return self._of(options).compute_window(window, options, advance)
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return what a plan records of the pooling, the default route and the queries' model."""
+        """Return the pooling, the default route and the queries' model, for a job's plan."""
         queries = self._routes["query"]
         facts = {
             "fingerprint": queries.model.engine.fingerprint(),
@@ -262,5 +262,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return normalization, dimension and route."""
+        """Return the normalization, the dimension and the route that a request asks for."""
         return {**super().of_request(request), "route": route_of(request)}

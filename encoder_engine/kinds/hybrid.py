@@ -1,8 +1,9 @@
-"""Dense, sparse and token vectors of one pass of an encoder, as BGE-M3 has them.
+"""Dense, sparse and token vectors from one pass of an encoder, as BGE-M3 has them.
 
-How it works: the encoder's rows [T, D] are computed once a batch. The dense vector is pooled from
-them; a linear layer gives each token a weight, the greatest of which a text keeps for each entry of
-the vocabulary; another projects the tokens for late interaction (Chen et al. 2024).
+How it works: the encoder's hidden states [T, D] are computed once for a batch. The dense vector is
+pooled from them. A linear layer gives each token a weight; where a text has a token several times,
+its greatest weight counts. Another linear layer projects the tokens for late interaction (Chen et
+al. 2024).
 
 Dimensions: T packed tokens, D features, V vocabulary.
 """
@@ -62,9 +63,9 @@ class HybridOptions(Options):
 
 
 class Hybrid(Dense):
-    """Several outputs of texts; ``outputs``: those where a call does not say.
+    """Dense, sparse and token vectors of texts; ``outputs``: those that a call gets by default.
 
-    weigh, project: what follows the encoder for sparse vectors and for vectors of tokens.
+    weigh, project: the modules after the encoder for sparse vectors and for vectors of tokens.
     special: ids of tokens without a weight.
     """
 
@@ -89,7 +90,7 @@ class Hybrid(Dense):
     def resolve(
         self, *, outputs: Sequence[HybridOutput] | None = None, **keywords: Any
     ) -> HybridOptions:
-        """Check the options of a call; ``outputs`` None: all of this kind."""
+        """Check the options of a call; ``outputs`` None: the default ones of this kind."""
         chosen = self._outputs if outputs is None else outputs
         unknown = [name for name in chosen if name not in OUTPUTS]
         if unknown or isinstance(chosen, str) or not chosen:
@@ -98,7 +99,7 @@ class Hybrid(Dense):
         return HybridOptions(**vars(super().resolve(**keywords)), outputs=ordered)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the outputs, of one pass."""
+        """Return the outputs that the engine computes in one pass."""
         return tuple(
             super(Hybrid, self).wanted(options)[0]
             if name == "dense"
@@ -136,7 +137,7 @@ class Hybrid(Dense):
         )
 
     def _greatest(self, weights: TokenVectors) -> SparseVectors:
-        """Return each text's distinct tokens with a weight above 0, and the greatest of each."""
+        """Return the distinct tokens of each text with their greatest weights, if above 0."""
         found = []
         for start, stop in zip(weights.cu_seqlens[:-1], weights.cu_seqlens[1:], strict=True):
             ids, values = weights.ids[start:stop], weights.vectors[start:stop, 0]
@@ -161,14 +162,14 @@ class Hybrid(Dense):
         )
 
     def each(self, results: HybridVectors) -> Any:
-        """Return the result of each row, of a kind of one output."""
+        """Return the sparse vector of each row, or its token vectors: one of them was computed."""
         if results.sparse is not None:
             return [results.sparse.row(row) for row in range(len(results.sparse))]
         assert results.tokens is not None
         return [results.tokens[row] for row in range(len(results.tokens))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return nothing: a request has no options of these outputs."""
+        """Return no keywords: a request has no options of these outputs."""
         del request
         return {}
 

@@ -52,10 +52,10 @@ __all__ = ["Batches", "Kind", "refuse_non_finite"]
 class Kind(ABC):
     """A kind of results that a model makes of rows: texts, or pairs of texts.
 
-    model: a :class:`Model`, with the attributes that a kind reads beside those of all.
-    name: as stores and the command line name it.
+    model: a :class:`Model`, with the attributes that a kind reads beside those of all models.
+    name: the name of the kind in stores and on the command line.
     row_name: the word for a row in messages.
-    requested: the options of a request to a server that it reads, beside the prompt's name.
+    requested: the options of a server's request that the kind reads, beside the prompt's name.
     noun: the words for the results in messages.
     takes_ids: a server's client may send token ids instead of texts.
     has_routes: queries and documents are computed in two ways, as the option ``route`` says.
@@ -73,18 +73,18 @@ class Kind(ABC):
         self.model = model
         self.tokenizer: Tokenizer = model.tokenizer
 
-    # What a kind tells.
+    # What each kind defines.
 
     @abstractmethod
     def resolve(self, **keywords: Any) -> Options:
         """Check the options of a call and fill in the model's settings for those not given.
 
-        Raises :class:`InputError` for a value that there is not.
+        Raises :class:`InputError` for an invalid value.
         """
 
     @abstractmethod
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return what the engine is to compute of a batch."""
+        """Return the outputs that the engine computes of a batch."""
 
     @abstractmethod
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> Any:
@@ -102,7 +102,7 @@ class Kind(ABC):
         )
 
     def rows(self, encoding: WindowRows, options: Any) -> TokenRows:
-        """Return the rows that the engine computes of tokenized ones."""
+        """Return the rows that the engine computes for tokenized rows."""
         del options
         return TokenRows.of(encoding)
 
@@ -118,7 +118,7 @@ class Kind(ABC):
         return True
 
     def notice(self, options: Any) -> TruncationNotice:
-        """Make the notice of a call's truncated rows."""
+        """Make the notice that counts a call's truncated rows."""
         return TruncationNotice(
             options.on_truncation, limit=self.limit(options), row_name=self.row_name
         )
@@ -128,7 +128,7 @@ class Kind(ABC):
         return cast("int", options.dimension)
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return what a plan records of the model beside its engine, as values of JSON."""
+        """Return what decides the results beside the engine, as values of JSON for a job's plan."""
         del options
         return {"pooling": [], "layers": []}
 
@@ -141,7 +141,7 @@ class Kind(ABC):
         return len(row)
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` for a server's request beside its prompt."""
+        """Return the keywords of :meth:`resolve` for a server's request, without the prompt's."""
         del request
         return {}
 
@@ -180,9 +180,10 @@ class Kind(ABC):
     def collect(
         self, rows: Iterator[Any], options: Any, *, count: int | None = None, shown: bool = False
     ) -> Any:
-        """Compute the results of a stream of rows, and warn of those that were truncated.
+        """Compute the results of a stream of rows, and warn of truncated rows.
 
-        count: the number of rows, if known. shown: a bar on standard error, if a terminal.
+        count: the number of rows, if known. shown: draws a progress bar on standard error, if that
+        is a terminal.
         """
         notice = self.notice(options)
         with progress_bar(count, shown=shown, action=self.action) as advance:
@@ -211,7 +212,7 @@ class Kind(ABC):
         """Tokenize a window of a stream, and count its truncated rows; needs no device.
 
         Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
-        with no token but those that are not pooled. Both name the row in the stream.
+        all of whose tokens are left out of the pooling. Both name the row in the stream.
         """
         start, notice = time.perf_counter(), notice or self.notice(options)
         try:
@@ -279,9 +280,9 @@ class Kind(ABC):
 
 
 class Batches:
-    """The batches of token rows; to iterate is to compute them, in any order.
+    """The batches of token rows; iterating computes them, in any order.
 
-    Yields the places of a batch's rows and the arrays that the kind wants of it.
+    Yields the indices of a batch's rows, and the arrays of :meth:`Kind.wanted`.
 
     numbers: the number of each row in the stream, for messages.
     num_padded_tokens: tokens that the computed batches would have held with padding.
@@ -316,7 +317,7 @@ class Batches:
             self._advance(len(batch))
 
     def scatter(self, batch: RowArray, computed: Vectors, found: Vectors) -> None:
-        """Write what was computed of a batch's tokens, [t, ...], at their places among all."""
+        """Write the results of a batch's tokens, [t, ...], to their rows of ``found``, [T, ...]."""
         starts, place = self.rows.cu_seqlens, 0
         for row in batch:
             length = starts[row + 1] - starts[row]

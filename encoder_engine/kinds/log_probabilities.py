@@ -1,7 +1,8 @@
 """Log-probabilities of the tokens of texts by a causal language model.
 
-How it works: a token is scored after those before it. A text's first token has nothing before it
-and is not counted, unless the tokenizer puts a token first; nor are the tokens of a context.
+How it works: a token's probability is given the tokens before it. The first token of a row has none
+before it and is not counted; where the tokenizer puts a special token first, that is the special
+token. The tokens of a context are not counted either.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class LogProbabilities(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[Wanted, ...]:
-        """Return log-probabilities."""
+        """Return one output: log-probabilities."""
         del options
         return (Wanted(),)
 
@@ -79,7 +80,7 @@ class LogProbabilities(Kind):
 
 
 def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:
-    """Return whether each token is counted: not a row's first, and not of the context alone.
+    """Return whether each token is counted: all but a row's first and those of the context alone.
 
     A token that the tokenizer puts at the end is counted, with a context or without.
     """

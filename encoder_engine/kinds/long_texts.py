@@ -117,7 +117,7 @@ def chunk_rows(
 
 
 def _check_overlap(overlap: object, room: int | None) -> None:
-    """Raise :class:`InputError` unless ``overlap`` is below a chunk's ``room``; None: no limit."""
+    """Raise :class:`InputError` unless ``overlap`` is below ``room``, the tokens of a chunk."""
     if overlap is None or (room is not None and room < 1):
         return
     whole = isinstance(overlap, int) and not isinstance(overlap, bool)

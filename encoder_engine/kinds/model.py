@@ -28,11 +28,11 @@ __all__ = ["Loading", "Model"]
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """The arguments of a model's loading, with which another process loads the same.
+    """The arguments that a model was loaded with; another process loads the same model with them.
 
-    path: as it was given.
-    options: those of ``from_pretrained`` but the device and the threads.
-    place: the path, which holds in every working directory.
+    path: the path as it was given.
+    options: the keywords of ``from_pretrained`` but the device and the threads.
+    place: the absolute path, which holds in every working directory.
     """
 
     path: str
@@ -49,10 +49,10 @@ class Model(metaclass=ABCMeta):
     engine: an :class:`Engine`.
     max_seq_length: tokens kept of a row, special tokens included; None: no limit.
     loading: None where the model was made in memory.
-    pickle_by: a pickle holds the weights, or after ``"path"`` names the files: it has the path, the
-        options of loading and a digest of what decides results. Who reads it loads the files, on a
-        GPU if the model was on one and there is one, and gets a :class:`ChecksumError` where they
-        are another model by then.
+    pickle_by: what a pickle holds. ``"weights"``: the weights. ``"path"``: the path, the options of
+        loading and a digest of what decides results. Unpickling then loads the files, on a GPU if
+        the model was on one and there is one, and raises :class:`ChecksumError` where the files
+        hold another model by then.
     """
 
     engine: Any
@@ -111,7 +111,7 @@ class Model(metaclass=ABCMeta):
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return the model, with the same weights, that cuts this end of long texts."""
+        """Return a copy of the model, with the same weights, that cuts this end of long texts."""
         found = copy(self)
         found.tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         return found
@@ -148,7 +148,7 @@ class Model(metaclass=ABCMeta):
 
 def _digest(model: Model) -> str:
     """Return a digest of weights, tokenizer, settings and prompts."""
-    # A first vector does not wait for jobs over files.
+    # Imported here, so that a first vector does not wait for it.
     from encoder_engine.kinds.plan import describe_results
 
     facts = describe_results(model.kind, model.kind.resolve())

@@ -40,7 +40,8 @@ _DOCUMENT_NAMES = ("document", "passage", "corpus")
 class CallKeywords(TypedDict, total=False):
     """The keywords of every call that decide the results and their speed.
 
-    prompt, prompt_name: a text, or the name of the directory's, put before every text.
+    prompt: a text that is put before every text.
+    prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
     batch_tokens: the most tokens of a batch.
     batch_size: the most texts of a batch, as sentence-transformers counts; None: no limit.
     """
@@ -79,8 +80,8 @@ class Options:
     dimension: features of a vector, entries of the vocabulary, or scores of a pair.
     num_prompt_tokens: leading tokens that the pooling leaves out.
     normalized: vectors have Euclidean length 1.
-    route: texts are queries or documents, of a model that treats them in two ways; None: documents,
-        of the model's own limit.
+    route: whether texts are queries or documents, for a model that treats them differently; None:
+        documents, with the model's own limit of tokens.
     """
 
     prompt: str
@@ -147,7 +148,7 @@ def check_positive(value: object, name: str) -> int:
 
 
 def check_route(route: object) -> None:
-    """Raise :class:`InputError` for a route that is no query's and no document's."""
+    """Raise :class:`InputError` for a route other than query, document and None."""
     if route not in (None, "query", "document"):
         raise InputError(f"task must be 'query' or 'document', got {route!r}")
 
@@ -167,12 +168,12 @@ def check_on_truncation(choice: str) -> None:
 
 
 def query_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of queries; None: there is none."""
+    """Return the name of the prompt of queries; None: no prompt is named so."""
     return "query" if "query" in prompts else None
 
 
 def document_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of documents; None: there is none.
+    """Return the name of the prompt of documents; None: no prompt is named so.
 
     As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
     unless the directory states it.
@@ -194,5 +195,5 @@ def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> 
 
 
 def smallest(*limits: int | None) -> int | None:
-    """Return the smallest limit; None: there is none."""
+    """Return the smallest limit; None: no limit is given."""
     return min((limit for limit in limits if limit is not None), default=None)

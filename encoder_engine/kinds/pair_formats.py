@@ -1,7 +1,7 @@
 """Formats pairs of a query and a document for a causal reranker: rows of tokens.
 
-A reranker answers after the last token. Where a pair is too long, its end is cut and the words
-after it stay.
+A reranker answers after the last token. Where a pair is too long, the end of the pair is cut, and
+the template's words after it stay.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["ChatFormat", "PairFormat", "PairTemplate", "PlainFormat", "TemplateF
 class PairTemplate:
     """The words around a pair; the defaults are those that Qwen3-Reranker was published with.
 
-    prefix, suffix: before and after, which truncation never cuts.
-    body: with ``{instruction}``, ``{query}`` and ``{document}``; its end is cut.
-    instruction: the default one.
+    prefix, suffix: the words before and after the body; truncation never cuts them.
+    body: has ``{instruction}``, ``{query}`` and ``{document}``; a body too long loses its end.
+    instruction: the default instruction.
     positive, negative: the answers, one token each; negative None: the score is the positive's
         logit alone.
     """
@@ -49,7 +49,7 @@ class PairTemplate:
 
 
 class PairFormat(ABC):
-    """A form of pairs.
+    """A way to write pairs of texts as rows of tokens.
 
     prompt: the task in words, where neither the call nor the directory has one.
     takes_prompt: False where a prompt would not reach the rows.
@@ -60,7 +60,7 @@ class PairFormat(ABC):
 
     @abstractmethod
     def least_length(self, prompt: str) -> int:
-        """Return the tokens of a row beside those of the pair."""
+        """Return the number of tokens of a row beside those of the pair."""
 
     @abstractmethod
     def rows(
@@ -96,7 +96,7 @@ class TemplateFormat(PairFormat):
         self._around = len(self._prefix) + len(self._suffix)
 
     def answers(self) -> tuple[int, ...]:
-        """Return the tokens of the answers. Raises :class:`ConfigError` unless each is one."""
+        """Return the ids of the answers. Raises :class:`ConfigError` unless each is one token."""
         words = (self.template.positive, self.template.negative)
         return tuple(self._answer(word) for word in words if word is not None)
 
@@ -108,7 +108,7 @@ class TemplateFormat(PairFormat):
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows of prefix, body, cut to its room, and suffix."""
+        """Return rows of prefix, body and suffix; a body that is too long is cut."""
         around = self._around
         encoding = self._tokenizer.encode_batch(
             [
@@ -159,7 +159,7 @@ class ChatFormat(PairFormat):
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows that are cut at their end, over which the words after the pair are put."""
+        """Return rows; where one is cut, the template's last tokens replace its end."""
         encoding = self._tokenizer.encode_batch(
             [self.template.render(prompt, query, document) for query, document in pairs],
             add_special_tokens=False,
@@ -168,7 +168,7 @@ class ChatFormat(PairFormat):
         )
         ids, suffix = encoding.ids, self._suffix(prompt)
         if max_length is not None and len(suffix):
-            # Of a row that just fits, too: where its document's last letters share a token with the
+            # Also in a row that just fits: where its document's last letters share a token with the
             # words after it, sentence-transformers replaces that token.
             full = np.flatnonzero(encoding.lengths >= max_length)
             places = encoding.cu_seqlens[1:][full, None] + np.arange(-len(suffix), 0)
@@ -187,11 +187,11 @@ class ChatFormat(PairFormat):
         return self._tokenizer.encode_batch([rendered], add_special_tokens=False).ids
 
     def _suffix(self, prompt: str) -> IdArray:
-        """Return the last tokens of all pairs: those that two different ones have in common."""
+        """Return the tokens that end all rows: those that two different pairs have in common."""
         first, second = self._row(prompt, "0"), self._row(prompt, "1 2 3 4")
         shorter = min(len(first), len(second))
         differ = first[len(first) - shorter :] != second[len(second) - shorter :]
-        # None differ: no text would reach the tokens.
+        # If no tokens differ, the template does not show the texts.
         count = shorter - 1 - int(np.flatnonzero(differ)[-1]) if differ.any() else 0
         return first[len(first) - count :]
 
@@ -224,7 +224,7 @@ class PlainFormat(PairFormat):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return no facts: the tokenizer decides the rows."""
         return {}
 
 

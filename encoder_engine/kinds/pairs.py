@@ -65,7 +65,7 @@ class ScoreOptions(Options):
 class Pairs(Kind):
     """Scores [n, C] of pairs of texts.
 
-    activation: where a call does not say.
+    activation: the default of a call.
     recipe: the pooling and the modules that make logits of an encoder without a head.
     """
 
@@ -108,7 +108,7 @@ class Pairs(Kind):
         )
 
     def wanted(self, options: ScoreOptions) -> tuple[Pooled | Scores, ...]:
-        """Return the logits, or scores where the engine has the activation."""
+        """Return the logits, or scores where the engine computes the activation."""
         if self._recipe is not None:
             return (Pooled(modes=self._recipe.pooling),)
         # The engine's own sigmoid computes in float64.
@@ -128,7 +128,7 @@ class Pairs(Kind):
         return softmax(scores) if options.softmax else scores
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the scores of what the engine has computed of a batch."""
+        """Return the scores of a batch, from what the engine has computed."""
         if self._recipe is None and options.activation in ("identity", "sigmoid"):
             return found
         return SCORE_FUNCTIONS[options.activation](found)
@@ -138,7 +138,7 @@ class Pairs(Kind):
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return what a plan records: a classifier with a head has no pooling of its own."""
+        """Return the pooling, which a job's plan records; a classifier with a head has none."""
         modes = () if self._recipe is None else self._recipe.pooling
         return {**super().describe(options), "pooling": list(modes)}
 
@@ -229,7 +229,7 @@ class CausalPairs(Pairs):
         return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return what a plan records: the answers, and the words around a pair."""
+        """Return the answers and the words around a pair, which a job's plan records."""
         return {
             **super().describe(options),
             "answers": list(self._answers),
@@ -246,7 +246,7 @@ class Ranked(TypedDict):
 
 
 def check_top_k(top_k: int | None) -> None:
-    """Raise :class:`InputError` unless it is a positive whole number or None."""
+    """Raise :class:`InputError` unless ``top_k`` is a positive whole number or None."""
     if top_k is not None:
         check_positive(top_k, "top_k")
 
@@ -272,7 +272,8 @@ def is_pair(value: Any) -> bool:
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     """Return the first and the second texts of pairs.
 
-    Raises :class:`InputError` with the row of what is no pair, and :class:`TextError` for a text.
+    Raises :class:`InputError` for an item that is no pair, with its row, and :class:`TextError`
+    where a single text stands in place of pairs.
     """
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")

@@ -1,4 +1,4 @@
-"""Describes all that decides the results of a model: what a job records, and a digest covers."""
+"""Describes all that decides the results of a model, for the plans of jobs and for digests."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def progress_bar(
     total: int | None, *, shown: bool, action: str = "Embedding"
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that adds finished texts to a bar on standard error, if a terminal."""
+    """Yield a function that advances a progress bar on standard error, if that is a terminal."""
     if not shown:
         yield lambda _done: None
         return

@@ -37,15 +37,15 @@ class SparseOptions(Options):
     max_active_dims: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the vectors; jobs over files embed documents."""
+        """Return what decides the vectors; the route does not count, since jobs embed documents."""
         return super().describe() | {"max_active_dims": self.max_active_dims}
 
 
 class Sparse(Kind):
     """Sparse vectors of texts, by a masked-language model.
 
-    query_weights: a query's tokens have these weights, and no model is run for queries.
-    max_active_dims, route: where a call does not say.
+    query_weights: fixed weights of queries' tokens; None: the model computes queries too.
+    max_active_dims, route: the defaults of a call.
     """
 
     name = "sparse"
@@ -70,7 +70,7 @@ class Sparse(Kind):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The tokens whose logits fill four times the widest activation of a CPU."""
+        """The most tokens of a batch by default: their float32 logits fill 4 x ``WIDEST_BYTES``."""
         return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
 
     def resolve(
@@ -88,7 +88,7 @@ class Sparse(Kind):
         )
 
     def _weights(self, options: SparseOptions) -> TokenWeights | None:
-        """Return the weights of queries where the texts are such; None: the model computes."""
+        """Return the fixed weights of tokens, if texts are queries; None: the model computes."""
         return self._query_weights if options.route == "query" else None
 
     def limit(self, options: SparseOptions) -> int | None:
@@ -97,18 +97,18 @@ class Sparse(Kind):
         return super().limit(options) if weights is None else weights.max_length
 
     def tokenize(self, rows: list[str], options: SparseOptions) -> WindowRows:
-        """Tokenize texts; weighed ones get no special tokens, and may have none at all."""
+        """Tokenize texts; where tokens have fixed weights, without special tokens."""
         weights = self._weights(options)
         if weights is None:
             return super().tokenize(rows, options)
         return tokenize_weighed(weights, rows, options.prompt)
 
     def needs_tokens(self, options: SparseOptions) -> bool:
-        """Return whether the model computes the texts."""
+        """Return whether the model computes the texts, which then need a token."""
         return self._weights(options) is None
 
     def wanted(self, options: SparseOptions) -> tuple[VocabularyWeights, ...]:
-        """Return the weights of the vocabulary."""
+        """Return one output: the weights of the vocabulary."""
         del options
         return (VocabularyWeights(pooling=self._pooling, activation=self._activation),)
 
@@ -131,7 +131,7 @@ class Sparse(Kind):
         return join_sparse(parts, options.dimension)
 
     def describe(self, options: SparseOptions) -> dict[str, Any]:
-        """Return what a plan records of the pooling."""
+        """Return the pooling and the activation, which a job's plan records."""
         return {
             **super().describe(options),
             "sparse_pooling": self._pooling,
@@ -143,12 +143,12 @@ class Sparse(Kind):
         return [results.row(row) for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the route."""
+        """Return the route that a request asks for."""
         return {"route": route_of(request)}
 
 
 def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
-    """Tokenize texts as :func:`weigh_tokens` reads them, each after the prefix."""
+    """Tokenize texts as :func:`weigh_rows` reads them, each after the prefix."""
     return table.tokenizer.encode_batch(
         [prefix + text for text in texts] if prefix else texts,
         max_length=table.max_length,
@@ -157,7 +157,7 @@ def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Enco
 
 
 def weigh_rows(table: TokenWeights, rows: TokenizedRows, most: int | None) -> SparseVectors:
-    """Return the weight of each token that a row has, however often."""
+    """Return the weight of each distinct token of a row."""
     found = []
     for start, end in itertools.pairwise(rows.cu_seqlens):
         tokens = np.unique(rows.ids[start:end])

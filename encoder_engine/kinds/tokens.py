@@ -1,4 +1,4 @@
-"""Token vectors: a vector of each token of a text, as it is or projected for late interaction.
+"""Token vectors: a vector for each token of a text, plain or projected for late interaction.
 
 Dimensions: T tokens of all texts, D features.
 """
@@ -60,7 +60,7 @@ class Tokens(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[TokenStates, ...]:
-        """Return the vectors of tokens."""
+        """Return one output: the vectors of tokens."""
         return (
             TokenStates(modules=self.modules, normalized=options.normalized, layers=self._layers),
         )
@@ -82,7 +82,7 @@ class Tokens(Kind):
         return [results[row] for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization."""
+        """Return the normalization that a request asks for."""
         return {"normalize_embeddings": bool(request.normalize)}
 
 
@@ -132,7 +132,7 @@ class LateInteraction(Tokens):
     def resolve(
         self, *, route: Route | None = None, normalize_embeddings: bool | None = None, **common: Any
     ) -> Options:
-        """Check the options of a call; ``route`` None: documents, of the model's own limit."""
+        """Check the options of a call; ``route`` None: documents, with the model's own limit."""
         check_route(route)
         normalized = self._normalized if normalize_embeddings is None else normalize_embeddings
         return Options(

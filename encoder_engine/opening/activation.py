@@ -25,12 +25,12 @@ _KNOWN: dict[str, Activation] = {
     "torch.nn.modules.activation.Softmax": "softmax",
     "torch.nn.Softmax": "softmax",
 }
-# The names under which sentence-transformers writes them.
+# The names under which sentence-transformers writes the activations.
 ACTIVATION_NAMES: dict[Activation, str] = {_KNOWN[name]: name for name in reversed(_KNOWN)}
 
 
 def check_activation(activation: str) -> Activation:
-    """Return an activation. Raises :class:`InputError` for one that there is not."""
+    """Return an activation by its name. Raises :class:`InputError` for an unknown one."""
     for known in ACTIVATION_NAMES:
         if activation == known:
             return known
@@ -39,7 +39,7 @@ def check_activation(activation: str) -> Activation:
 
 
 def read_activation(directory: Path, folder: Path) -> Activation | None:
-    """Read the activation that the directory states, in any dialect of sentence-transformers."""
+    """Read the activation that a directory of any version of sentence-transformers states."""
     stated: object = None
     path = directory / CONFIG
     if path.is_file():

@@ -37,7 +37,7 @@ _SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep",
 _SPECIAL_TOKENS += ("mask_token",)
 # sentence-transformers' signs of a template whose messages are lists of typed parts.
 _STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
-# Of model types whose templates these signs misjudge.
+# The model types whose templates these signs misjudge.
 _FLAT_TYPES = ("apertus", "deepseek_v3", "gpt_oss", "seed_oss")
 _ADVICE = "; pass template=PairTemplate(...) with the words around a pair"
 
@@ -110,8 +110,8 @@ def read_limit(config: JsonValue) -> int | None:
 class ChatTemplate:
     """A directory's chat template, which puts words around a query and a document.
 
-    Raises :class:`ConfigError` where there is no template, it cannot be rendered, or a text does
-    not reach its result, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
+    Raises :class:`ConfigError` where there is no template, it cannot be rendered, or its result
+    does not hold both texts, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
     """
 
     def __init__(self, folder: Path, settings: ChatSettings, model_type: str) -> None:
@@ -155,7 +155,7 @@ class ChatTemplate:
 def _choose_template(
     folder: Path, settings: ChatSettings, model_type: str
 ) -> tuple[str, str, bool]:
-    """Return a directory's template, its name for messages, and whether content is structured."""
+    """Return a directory's template, its name in errors, and whether content is structured."""
     templates, where = _read_templates(folder)
     is_single = isinstance(templates, str)
     wanted = settings.template
@@ -201,10 +201,10 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the special tokens among a template's variables, and tokens of the model's own.
+    """Return the tokens among a template's variables: special tokens, and others that have a name.
 
-    Raises :class:`UnsupportedFeatureError` for one that no file states: classes of transformers
-    have defaults of their own.
+    Raises :class:`UnsupportedFeatureError` for a special token that no file states: for such
+    tokens, classes of transformers have defaults of their own.
     """
     found: dict[str, str] = {}
     wanted = [name for name in _SPECIAL_TOKENS if name in names]

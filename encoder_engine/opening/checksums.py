@@ -15,14 +15,14 @@ _SETTINGS = (".json", ".txt", ".jinja")
 
 
 def verify_settings(folder: Path) -> None:
-    """Compare a folder's settings and vocabulary. Raises :class:`ChecksumError`."""
+    """Compare a folder's settings and vocabulary with checksums. Raises :class:`ChecksumError`."""
     _compare_settings(folder, recorded_checksums(folder))
 
 
 def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
     """Compare the files of a model's modules with the checksums of any directory that lists them.
 
-    ``folders``: one a module, the encoder's first; ``Encoder.from_pretrained`` compares the
+    ``folders``: one for each module, the encoder's first; ``Encoder.from_pretrained`` compares the
     encoder's weights. Raises :class:`ChecksumError`.
     """
     recorded = recorded_checksums
@@ -32,7 +32,7 @@ def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
     homes = {root: directory, encoder_place: encoder_folder}
     for folder in others:
         place = folder.resolve()
-        # Modules are read before the encoder, whose loading compares the rest of its record.
+        # Modules are read before the encoder; its loading compares the other files on record.
         for home in homes.keys() - {place}:
             if place.is_relative_to(home):
                 inside = place.relative_to(home)

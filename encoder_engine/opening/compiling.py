@@ -1,4 +1,4 @@
-"""Compiles a model directory: its encoder in a file that is mapped, and its settings beside it."""
+"""Compiles a model directory: the encoder to a file that is mapped; the settings are copied."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def compile_directory(
         place = new / folder.resolve().relative_to(source.resolve())
         encoder.save_compiled(place)
         if base != folder:
-            # An adapter's folder leaves the configuration with the model that it names.
+            # An adapter's folder has no configuration: the base model that it names has it.
             shutil.copyfile(base / CONFIG, place / CONFIG)
     return encoder
 
 
 def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` where the folder is not to be written or replaced."""
+    """Raise :class:`OutputError` where the folder must not be written or replaced."""
     if source.resolve().is_relative_to(target.resolve()):
         raise OutputError(
             f"{target} is or holds the model that is to be compiled, which would be lost; name "

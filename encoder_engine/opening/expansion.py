@@ -1,7 +1,7 @@
 """Query expansion of late interaction (ColBERT): short queries are padded with mask tokens.
 
 The vectors of the added tokens count in MaxSim (Khattab and Zaharia 2020). In most checkpoints no
-token attends to them, while they attend to the query's.
+token attends to the added tokens, while these attend to the query's.
 """
 
 from __future__ import annotations

@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 
 def read_value(path: Path) -> JsonValue:
-    """Parse a file; its unknown keys are :class:`UnsupportedFeatureError`, else ConfigError."""
+    """Parse a file; errors are ConfigError, for unknown keys :class:`UnsupportedFeatureError`."""
     return json_values.read_value(path, ConfigError, unknown=UnsupportedFeatureError)

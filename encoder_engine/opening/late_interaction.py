@@ -7,7 +7,7 @@
 - ColBERT (Stanford): a transformers directory whose config.json names the class HF_ColBERT, with
   the projection ``linear.weight`` among the weights and the settings in artifact.metadata.
 
-Each is followed as sentence-transformers 6.2 does when it loads the directory.
+Each layout is read as sentence-transformers 6.2 reads it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _USUAL_LENGTH = 32
 class TokenMask:
     """The tokens whose vectors are left out.
 
-    skipped: their ids; ``tasks``: of whose texts, ``"query"`` or ``"document"``.
-    kept: of documents, only these ids remain; empty: all.
+    skipped: the ids to leave out of the texts of ``tasks``: ``"query"``, ``"document"`` or both.
+    kept: the only ids that remain of documents; empty: all.
     """
 
     skipped: frozenset[int] = frozenset()
@@ -85,11 +85,11 @@ class LateInteraction:
     """A model directory of late interaction.
 
     opened: the directory; its settings hold the prompts.
-    tokenizer: with the prefixes' markers as special tokens.
-    modules: what follows the encoder, for each token.
+    tokenizer: the tokenizer, with the markers of the prefixes as special tokens.
+    modules: the modules after the encoder, for each token.
     normalized: token vectors have Euclidean length 1.
     query_length, document_length: the most tokens; None: the directory's limit.
-    expansion: of queries; None: they are not padded.
+    expansion: the padding of queries; None: they are not padded.
     """
 
     opened: ModelDirectory
@@ -107,7 +107,9 @@ class _Former:
     """The settings beside the modules, in the formats before sentence-transformers 6.
 
     prefixes: put before queries and documents; a marker among them is one token.
-    lengths: as the keys of a Transformer state them, which win.
+    lengths: in the form of a Transformer's keys; keys that a Transformer states win.
+    words: the tokens that documents leave out; None: punctuation.
+    appends_modules: a token mask and Normalize follow, though no module states them.
     """
 
     prefixes: dict[str, str]
@@ -117,7 +119,7 @@ class _Former:
 
 
 def open_late_interaction(path_or_hub_id: str | os.PathLike[str]) -> LateInteraction:
-    """Open a directory; see the head of this file.
+    """Open a directory in one of the layouts that the head of this file lists.
 
     Raises :class:`UnsupportedFeatureError` for a directory of another kind or with other modules,
     :class:`ConfigError` for malformed settings, and :class:`CheckpointError` for weights that are
@@ -251,7 +253,7 @@ def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDir
 
 
 def register_markers(tokenizer: Tokenizer, prefixes: Mapping[str, str]) -> Tokenizer:
-    """Make a prefix that the vocabulary holds one token, wherever it is in a text.
+    """Make each prefix that is in the vocabulary a single token, wherever it is in a text.
 
     ColBERT inserts its markers as ids. As text, "[unused0]" would be cut into pieces, and an added
     "[Q] " is not found in text that is lower-cased.
@@ -340,7 +342,7 @@ def _source(stated: JsonValue | None) -> JsonSource:
 def expansion_token(tokenizer: Tokenizer) -> int | None:
     """Return the token that pads queries: the mask token, or without one the end of a text.
 
-    As PyLate does; None: the tokenizer has neither.
+    PyLate does the same. None: the tokenizer has neither token.
     """
     if tokenizer.mask_token_id is not None:
         return tokenizer.mask_token_id

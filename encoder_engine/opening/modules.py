@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers directory, in the dialects of version 6 and before."""
+"""The modules of a sentence-transformers directory, in the formats of version 6 and before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = "modules.json"
-# The layers of a hybrid embedder, as BGE-M3, beside the files of the dense one.
+# The files of the layers of a hybrid embedder such as BGE-M3, beside the files of a dense one.
 SPARSE_FILE, TOKENS_FILE = "sparse_linear.pt", "colbert_linear.pt"
 # The module of rerankers that are causal models.
 LOGIT_SCORE = "LogitScore"
@@ -28,7 +28,7 @@ class ModuleOrder:
     """The modules that a kind of directory may list.
 
     pattern: matches their names, joined by spaces.
-    known: all names in it.
+    known: all names in the pattern.
     description: the pattern in words, for messages.
     """
 
@@ -77,7 +77,7 @@ SPARSE_ORDER = ModuleOrder(
     ("Transformer", "MLMTransformer", "SpladePooling", "Router"),
     "Transformer, SpladePooling, or a Router between a query's and a document's modules",
 )
-# In the order in which sentence-transformers concatenates them.
+# The flags of modes, in the order in which sentence-transformers concatenates the results.
 _LEGACY_POOLING_FLAGS: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -106,7 +106,7 @@ _LOADERS = {
     "StaticEmbedding": "StaticEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
 }
-# The model_type that each of them reads.
+# The model_type that each of these classes reads.
 _TYPES = {
     "CausalRanker": "CrossEncoder",
     "Embedder": "SentenceTransformer",
@@ -132,7 +132,7 @@ _LOADING_KEYS = (
 )
 _CONFIG_KEYS = ("config_args", "config_kwargs")
 _HIDDEN_STATES = "output_hidden_states"
-# Of an encoder whose queries and documents are cut or padded differently.
+# The keys of an encoder whose queries and documents are cut or padded differently.
 LATE_INTERACTION_KEYS = ("query_length", "document_length", "query_expansion")
 # Keys that change the loading, not the vectors; from_pretrained's dtype decides the precision.
 _HARMLESS_LOADING_KEYS = {
@@ -247,7 +247,7 @@ def read_module_kinds(directory: Path) -> list[str]:
 
 
 def module_folder(path: Path, stated: JsonValue) -> Path:
-    """Resolve a module's folder beside ``path``; links must not lead out of there."""
+    """Resolve a module's folder beside ``path``; links must not lead out of that directory."""
     folder = stated.string()
     try:
         target = (path.parent / folder).resolve()
@@ -304,11 +304,11 @@ def read_transformer_config(
     late_interaction: bool = False,
     chat: bool = False,
 ) -> TransformerConfig:
-    """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
+    """Read ``sentence_bert_config.json`` (or an older name); without a file, all defaults.
 
     task: the ``transformer_task`` that the file must state, if it states one.
     reads: the field of the transformer's output that the next module takes.
-    makes: the name of that field among the modules.
+    makes: the name under which modules pass that field on.
     late_interaction: accept lengths of queries and documents.
     chat: accept settings of chat templates.
 
@@ -355,7 +355,7 @@ def read_transformer_config(
 
 
 def read_pooling_config(folder: Path) -> PoolingConfig:
-    """Read a Pooling module's ``config.json`` in either dialect."""
+    """Read a Pooling module's ``config.json``, in the format of version 6 or an older one."""
     config = read_value(folder / "config.json")
     config.only_keys(_POOLING_KEYS)
     widths = {key: config.get(key).optional(JsonValue.positive) for key in _WIDTH_KEYS}

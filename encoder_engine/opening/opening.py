@@ -52,7 +52,7 @@ __all__ = [
     "refuse_other_models",
 ]
 
-# Beside a fine-tuned model: its task.
+# The file beside a fine-tuned model that states its task.
 _TASK = "task.json"
 
 
@@ -60,11 +60,11 @@ _TASK = "task.json"
 class ModelDirectory:
     """A model directory whose settings were compared with their checksums and read.
 
-    modules: those of ``modules.json``, or the document's of a Router; a plain transformers
-        directory has none.
-    makes: the name of what the last module writes.
-    routes: the modules of each route of a Router, with those around it; ``default_route``: of
-        calls that name none.
+    modules: those of ``modules.json``, or a Router's for documents; a plain transformers directory
+        has none.
+    makes: the name of the output of the last module.
+    routes: the modules of each route of a Router, with those before and after it;
+        ``default_route``: the route of calls that name none.
     """
 
     directory: Path
@@ -92,9 +92,9 @@ class ModelDirectory:
         place = by_kind.get("Pooling", 0)
         pooled = read_pooling_config(self.modules[place].folder) if self.modules else None
         stack = read_stack(self.modules[place + 1 :], writes=self.makes).modules
-        # The last division is of the vectors that truncate_dim has cut.
+        # The last Normalize must divide the vectors that truncate_dim has cut: it leaves the stack.
         normalized = stack[-1:] == (NormalizeModule(),)
-        # Those of FlagEmbedding's training, which saves no modules.json.
+        # The mode of FlagEmbedding's training, which saves no modules.json.
         unstated: tuple[PoolingMode, ...] = ()
         if not self.modules and is_hybrid(self.directory):
             unstated = ("cls",)
@@ -187,7 +187,7 @@ def open_directory(
     verify_modules(directory, list(dict.fromkeys(module.folder for module in own)))
     folder, last = modules[0].folder, makes if makes == "scores" else SENTENCE
     if any(module.kind == "Pooling" for module in modules):
-        # It reads token vectors, whatever the modules after it make of them.
+        # The transformer gives token vectors, whatever the modules after it make of them.
         task, reads, makes = "feature-extraction", "last_hidden_state", "token_embeddings"
     return ModelDirectory(
         directory=directory,
@@ -209,7 +209,7 @@ def open_directory(
 
 
 def refuse_other_models(directory: Path) -> None:
-    """Raise :class:`UnsupportedFeatureError` for ``adapter`` of a fine-tuning run, and for GLiNER.
+    """Raise :class:`UnsupportedFeatureError` for a fine-tuning run's adapter, and for GLiNER.
 
     They have neither the pooling and prompts of an embedder nor the modules of a ranker.
     """
@@ -229,9 +229,9 @@ def refuse_other_models(directory: Path) -> None:
 def open_embedder(
     path_or_hub_id: str | os.PathLike[str], *, routed: bool = False
 ) -> ModelDirectory:
-    """Open a directory as sentence-transformers' ``SentenceTransformer``; see above.
+    """Open a directory as a ``SentenceTransformer``; see :func:`open_directory`.
 
-    routed: accept a Router, whose document's modules are the directory's.
+    routed: accept a Router; its modules for documents become the directory's.
     """
     order = ROUTED_EMBEDDER_ORDER if routed else EMBEDDER_ORDER
     return open_directory(path_or_hub_id, "SentenceTransformer", order, settings_of_plain=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config_sentence_transformers.json"
 _MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
-# Keys of one model type alone.
+# Keys that only one model type has.
 _OWN_KEYS = {
     "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
     "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
@@ -68,7 +68,7 @@ class PoolingRecipe:
     default_pooling: neither the directory nor the caller named a mode.
     pooling_width: the encoder width that the pooling was made for, if stated.
     include_prompt: the prompt's tokens are pooled too.
-    modules: what follows pooling, such as dense layers.
+    modules: the modules after pooling, such as dense layers.
     normalized: vectors have Euclidean length 1.
     max_seq_length: tokens per text, special tokens included; None: no limit.
     lowercase: text is lower-cased before the tokenizer.

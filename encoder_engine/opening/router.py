@@ -39,7 +39,7 @@ __all__ = ["DOCUMENT", "QUERY", "TokenWeights", "read_query_weights", "read_rout
 QUERY, DOCUMENT = "query", "document"
 STATIC = "SparseStaticEmbedding"
 _CONFIGS = ("router_config.json", "config.json")
-# The modules of a route, with those around the Router, by the type of the model.
+# The modules of a route, with those before and after the Router, by the type of the model.
 _ORDERS = {
     "SparseEncoder": ModuleOrder(
         f"(MLM)?Transformer SpladePooling|{STATIC}",
@@ -70,9 +70,9 @@ class TokenWeights:
 def read_router(
     modules: Sequence[Module], model_type: str
 ) -> tuple[dict[str, tuple[Module, ...]], str]:
-    """Read the modules of each route, with those around the Router, and the default route's name.
+    """Read each route's modules, with those around the Router, and the default route's name.
 
-    Raises :class:`UnsupportedFeatureError` for other routes than a query's and a document's, and
+    Raises :class:`UnsupportedFeatureError` for other routes than ``query`` and ``document``, and
     for other modules, and :class:`ConfigError` for a malformed file.
     """
     place = next(i for i, module in enumerate(modules) if module.kind == "Router")

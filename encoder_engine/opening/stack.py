@@ -47,7 +47,7 @@ __all__ = [
     "read_stack",
 ]
 
-# The names of a text's vector and of its tokens' among the modules.
+# The names under which modules pass on a text's vector, and the vectors of its tokens.
 SENTENCE, TOKENS = "sentence_embedding", "token_embeddings"
 _DENSE_KEYS = (
     "in_features",
@@ -190,7 +190,7 @@ def _check_names(
 
 
 def read_layer_mix(folder: Path) -> tuple[tuple[int, float], ...]:
-    """Read WeightedLayerPooling: layers with their weights, whose sum is 1; 0 the embeddings.
+    """Read WeightedLayerPooling: layers (0: the embeddings) with their weights, whose sum is 1.
 
     Raises :class:`ConfigError` for weights whose sum is 0.
     """

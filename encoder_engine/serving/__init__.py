@@ -1,4 +1,4 @@
-"""Serves models to many clients: requests share batches, and HTTP is in front of them."""
+"""Serves models to many clients, over HTTP or from Python: their requests share batches."""
 
 from typing import TYPE_CHECKING
 

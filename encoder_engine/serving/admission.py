@@ -1,8 +1,8 @@
-"""Admits requests whole, or refuses them at once: by bytes, by size, by the expected wait.
+"""Admits a request with all its texts, or refuses it at once: by bytes, size and expected wait.
 
-How it works: clients share the lanes, so what counts is not how much waits, but how much is
-computed before a request gets its last turn (:meth:`Load.before`). Beside a large request of
-another client a small one is admitted, however long the large one takes.
+How it works: the lanes (threads that compute) serve clients in turn. The limit is therefore not on
+how much waits, but on how much is computed before the last text of a request (:meth:`Load.before`).
+A small request is admitted beside a large one of another client, however long the large one takes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Admission"]
 
-# The most that one request may take, and that may be computed before its last turn, in seconds of
-# computing, where max_queue_tokens is not given.
+# The limit where max_queue_tokens is not given, in seconds of computing: for one request, and for
+# what is computed before its last text.
 QUEUE_SECONDS = 10.0
-# Before this share of max_queue_tokens a request is read. Above it most would be read and tokenized
-# only to be refused.
+# A request is read while less than this share of max_queue_tokens precedes it. Above the share,
+# most requests would be read and tokenized only to be refused.
 FULL_SHARE = 0.95
 
 
@@ -43,7 +43,7 @@ class Admission:
     num_calls: admitted calls that are not answered yet.
     num_bytes: the bytes of their texts.
     answer_bytes: the bytes of answers that are being computed or sent.
-    empty: set while there is no call.
+    empty: an event that is set while every call is answered.
     """
 
     def __init__(self, options: ServingOptions, dispatcher: Dispatcher, signals: Signals) -> None:
@@ -75,17 +75,17 @@ class Admission:
         self.empty.clear()
 
     def end(self, num_bytes: int) -> None:
-        """Forget a call."""
+        """Stop counting a call and the bytes of its texts."""
         self.num_bytes -= num_bytes
         self.num_calls -= 1
         if self.num_calls == 0:
             self.empty.set()
 
     def begin_answer(self, num_bytes: int) -> None:
-        """Count the bytes of an answer until they are taken off :attr:`answer_bytes`.
+        """Add the bytes of an answer to :attr:`answer_bytes`; the caller subtracts them in the end.
 
         Raises :class:`InputError` for an answer that exceeds the limit alone, and
-        :class:`OverloadedError` for one that exceeds it together with the others.
+        :class:`OverloadedError` for one that exceeds it together with the other answers.
         """
         most = self._options.max_answer_bytes
         if num_bytes > most:
@@ -156,7 +156,10 @@ class Admission:
             )
 
     def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
-        """Refuse a request whose last turn is beyond the queue's limit; size None: unknown."""
+        """Refuse a request if the queue's limit is exceeded before its last text is computed.
+
+        size: the request's, in seconds, or in tokens as the limit; None: not known yet.
+        """
         dispatcher, most = self._dispatcher, self._options.max_queue_tokens
         if not dispatcher.scheduler.num_texts:
             return
@@ -177,7 +180,7 @@ class Admission:
             )
 
     def _check_calls(self) -> None:
-        """Refuse a new call where as many as the limit are not answered."""
+        """Refuse a new call while ``max_requests`` calls are not answered."""
         self._check_open()
         most = self._options.max_requests
         if self.num_calls >= most:

@@ -1,10 +1,11 @@
 """Gives up requests at their deadlines, with few timers.
 
-How it works: starting and cancelling a timer is a part of each request's cost. Here, requests
-share one when their deadlines fall into the same step of time, which is a power of two, and 1/128
-to 1/256 of the time that the request is given. The timer ends with its step: a request is given up
-less than 1 % and 3 ms late, and never early. A timer outlives the requests that are answered; at
-most 257 timers of each step are left, however many requests there were, of whatever timeouts.
+How it works: a timer for every request would have to be started and cancelled each time. Here,
+requests share a timer when their deadlines fall into the same step of time. The length of a step is
+a power of two, and 1/256 to 1/128 of the time that the request is given. The timer ends with its
+step: a request is given up less than 1 % and 3 ms late, and never early. A timer outlives the
+requests that are answered; at most 257 timers of each step length are left, however many requests
+there were, of whatever timeouts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deadlines"]
 
-# A request is given at least 2^7 steps, and counts as one that is given a millisecond at least.
+# A request's time is at least 2^7 steps long; less than a millisecond counts as a millisecond.
 STEP_BITS, LEAST_SECONDS = 8, 0.001
 # uvloop's timers end up to 1.5 ms early: it rounds their time to milliseconds, and the time of
 # their start down.
@@ -29,7 +30,7 @@ EARLY_SECONDS = 0.002
 
 
 class Deadlines:
-    """Requests by the timer of their deadline; used only in the event loop's thread.
+    """The open requests, by the timer of their deadline; used only in the event loop's thread.
 
     expire: called with each request that is left at its deadline.
     """
@@ -55,7 +56,7 @@ class Deadlines:
         return found
 
     def clear(self) -> None:
-        """Forget all requests: the timers of another event loop do not end here."""
+        """Forget all requests: the timers of a former event loop do not end in this one."""
         self._requests.clear()
 
     def _end(self, end: float) -> None:

@@ -1,12 +1,14 @@
 """Hands batches of waiting texts to idle lanes, and their results to the requests.
 
-How it works: an idle lane starts without waiting; what queues while it computes is its next batch.
-A batch is as large as ``batch_ms`` allows at the speed that was measured.
+How it works: a lane is a thread that computes batches. An idle lane starts without waiting; what
+queues while it computes is its next batch. A batch is as large as ``batch_ms`` allows at the speed
+that was measured.
 
-If less than half as many texts wait after a batch with several requests, the lane lingers: it
-waits, at most 5 % of that batch's time and of ``batch_ms``, until as many wait again. 16 clients
-that each wait for their answer would otherwise alternate between batches of 1 and 15. With the
-linger they form two groups of about 8: one is computed while the other is answered and sends again.
+A lane lingers after a batch with several requests if less than half as many texts wait as the batch
+had: it waits, at most 5 % of that batch's time and of ``batch_ms``, until as many wait again. 16
+clients that each wait for their answer would otherwise alternate between batches of 1 and 15. With
+the linger they form two groups of about 8: one is computed while the other is answered and sends
+again.
 
 A lane takes its next batch and lingers in its own thread: it need not wait until the event loop has
 written the answers of the last batch. A lock guards the queue and the idle lanes.
@@ -42,16 +44,17 @@ MOST_FAILURES, STALL_FACTOR, STALL_SECONDS = 5, 20.0, 30.0
 
 # The share of a new batch in the estimate: the last 10 batches are two thirds of it.
 SHARE = 0.1
-# A batch beyond 400 tokens gains nothing: the budget of a lane without an estimate, and of several
-# clients together where a model is slow. A smaller batch counts in the estimate by its cost: it is
-# slower per token, and would make a long queue look slower than it is.
+# Beyond 400 tokens, a larger batch is no faster per token. This is the budget of a batch while the
+# speed is unknown, and the least one for several clients together where a model is slow. A smaller
+# batch counts less in the estimate, in proportion to its cost: it is slower per token, and would
+# make a long queue look slower than it is.
 FIRST_COST = 400.0
 # The shortest time that is counted for a batch: the rate stays finite.
 LEAST_SECONDS = 1e-5
 
 
 class Rate:
-    """Cost per second of one lane, learned by a moving average."""
+    """The cost that one lane computes a second (moving average); see :meth:`ServedModel.costs`."""
 
     def __init__(self) -> None:
         self._seconds = self._cost = self._seconds_each = 0.0
@@ -82,7 +85,7 @@ class Rate:
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost of a batch that takes so long; before the first batch, a fixed one."""
+        """Return the cost of a batch that takes this time; before the first batch, a fixed cost."""
         return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST
 
 
@@ -126,18 +129,18 @@ class Dispatcher:
             lane.close()
 
     def seconds(self, model: str, cost: float) -> float:
-        """Return the time that a cost takes all lanes; 0 where the model's speed is unknown."""
+        """Return the time that all lanes together take for a cost; 0 while the speed is unknown."""
         return self.rates[model].seconds(cost) / max(len(self._lanes), 1)
 
     def wait_seconds(self) -> float:
-        """Return the time that the waiting texts take, each model's at its own speed."""
+        """Return the time that all waiting texts take, each at the speed of its model."""
         with self._lock:
             return self._seconds((key, cost) for key, (cost, _) in self.scheduler.waiting.items())
 
     def turn_seconds(self, flow: Hashable, priority: int, size: float | None) -> float:
-        """Return the time until a new request of a flow gets its last turn.
+        """Return the time until the last texts of a new request of a flow begin to be computed.
 
-        size: the seconds of the request; None: those of one text like the waiting ones.
+        size: the seconds that the request takes; None: as many as a waiting text on average.
         """
         total = self.wait_seconds()
         with self._lock:
@@ -145,7 +148,7 @@ class Dispatcher:
             own = min(self._seconds(load.costs.items()), total)
         if size is None:
             size = total / max(num_texts, 1)
-        # The least turn of a large request.
+        # The time of a quantum: the least that a large request gets in a turn.
         quantum = self._options.batch_ms / 1e3 / FLOWS_A_BATCH / max(len(self._lanes), 1)
         return load.before(size, own, total, quantum)
 
@@ -193,7 +196,7 @@ class Dispatcher:
                 self.scheduler.remove(request)
 
     def dispatch(self) -> None:
-        """Give idle lanes their next batches; one that lingers may go on waiting for more texts."""
+        """Give idle lanes their next batches; a lingering lane may go on waiting for more texts."""
         with self._lock:
             ready = [
                 lane for lane, least in self._idle.items() if self.scheduler.num_texts >= least
@@ -227,9 +230,9 @@ class Dispatcher:
         return Job(batch, model, key.task, key.options, parts, waits, expected)
 
     def _report(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
-        """Hand a finished batch to the event loop; return the next one.
+        """Hand a finished batch to the event loop, and return the lane's next batch.
 
-        Without one: the seconds to linger, or None. Called in the lane's thread.
+        Where there is none yet: the seconds to linger, or None. Called in the lane's thread.
         """
         following: Job | float | None = None
         with self._lock:
@@ -275,7 +278,7 @@ class Dispatcher:
         self._call_soon(self.dispatch)
 
     def _call_soon(self, call: Callable[..., None], *given: Any) -> bool:
-        """Call in the event loop's thread; return whether the loop is still open."""
+        """Call a function in the event loop's thread; return whether the loop is still open."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call, *given)
@@ -288,7 +291,7 @@ class Dispatcher:
         """Return the next batch of a lane that has lingered; called in the lane's thread."""
         with self._lock:
             if lane not in self._idle:
-                # A batch is on its way to it, or the end.
+                # The lane is no longer idle: a batch, or its end, is on its way.
                 return None
             try:
                 job = self._next_job()

@@ -1,9 +1,9 @@
 """Tokenizes requests, and queues each or refuses it.
 
 How it works: the requests that arrive in one pass of the event loop are tokenized together, by one
-call of the tokenizer for each model, task and set of options. A call takes 10 us beside the text's
-own few, and where a lane waits for the GIL, which the tokenizer lets go, another 25. If a joint
-call fails, its requests are tokenized one by one, so that each fails by its own texts alone.
+call of the tokenizer for each model, task and set of options. A call takes 10 us beside the few
+that a text takes, and 25 us more where a lane waits for the GIL, which the tokenizer releases. If a
+joint call fails, its requests are tokenized one by one, so that each fails by its own texts alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """The way of requests into the queue; used only in the event loop's thread."""
+    """Tokenizes requests that arrive, and queues them; used only in the event loop's thread."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Intake:
         self._arrived: list[Request] = []
 
     def add(self, request: Request) -> None:
-        """Tokenize and queue a request with the others of this pass of the loop.
+        """Tokenize and queue a request with the others that arrive in this pass of the event loop.
 
         ``request.done`` gets the exception if it is refused.
         """
@@ -52,7 +52,7 @@ class Intake:
         self._arrived.append(request)
 
     def queue(self, group: list[Request], rows: WindowRows) -> None:
-        """Queue tokenized requests of one key; ``rows``: of all their texts in order."""
+        """Queue tokenized requests of one key; ``rows``: the tokens of all their texts."""
         lengths, truncated = rows.lengths.tolist(), rows.truncated.tolist()
         start = 0
         for request in group:

@@ -36,7 +36,7 @@ __all__ = ["Job", "Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
-    """Rows of one request, as a lane computes them; ``first_text``: of the request."""
+    """Rows of one request for a lane to compute; ``first_text``: the number of their first text."""
 
     rows: WindowRows
     start: int
@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A batch, and what a lane computes of it.
+    """A batch, and what a lane needs to compute it.
 
     queue_seconds: how long the requests waited that begin with this batch.
     expected_seconds: the time that it should take; 0: unknown.
@@ -61,9 +61,9 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a batch: of each part its results, or the exception.
+    """The outcome of a batch: for each part, its results or its exception.
 
-    failed: every part raised, for another reason than one of its texts.
+    failed: every part raised an exception, and none of these names a text as the cause.
     """
 
     results: list[Any]
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
 def compute_parts(
     model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 ) -> tuple[list[Any], bool]:
-    """Return the results of each part, or the exception that its texts raise, and ``failed``."""
+    """Return the results of each part, or its exception, and ``failed`` of :class:`Outcome`."""
     results: list[Any] = [None] * len(parts)
     failures = 0
     groups = [list(range(len(parts)))]
@@ -194,7 +194,7 @@ class Lane:
             job = following if isinstance(following, Job) else self._next(following)
 
     def _next(self, seconds: float | None) -> Job | None:
-        """Wait for the next job; None: the end. After some seconds ask for it."""
+        """Wait for a job; after some seconds ask ``waited`` for one. None: the lane ends."""
         if seconds is not None:
             try:
                 return self._inbox.get(timeout=seconds)

@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["CallOptions", "ServedModel"]
 
-# Options of calls that are kept; their names of prompts and dimensions are the model's.
+# The most keys that are kept. Only options that the model accepts (prompts, dimensions) have one.
 MOST_OPTIONS = 1024
-# The pooling modes that TEI names otherwise.
+# The pooling modes that TEI (Text Embeddings Inference) names otherwise.
 TEI_POOLING = {"lasttoken": "last_token"}
-# A document has some 200 tokens with a weight, of 8 bytes with its index.
+# The estimate for a sparse vector: a document has some 200 tokens with a weight, and each takes 8
+# bytes with its index.
 SPARSE_BYTES = 2000
-# A result for every token, as a dict of strings and numbers.
+# The estimate for a result of a pipeline: it may have one for every token, a dict of strings and
+# numbers.
 PREDICTED_BYTES = 500
 
 
 class ServedModel:
-    """A model under its name, with the tasks that it has.
+    """A model that is served under a name, and the tasks that it can do.
 
     Raises :class:`UnsupportedFeatureError` for an object that is no embedder, sparse embedder,
     multi-vector embedder or ranker.
@@ -84,7 +86,7 @@ class ServedModel:
         return prompts
 
     def warm_up(self, text: str) -> tuple[Text, CallOptions]:
-        """Return a row with such a text, and the options with which it is computed."""
+        """Return an input of this model that holds the text, and the options to compute it with."""
         options = CallOptions(refuses_long=False)
         if self.tasks == ("predict",):
             row, parameters = self.model.sample(text)
@@ -112,16 +114,16 @@ class ServedModel:
             )
 
     def prepare(self, key: Key, texts: Sequence[Text]) -> WindowRows:
-        """Tokenize texts. Exceptions: those of the model's own method."""
+        """Tokenize texts. Raises what the model's own method raises."""
         kind = self._kinds_of(key.truncation_side)[key.task]
         if np.ndarray in map(type, texts):
             return self._rows_of_ids(kind, texts, key.options)
         return kind.tokenize_window(list(texts), 0, key.options).encoding
 
     def key(self, task: Task, options: CallOptions) -> Key:
-        """Return the key of a task with options, the same one for equal options.
+        """Return the key of a task with options; equal options get the same object.
 
-        Exceptions: those of the model's own method.
+        Raises what the model's own method raises.
         """
         known = self._keys.get((task, options))
         if known is not None:
@@ -138,7 +140,7 @@ class ServedModel:
         return found
 
     def _kinds_of(self, side: Literal["left", "right"] | None) -> dict[Task, Kind]:
-        """Return the kinds with a tokenizer that cuts an end of long texts."""
+        """Return the kinds of results, with a tokenizer that cuts long texts at this side."""
         if side in (None, self.tokenizer.spec.truncation_side):
             return self._kinds
         if side not in self._by_side:
@@ -160,7 +162,7 @@ class ServedModel:
         return kind.each(kind.compute_window(window, options).vectors)
 
     def answer_bytes(self, task: Task, lengths: Sequence[int]) -> int:
-        """Return the bytes of the results of rows of these tokens; for sparse vectors about."""
+        """Return the bytes of the results of rows of these lengths, for some tasks an estimate."""
         if task == "sparse":
             return SPARSE_BYTES * len(lengths)
         if task == "predict":
@@ -171,9 +173,10 @@ class ServedModel:
         return 4 * width * (sum(lengths) if task == "tokens" else len(lengths))
 
     def costs(self, lengths: Sequence[int]) -> list[float]:
-        """Return the cost of rows of these tokens: the tokens, and a quadratic term of attention.
+        """Return the cost of rows of these lengths: the tokens, and a quadratic term of attention.
 
-        A list: arrays of one number, which most requests have, take four times as long.
+        A list and no array: for one row, which most requests have, an array takes four times as
+        long.
         """
         if self.engine.name == "static":
             # A text without a token costs something too.

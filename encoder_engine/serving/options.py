@@ -22,8 +22,8 @@ class ServingOptions:
     max_texts: the most texts of a request.
     max_requests: the most requests that wait or are computed. Requests beyond are refused. Allow
         twice as many connections, so that a refused client keeps its own.
-    max_queue_tokens: the most tokens of a request, and with those that are computed before its last
-        turn; None: as many as are computed in 10 seconds.
+    max_queue_tokens: the most tokens of a request together with those that are computed before its
+        last text; None: as many as are computed in 10 seconds.
     max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.
     timeout: seconds after which a request is given up, if it states no deadline of its own.

@@ -70,8 +70,8 @@ class Request(Waiting):
     """A request between its arrival and its answer.
 
     seconds: the time that it was given.
-    done: set when every text is computed, or to the exception; :data:`ANSWERED` in the end.
-    rows: tokens of its texts, those of other requests around them; None before the tokenizer.
+    done: a future, set when every text is computed or one has failed; :data:`ANSWERED` in the end.
+    rows: the tokens of its texts, among those of other requests; None until it is tokenized.
     first_row: the row of its first text.
     num_open: texts that are not computed yet.
     num_bytes: bytes of its results that the admission counts.
@@ -82,7 +82,7 @@ class Request(Waiting):
     arrived_at: float
     done: asyncio.Future[None]
     results: list[Any] = field(default_factory=list)
-    # Without an argument: every argument of a request takes 0.1 us.
+    # The fields below are no arguments: every argument of a request takes 0.1 us.
     costs: Sequence[float] = field(init=False, default=())
     num_tokens: Sequence[int] = field(init=False, default=())
     next_text: int = field(init=False, default=0)
@@ -138,7 +138,7 @@ def size_of(text: Text) -> int:
 
 
 def count_characters(text: Text) -> int:
-    """Return the characters of a text, or of both of a pair; of token ids 0."""
+    """Return the number of characters of a text or of a pair of texts; 0 for token ids."""
     if isinstance(text, np.ndarray):
         return 0
     if isinstance(text, Mapping):

@@ -44,9 +44,10 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
-    """Concatenate rows ``start`` to ``stop`` of parts; whole rows of a part alone stay as they are.
+    """Concatenate the rows ``start`` to ``stop`` of each part.
 
-    Neighbours of the same rows, as texts that were tokenized together are, are joined first.
+    A single part with all its rows is returned without a copy. Neighbouring parts of the same rows,
+    as of texts that were tokenized together, are joined first.
     """
     merged: list[tuple[WindowRows, int, int]] = []
     for rows, start, stop in parts:

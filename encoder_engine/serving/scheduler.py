@@ -39,7 +39,7 @@ FLOWS_A_BATCH = 8
 class Waiting:
     """A request whose texts wait.
 
-    flow: the client, such as the name of its key.
+    flow: the client, such as the name of its API key.
     key: what texts of one batch have in common.
     costs: the cost of each text, in the units of the batches' budget.
     num_tokens: the tokens of each text.
@@ -84,9 +84,9 @@ class Batch(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The waiting work of a flow, and the weight beside it.
+    """The waiting work of a flow, and the weight of the other flows.
 
-    costs: the cost by key. others: the weights of the other flows, in units of its own.
+    costs: the cost by key. others: the sum of the other flows' weights, divided by this flow's.
     """
 
     costs: Mapping[Hashable, float]
@@ -95,11 +95,12 @@ class Load(NamedTuple):
     others: float
 
     def before(self, size: float, own: float, total: float, quantum: float = 0.0) -> float:
-        """Return about how much is computed until a new request of a size gets its last turn.
+        """Estimate how much is computed before the last texts of a new request of this flow.
 
-        Any unit serves: seconds, tokens. own, total: of this flow, and of all. Other requests of
-        the flow, and other flows, have had as much as the request by then, or all that they have,
-        and at least one quantum.
+        All numbers have the same unit: seconds or tokens. size: the new request. own, total: what
+        waits of this flow, and of all flows. Until then each other request of the flow gets as much
+        as the new one. Each other flow gets as much as this one by its weight, or a quantum if that
+        is more. None gets more than it has.
         """
         mine = min(own, self.num_requests * size)
         return mine + min(total - own, self.others * max(mine + size, quantum))
@@ -118,7 +119,7 @@ class _Flow:
 
 
 class _Room:
-    """A batch that is being filled, with at most the cost ``each`` of a flow."""
+    """A batch that is being filled, with at most the cost ``each`` from one flow."""
 
     def __init__(self, cost: float, num_tokens: int, each: float) -> None:
         self._left, self._tokens_left, self._each = cost, num_tokens, each
@@ -136,14 +137,18 @@ class _Room:
         return self._each / FLOWS_A_BATCH
 
     def admits(self, flow: _Flow, cost: float) -> bool:
-        """Return whether a flow may take a text of this cost; its first one it may."""
+        """Return whether a flow may take a text of this cost; always true of its first one."""
         if self._of_flow[flow] and self._of_flow[flow] + cost > self._each:
             self.done.add(flow)
             return False
         return True
 
     def fills_up(self, flow: _Flow, request: Waiting) -> bool:
-        """Return whether more of a request may be taken than in the flow's first visit."""
+        """Return whether texts of a request may be taken in this visit of the flow.
+
+        From the second visit on, a batch that answers a request takes only requests that it
+        answers as well.
+        """
         if not self.answers or not self._of_flow[flow]:
             return True
         return self._of_flow[flow] + request.cost_left <= self._each
@@ -199,7 +204,7 @@ class Scheduler:
     def remove(self, request: Waiting) -> None:
         """Drop the texts of a request that are in no batch yet."""
         if not request.num_waiting:
-            # Most requests: a search would pass all that wait of the same client.
+            # True of most requests. A search would pass all waiting requests of the client.
             return
         name = (request.flow, request.priority)
         flow = self._flows.get(name)
@@ -212,7 +217,7 @@ class Scheduler:
             self._forget(name)
 
     def load(self, flow: Hashable, priority: int) -> Load:
-        """Return what waits of a flow, and the weight of the others."""
+        """Return what waits of a flow, and the weight of the other flows."""
         total = sum(weight * count for weight, count in self._weights.items()) * 2.0**priority
         found = self._flows.get((flow, priority))
         if found is None:
@@ -290,7 +295,7 @@ class Scheduler:
             self._forget(name)
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
-        """Take texts of a flow while its deficit covers them; return whether the room is full."""
+        """Take texts of a flow while its deficit covers them; return whether the batch is full."""
         if flow in room.done:
             return False
         if not flow.interrupted:
@@ -318,13 +323,13 @@ class Scheduler:
         return False
 
     def _take(self, flow: _Flow, request: Waiting, room: _Room) -> bool | None:
-        """Take texts of a request; return None for all of them, else whether the room is full."""
+        """Take texts of a request; return whether the batch is full, or None if all were taken."""
         while request.num_waiting:
             cost = request.costs[request.next_text]
             if cost > flow.deficit and room.taken:
                 return False
             if not room.admits(flow, cost):
-                # What it may not take now would add up, and outweigh others later.
+                # A deficit that may not be spent now would add up, and outweigh other flows later.
                 flow.deficit = 0.0
                 return False
             num_tokens = request.num_tokens[request.next_text]

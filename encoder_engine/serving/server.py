@@ -1,9 +1,9 @@
 """Runs a service behind uvicorn: in a thread of its own, or as the process of ``serve``.
 
-Ends without losing what it accepted: on SIGTERM it first says that it is not ready, after
-``drain_delay`` closes the socket and answers with ``connection: close``, computes what waits within
-``drain_timeout``, and exits. What is left then is answered with 503, and the exit status is 1. A
-second signal ends it at once.
+The server ends without losing what it accepted: on SIGTERM it first says that it is not ready,
+after ``drain_delay`` closes the socket and answers with ``connection: close``, computes what waits
+within ``drain_timeout``, and exits. What is left then is answered with 503, and the exit status is
+1. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ LOGGER = logging.getLogger("encoder_engine.serving")
 # event loop's 99th percentile 15 ms instead of 3.3.
 SWITCH_SECONDS = 1e-4
 START_SECONDS = 120.0
-# Connections stay open so long after the end began: a request that is under way on one is answered,
-# and says that no other may follow.
+# Seconds for which connections stay open after the end began: a request that is under way on one is
+# answered, and its answer says that no other may follow.
 CLOSE_SECONDS = 0.3
 # Seconds to write answers after the last one was computed.
 WRITE_SECONDS = 5.0
@@ -54,7 +54,7 @@ WRITE_SECONDS = 5.0
 # with one socket the last of many new connections waits for as many passes. Over TCP alone: a Unix
 # socket has one listener.
 NUM_LISTENERS = 8
-# uvicorn looks for the end as often.
+# Seconds after which uvicorn checks again whether it should end.
 TICK_SECONDS = 0.1
 
 
@@ -116,7 +116,7 @@ class _Uvicorn(uvicorn.Server):
             await asyncio.wait((stopping,), timeout=TICK_SECONDS)
         await asyncio.wait((closing,), timeout=WRITE_SECONDS)
         self.answered = not self.server_state.tasks
-        # Whoever does not read their answer is left.
+        # Clients that do not read their answer are given up.
         for task in list(self.server_state.tasks):
             task.cancel()
         self.force_exit = True
@@ -147,14 +147,14 @@ def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> 
 
 
 class Server:
-    """Serves in a thread until the end of its block.
+    """Serves in a thread until its ``with`` block ends.
 
     ::
 
         with Server(service, port=0) as server:
             requests.post(f"{server.url}/embed", json={"inputs": "a text"})
 
-    port: 0: a free one. app: the keywords of :func:`asgi_app`.
+    port: 0 chooses a free one. app: keywords of :func:`asgi_app`.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class _Process(_Uvicorn):
     notifier = Notifier(None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and keep what the models made out of garbage collections."""
+        """Start, and exclude the objects made so far from garbage collections."""
         await super().startup(sockets)
         # A full collection over the model's objects would stop all requests for 89 ms.
         gc.collect()
@@ -298,7 +298,7 @@ def run_server(
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Return a socket that is bound, and copies of it. Raises :class:`ServiceError`."""
+    """Return a bound socket and duplicates of it. Raises :class:`ServiceError`."""
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -323,7 +323,7 @@ def _bind(host: str, port: int) -> list[socket.socket]:
 
 
 def _address(name: Any) -> str:
-    """Return the URL of a socket's name; the path of a Unix socket."""
+    """Return the URL of a socket's address, or the path of a Unix socket."""
     if not isinstance(name, tuple):
         return str(name)
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
@@ -332,7 +332,7 @@ def _address(name: Any) -> str:
 
 def _start_error(app: Any) -> Exception:
     """Return why a service did not start."""
-    # CORS is around the application where it is allowed.
+    # Where CORS is allowed, its middleware wraps the application.
     inner = app if isinstance(app, App) else getattr(app, "app", None)
     error = inner.start_error if isinstance(inner, App) else None
     return error or ServiceError("the log of uvicorn has the reason")

@@ -3,7 +3,7 @@
 How it works: a request is tokenized (``intake.py``), and either enters the queue with all of its
 texts or is refused at once (``admission.py``). Lanes compute the queue, in batches of all callers
 (``dispatcher.py``). Results are those of a direct call, byte for byte on a CPU in float32, whatever
-shares the batch. A request that is cancelled or late leaves the queue.
+other texts share the batch. A request that is cancelled or late leaves the queue.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether new requests should come here."""
+        """Whether new requests should be sent to this service."""
         return not self._ending and self.stall_reason() is None
 
     @property
@@ -191,7 +191,7 @@ class Service:
         return self.dispatcher.stall_reason()
 
     def find(self, name: str | None, task: Task | None = None) -> ServedModel:
-        """Return a model; None: the first that has the task, else the first.
+        """Return the model of this name; None: the first model with the task, else the first.
 
         Raises :class:`UnknownNameError`.
         """
@@ -250,8 +250,9 @@ class Service:
     ) -> Answer:
         """Classify texts or pairs: scores of labels, float32 [N, C]; see :meth:`embed`.
 
-        They are transformers' for the ``problem_type`` of config.json: sigmoid for several labels
-        of a text or one in all, softmax for one of several, logits for regression.
+        As in transformers, the ``problem_type`` of config.json decides: sigmoid where a text may
+        have several labels or the model has one, softmax for one of several labels, logits for
+        regression.
         """
         return await self._call("classify", texts, model, **given)
 

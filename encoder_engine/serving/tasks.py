@@ -1,8 +1,8 @@
-"""The tasks of a server, and the options of a request as the kinds of results resolve them.
+"""The tasks of a server, and the options of a request.
 
-Each task is a kind of results of the model: texts are tokenized on admission and computed in
-batches with those of other requests, by the kind that the model's own methods use, so a served text
-gets the same bytes as a direct call. An option that a kind does not read is refused.
+Each task is a kind of results of the model (:class:`Kind`). Texts are tokenized on admission and
+computed in batches with those of other requests, by the kind that the model's own methods use, so a
+served text gets the same bytes as a direct call. An option that a kind does not read is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def kinds_of(model: Any) -> dict[Task, Kind]:
 
 
 def resolve_request(kind: Kind, request: CallOptions) -> Any:
-    """Return the options of a request. Raises :class:`OptionError`, :class:`InputError`."""
+    """Return the options that a kind computes with.
+
+    Raises :class:`OptionError` and :class:`InputError`.
+    """
     for name in ("input_type", "normalize", "dimensions", "raw_scores", "parameters"):
         if name not in kind.requested and getattr(request, name) not in (None, False):
             raise OptionError(name, f"{name} has no meaning for {kind.noun}; leave it out")
@@ -128,7 +131,7 @@ def check_prompt(prompts: Mapping[str, str], name: str) -> None:
 
 
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
-    """Return the prompt named by ``prompt_name`` or ``input_type``, or the default.
+    """Return the name of the prompt that a request asks for; None: the default.
 
     Raises :class:`InputError` for an unknown name; the message does not repeat the name, which may
     be a text.

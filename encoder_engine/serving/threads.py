@@ -1,4 +1,4 @@
-"""Counts the threads of a server, and divides those of models among lanes."""
+"""Counts the threads that a server may use, and divides the threads of models among lanes."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def _quota() -> float | None:
 
 
 class SharedThreads:
-    """The threads of models, before and while lanes share them."""
+    """Divides the threads of models among lanes, and restores their former numbers."""
 
     def __init__(self, models: list[Any], lanes: int) -> None:
         self._models, self._lanes = models, lanes
         self._before: list[int] = []
 
     def share(self) -> None:
-        """Give a call of each model the threads of one lane."""
+        """Set the threads of each model to one lane's share."""
         if self._lanes == 1 or self._before:
             return
         self._before = [model.engine.num_threads for model in self._models]
@@ -73,7 +73,7 @@ class SharedThreads:
 
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
-    """Return the threads of models that so many lanes share."""
+    """Return the :class:`SharedThreads` of models; models of one engine count once."""
     found = [served.model for served in models]
     # Queries may have a model of their own.
     found += [queries for model in found if (queries := getattr(model, "queries", None))]

@@ -1,4 +1,4 @@
-"""Stored vectors: writing, verified reading, search and plots. Imported at their first use."""
+"""Stored vectors: writing, verified reading, search and plots; imported at their first use."""
 
 from typing import TYPE_CHECKING
 

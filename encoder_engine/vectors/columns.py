@@ -1,4 +1,4 @@
-"""Columns of a table for each kind of result, and the results of a table's columns.
+"""Turns results of each kind into columns of a table, and such columns into results.
 
 ====== =============================== ============================================
 kind   columns                         rows in memory
@@ -39,9 +39,10 @@ __all__ = [
 Kind = Literal["dense", "sparse", "tokens", "scores", "predictions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VECTOR_COLUMN = "embedding"
-# The largest index of sparse vectors may be below their vocabulary's, which a table states as this.
+# The key of a table that states the vocabulary size of sparse vectors: their largest index may be
+# far below it.
 _DIMENSION = "dimension"
-# What a table with kept columns states: which of its columns holds the ids.
+# The key of a table with kept columns that states which column holds the ids.
 ID_COLUMN = "id_column"
 # The columns of each kind, beside the ids.
 COLUMNS: dict[Kind, tuple[str, ...]] = {
@@ -49,7 +50,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "sparse": ("indices", "values"),
     "tokens": ("token_ids", "embeddings"),
     "scores": ("score",),
-    # Those of any task; a table has some of them.
+    # The columns of the predictions of all tasks; a table has some of them.
     "predictions": (
         "label",
         "labels",
@@ -68,7 +69,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 class PredictedRows:
     """The predictions of n rows as columns.
 
-    columns: values by name, a list of n.
+    columns: the n values of each column, by its name.
     types: the type of each column, by its name in pyarrow; ``list<...>`` for lists, and the types
         of fields for lists of structs.
     """
@@ -123,13 +124,13 @@ def metadata_of(rows: Any, kind: Kind) -> dict[str, str]:
 
 
 def stated_ids(metadata: Mapping[bytes, bytes] | None) -> str | None:
-    """Return the column of the ids that a table with kept columns states, empty where none is."""
+    """Return the id column that a table states; empty: it has no ids; None: it states nothing."""
     stated = (metadata or {}).get(ID_COLUMN.encode())
     return None if stated is None else stated.decode()
 
 
 def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:
-    """Return the vocabulary that a table of sparse vectors states; None: it states none."""
+    """Return the vocabulary size that a table of sparse vectors states; None: it states none."""
     stated = (metadata or {}).get(_DIMENSION.encode())
     return None if stated is None else int(stated)
 
@@ -155,9 +156,9 @@ def _fixed_lists(pyarrow: Any, rows: Any) -> Any:
 
 
 def rows_of_columns(batch: Any, kind: Kind, dimension: int | None = None) -> Any:
-    """Return the results in a batch of pyarrow; see the table above.
+    """Return the results in a batch of pyarrow; see the head of this file.
 
-    ``dimension``: the vocabulary of sparse vectors; None: the largest index plus one. Raises
+    ``dimension``: the vocabulary size of sparse vectors; None: the largest index plus one. Raises
     :class:`ReadError` for columns of other types and for nulls.
     """
     first = batch.column(COLUMNS[kind][0])
@@ -198,7 +199,7 @@ def _is_fixed(column: Any) -> bool:
 
 
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
-    """Return the values of a column of lists, and the first of each row: int64 [n + 1]."""
+    """Return the values of a column of lists, and where each row begins: int64 [n + 1]."""
     import pyarrow
 
     types = pyarrow.types
@@ -207,7 +208,7 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
     column.validate()
     if column.null_count:
         raise ReadError(f"column {name!r} holds nulls; every row needs a list")
-    # flatten() leaves out what a slice leaves out; the offsets still count from the whole.
+    # flatten() returns the values of a slice alone; the offsets still count from the whole column.
     offsets = column.offsets.to_numpy().astype(np.int64)
     return column.flatten(), offsets - offsets[0]
 

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 Kind = Literal["hnsw", "flat"]
 KINDS: tuple[Kind, ...] = ("hnsw", "flat")
 DEFAULT_RECALL = 0.98
-# Tried in this order until one finds enough: links of a vector, and candidates when one is added.
+# The graphs that are tried in order until one finds enough: links of a vector, and candidates when
+# a vector is added.
 _GRAPHS = ((32, 200), (64, 400))
 _FIRST_DEPTH = 64
-# A graph that needs more than so many candidates is built more carefully, if it can be.
+# If searches of the first graph need more candidates than this, the next graph is tried.
 _MOST_DEPTH_OF_FIRST = 512
 _NUM_PROBES = 256
 _PROBED_HITS = 10
@@ -110,7 +111,7 @@ def write_index(
     the store: 256 queries in random directions and 256 sums of two rows, each for the nearest 1 and
     10; the recall is the least of the four shares. Random directions are as hard as questions that
     resemble no row. The search depth doubles until the recall is reached, and is stored in the
-    index. A graph that stays below is built once more with twice the links.
+    index. A graph that stays below the recall is built once more with twice the links.
 
     FAISS holds the vectors in memory. Raises :class:`InputError` where no graph reaches the recall.
     """
@@ -140,7 +141,7 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         index = _filled(store, faiss.IndexFlatIP)
         return index, IndexReport(rows=index.ntotal, kind="flat")
     graphs = _graphs(settings)
-    # A sample errs: half of what may be missed is kept back for that.
+    # A sample errs: the target lies halfway between the wanted recall and 1.
     target = (1 + settings.recall) / 2
     best: IndexReport | None = None
     enough: IndexReport | None = None
@@ -225,7 +226,7 @@ def _probes(index: Any) -> list[npt.NDArray[np.float32]]:
 def _recalls(
     found_QK: npt.NDArray[np.float32], truth_QK: npt.NDArray[np.float32]
 ) -> tuple[float, float]:
-    """Return the recall at 1 and at 10, counted by score."""
+    """Return the recall at 1 and at 10; a hit counts if its score is as high as a true one."""
     rounding = 1e-5 * np.abs(truth_QK).max(axis=1, keepdims=True)
     right_QK = found_QK >= truth_QK[:, -1:] - rounding
     return float((found_QK >= truth_QK - rounding)[:, 0].mean()), float(right_QK.mean())
@@ -236,10 +237,10 @@ def search_index(
 ) -> list[list[Hit]]:
     """Return each query's rows of the largest dot products that the index finds.
 
-    The index is compared with its recorded SHA-256 and with the store. An index of FAISS
-    itself has no record: all its vectors are compared, with a warning that its recall is unknown.
-    Raises :class:`ReadError` for a file that is not an index of dot products or holds
-    other vectors than the store, and :class:`ShapeError` for queries of another width.
+    The index is compared with its recorded SHA-256 and with the store. An index that FAISS itself
+    wrote has no record: all its vectors are compared, with a warning that its recall is unknown.
+    Raises :class:`ReadError` for a file that is not an index of dot products or holds other vectors
+    than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
     check_num_hits(num_hits)

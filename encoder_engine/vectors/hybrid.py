@@ -36,9 +36,9 @@ def fuse_ranks(
     1 the best. Equal scores come in the order of their rows. Scores of the rankings are not
     compared with each other: those of dense and of sparse vectors have different scales.
 
-    rankings: of the same rows, such as those of a dense and of a sparse store; see
+    rankings: hits among the same rows, such as those of a dense and of a sparse store; see
         :func:`check_same_rows`.
-    weights: of each ranking; None: 1.
+    weights: the weight of each ranking; None: 1 for each.
 
     Raises :class:`InputError` for a constant below 1 and for weights that do not fit.
     """
@@ -61,8 +61,8 @@ def fuse_ranks(
 def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     """Raise :class:`InputError` unless two stores say that their rows are of the same texts.
 
-    They have the same ids. Without ids, the digests of their texts are compared where shards have
-    the same sizes; else their inputs must have the same names, and no row was skipped.
+    Stores with ids must have the same ids. Without ids, the digests of the texts are compared where
+    shards have the same sizes; else their inputs must have the same names, and no row was skipped.
     """
     if first.rows != second.rows:
         raise InputError(
@@ -110,7 +110,8 @@ def _are_of_equal_rows(first: StoredVectors, second: StoredVectors) -> bool:
             f"{first.path} and {second.path} were made of different texts: the rows of both must "
             "be of the same texts; embed the same inputs again"
         )
-    # Shards of other sizes, or another column: the names of inputs tell, but not those of streams.
+    # With shards of other sizes or another column, the names of the inputs decide; a name of a
+    # stream says nothing.
     is_stream = any(n == STANDARD_INPUT or n.startswith("/dev/") for n in one["inputs"])
     skipped = one["skipped_rows"] or other["skipped_rows"]
     return bool(one["inputs"] == other["inputs"] and not is_stream and not skipped)

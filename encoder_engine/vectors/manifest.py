@@ -88,7 +88,7 @@ def manifest_content(manifest: Mapping[str, Any]) -> bytes:
 
 
 def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, Any] | None:
-    """Read a folder's manifest; None where there is none, and the output is incomplete.
+    """Read a folder's manifest; None: it has none, since the output is incomplete.
 
     Raises ``error`` for a manifest that was changed after it was written.
     """
@@ -116,7 +116,7 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
 
 
 def check_plan(plan: Any) -> None:
-    """Raise :class:`UnexpectedValueError` where a plan lacks a key, or one has another type."""
+    """Raise :class:`UnexpectedValueError` if a plan lacks a key, or a value has another type."""
     _check(record_value(plan, "plan"), _PLAN)
 
 
@@ -236,7 +236,7 @@ def record_value(value: Any, path: str = "") -> JsonValue:
 
 
 def _check(value: JsonValue, expected: Mapping[str, Any]) -> None:
-    """Raise :class:`UnexpectedValueError` where a key is missing or its value of another type."""
+    """Raise :class:`UnexpectedValueError` if a key is missing, or its value has another type."""
     for key, read in expected.items():
         inner = value.get(key)
         if not inner.present and key == "generation":  # of a store that never grew

@@ -34,11 +34,12 @@ __all__ = ["MinedNegatives", "MiningOptions", "mine_negatives"]
 class MiningOptions:
     """The documents that may be negatives.
 
-    num_negatives: of each query.
+    num_negatives: the number of negatives of each query.
     rank_range: the first and the last rank that is considered, from 1.
     relative_margin: a negative scores at most ``(1 - margin) * score`` of the worst positive (of a
         negative score, ``(1 + margin) * score``); None: no limit.
-    absolute_margin: a negative scores so much less than the worst positive; None: no limit.
+    absolute_margin: a negative scores at least this much less than the worst positive; None: no
+        limit.
     """
 
     num_negatives: int = 3
@@ -64,8 +65,8 @@ class MiningOptions:
 class MinedNegatives:
     """The negatives of each query, and the documents that were left out, counted.
 
-    rows: of each query, the store's rows of its negatives, the nearest first.
-    scores: their dot products.
+    rows: for each query, the store's rows of its negatives, the nearest first.
+    scores: the dot products of these rows with the query.
     num_positives: documents left out as known positives.
     num_equal_texts: documents left out because their text equals a positive's or the query's.
     num_too_near: documents left out by the margins.
@@ -93,7 +94,7 @@ def mine_negatives(
 
     queries_QD: float32, of the model that made the store.
     positives: the store's rows of each query's known positives, at least one.
-    query_texts: of each query; a document of the same text is not a negative.
+    query_texts: the text of each query; a document of the same text is not a negative.
     texts_of: returns the texts of rows, such as :func:`read_texts` does; None: texts are not
         compared.
 
@@ -207,10 +208,10 @@ def _mine_one(
 
 
 def _limit(worst: float, options: MiningOptions) -> float:
-    """Return the highest score of a negative."""
+    """Return the highest score that a negative may have."""
     limit = float("inf")
     if options.relative_margin is not None:
-        # Less than a negative score is a greater magnitude.
+        # abs(), because a score below a negative one has a greater magnitude.
         limit = worst - options.relative_margin * abs(worst)
     if options.absolute_margin is not None:
         limit = min(limit, worst - options.absolute_margin)

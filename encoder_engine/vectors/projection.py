@@ -33,7 +33,7 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
         memory; the largest entry of a component is positive. ``"umap"`` (extra ``plot``) fits the
         projected rows by cosine.
     most_rows: a store of more rows is subsampled evenly to this number.
-    seed: of UMAP.
+    seed: the seed of UMAP.
 
     Raises :class:`InputError` for vectors in bits and for fewer than three rows.
     """

@@ -40,7 +40,7 @@ __all__ = ["QuantizedCopy", "load_copy", "search_copy", "write_copy"]
 
 CopyPrecision = Literal["int8", "ubinary"]
 COPY_PRECISIONS: tuple[CopyPrecision, ...] = get_args(CopyPrecision)
-# Of the candidates and the hits: sentence-transformers rescores as many.
+# The ratio of candidates to hits; it is also that of sentence-transformers.
 DEFAULT_OVERSAMPLING = 4
 _RECORD = ".quantized.json"
 
@@ -212,7 +212,7 @@ def _block_scores(
         assert copy.ranges is not None
         lows, highs = copy.ranges
         steps = (highs - lows) / 255
-        # The middle of a level stands for it; levels are stored less 128.
+        # A level stands for the middle of its step; levels are stored minus 128.
         offsets_Q = queries_QD @ (lows + 128.5 * steps)
         scaled_QD = queries_QD * steps
         for block in read_blocks(copy.path):

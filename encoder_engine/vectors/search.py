@@ -29,10 +29,10 @@ def search_vectors(
 
     ``queries_QD``: float32 [Q, D], or the sparse vectors of Q queries for a store of sparse
     vectors; see :meth:`SparseVectors.search`. Equal scores come in the order of their rows. Memory
-    holds one block of the store and its scores for 256 queries at a time; of a sparse store, all.
-    Raises :class:`InputError` for vectors stored in bits, queries with NaN and a store of another
-    kind, :class:`ShapeError` for queries of another width, and :class:`ReadError` for a damaged
-    store.
+    holds one block of the store and its scores for 256 queries at a time; of a sparse store, all
+    rows. Raises :class:`InputError` for vectors stored in bits, queries with NaN and a store of
+    another kind, :class:`ShapeError` for queries of another width, and :class:`ReadError` for a
+    damaged store.
     """
     check_num_hits(num_hits)
     if isinstance(queries_QD, SparseVectors):
@@ -68,13 +68,13 @@ def query_parts(queries_QD: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
 
 
 def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
-    """Return the best rows [Q, 0] and scores before the first block."""
+    """Return the best rows and scores before the first block: none, [Q, 0] each."""
     shape = (len(queries_QD), 0)
     return np.empty(shape, np.int64), np.empty(shape, np.float32)
 
 
 def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
-    """Return the best rows and scores, [Q, K] each, of those before and of a block's."""
+    """Return the best rows and scores, [Q, K] each, of the former best and of a block."""
     rows_QK, scores_QK = best
     scores = np.concatenate([scores_QK, scores_QN], axis=1)
     # What was found before stands first, so a stable sort keeps rows of equal scores in order.

@@ -31,7 +31,7 @@ Floating = TypeVar("Floating", bound="np.floating[Any]")
 Array = np.ndarray[Any, np.dtype[Any]]
 # What directories also call the dot product.
 _OTHER_NAMES: dict[str, Similarity] = {"dot_product": "dot"}
-# Differences of so many numbers at a time: 64 MiB of float32.
+# The most numbers in the differences that are in memory at a time: 64 MiB of float32.
 _CHUNK = 1 << 24
 
 

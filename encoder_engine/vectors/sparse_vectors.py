@@ -99,7 +99,7 @@ class SparseVectors:
 
     @cached_property
     def _postings(self) -> tuple[Any, Any, Any]:
-        """The first posting of each token, then the rows and the values of all postings."""
+        """The inverted lists: where each token's list begins, and the rows and values of all."""
         order = np.argsort(self.indices, kind="stable")
         counts = np.bincount(self.indices, minlength=self.dimension)
         starts = np.concatenate([[0], np.cumsum(counts)])

@@ -218,7 +218,7 @@ def check_output(
 def check_columns(
     ending: str, id_column: str | None, kind: Kind = "dense", keep: Sequence[str] = ()
 ) -> None:
-    """Raise where files of this suffix cannot be written, or not with these columns."""
+    """Raise an error if files of this suffix cannot be written, or not with these columns."""
     if ending == ".npy":
         if keep:
             raise OutputError(
@@ -334,7 +334,7 @@ class _TableWriter(ABC):
             return
         waiting = self._pyarrow.concat_tables(self._waiting).combine_chunks()
         for start in range(0, waiting.num_rows - num_rows + 1, num_rows):
-            # A copy of its own: a slice would be written with all that it is a part of.
+            # A copy, since a slice would be written with the whole table that it is a part of.
             self._write(self._copy(waiting.slice(start, num_rows)))
         self._waiting = [waiting.slice(waiting.num_rows - waiting.num_rows % num_rows)]
 
@@ -408,7 +408,7 @@ class _LanceWriter(_TableWriter):
         self._scratch.mkdir()
 
     def _open(self, schema: Any) -> Any:
-        # From version 2.1 on, texts are packed in an order of chance: no two runs write the same.
+        # From version 2.1 on, texts are packed in a random order: two runs write different bytes.
         writer = import_lance("writing .lance").LanceFileWriter
         return writer(str(self._scratch / "file"), schema, version="2.0")
 

@@ -1,4 +1,4 @@
-"""Reads files of vectors and their ids block by block; a damaged file yields nothing."""
+"""Reads files of vectors and their ids block by block; damage raises :class:`ReadError`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def shards_of(folder: Path, manifest: dict[str, Any]) -> list[Part]:
 def row_digests(folder: Path, manifest: dict[str, Any] | None) -> Iterator[bytes]:
     """Yield the digest of each row of a folder; see :class:`RowKeys`.
 
-    Raises :class:`ReadError` where a file of them is missing or was changed.
+    Raises :class:`ReadError` where a file of digests is missing or was changed.
     """
     for shard in [] if manifest is None else manifest["shards"]:
         path = folder / rows_name(shard["shard"])
@@ -124,7 +124,7 @@ def kind_of_file(path: Path) -> Kind:
 
 
 def vocabulary_of_file(path: Path) -> int | None:
-    """Return the vocabulary that a table of sparse vectors states; None: it states none."""
+    """Return the vocabulary size that a table of sparse vectors states; None: it states none."""
     if path.suffix != ".npy":
         with damage(path):
             for batch in read_batches(path, None):
@@ -147,7 +147,7 @@ def map_array(path: Path) -> Array:
 def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
     """Yield the ids of a file; for a .npy file, from its file of ids.
 
-    ``id_column``: the column of a table's ids; None: its only other column, if there is one.
+    ``id_column``: the column of a table's ids; None: the only column beside the results, if any.
     Raises :class:`ReadError` for a damaged file.
     """
     if path.suffix == ".npy":
@@ -176,7 +176,7 @@ def has_ids(path: Path) -> bool:
 
 
 def _find_ids(schema: Any, path: Path) -> str | None:
-    """Return the column of the ids: the one that a table states, or the only one left."""
+    """Return the id column: the one that a table states, or the only one beside the results."""
     stated = stated_ids(schema.metadata)
     if stated is not None:
         return stated or None

@@ -2,14 +2,13 @@
 
 How it works: opening a folder reads and verifies its manifest only. Before the first row of a shard
 is used, the shard's files are hashed and compared with the SHA-256 in the manifest: about 1 s for a
-GB, at most 4 files at a time, and those ahead of the one being read are hashed meanwhile. A
-verified file is remembered by its signature (device, inode, size, mtime and ctime in ns) and not
-hashed again while the signature stays; every block that is read compares the signature, so a file
-that is replaced or written to while it is read raises :class:`ReadError`. A run that appends links
-the files into the folder that replaces this one, which changes their ctime alone: such a file is
-hashed again. Every float block is
-checked for NaN and infinity by one dot product with itself; only if that is not finite are its rows
-searched.
+GB, at most 4 files at a time, and while one file is read, the next ones are hashed. A verified file
+is remembered by its signature (device, inode, size, mtime and ctime in ns) and not hashed again
+while the signature stays; every block that is read compares the signature, so a file that is
+replaced or written to while it is read raises :class:`ReadError`. A run that appends links the
+files into the folder that replaces this one, which changes their ctime alone: such a file is hashed
+again. Every float block is checked for NaN and infinity by one dot product with itself; only if
+that is not finite are its rows searched.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Hashing releases the GIL; more files at a time would only wait for the disk.
 _MOST_HASHED = 4
 _ID_COLUMN = "id"
-# The numbers of results that are not arrays.
+# The attribute that holds the numbers of results that are not arrays.
 _NUMBERS = {"sparse": "values", "tokens": "vectors"}
 
 
@@ -149,7 +148,7 @@ class StoredVectors:
 
     @property
     def _path_of_one(self) -> Path:
-        """The first file of vectors; of a single file, that file."""
+        """The first file of vectors; the only one where the store is a file."""
         return self._parts[0].path
 
     @cached_property
@@ -376,9 +375,10 @@ class StoredVectors:
     def _refuse_changed(
         self, part: Part, before: tuple[int, ...], path: Path | None = None
     ) -> tuple[int, ...]:
-        """Return the signature of a file of the part, by default its vectors, if it is as before.
+        """Return the signature of a file of the part, by default of its file of vectors.
 
-        Raises :class:`ReadError` where it is not.
+        Raises :class:`ReadError` where its content has changed since it had the signature
+        ``before``.
         """
         path = path or part.path
         now = signature(path)

@@ -31,7 +31,7 @@ def write_card(
     subject: a sentence that says what the model makes of texts.
     base_model: the model that this one was made of.
     call: a line that uses the model.
-    task: the hub's name of what the model is for.
+    task: the hub's name of the model's task.
     """
     if (folder / CARD).exists():
         return

@@ -31,15 +31,16 @@ __all__ = [
     "write_transformer_settings",
 ]
 
-# Of the two names of each class of torch.nn, the full one, which comes first in ACTIVATIONS.
+# The name of each activation: the full one of the two names of its class, which comes first in
+# ACTIVATIONS.
 _NAMES = {activation: name for name, activation in reversed(ACTIVATIONS.items())}
-# Modules that only one kind of model has; the others stand at a path that all versions know.
+# The classes of modules that only one kind of model has; all versions know the paths of the others.
 _CLASSES = {
     "MultiVectorMask": "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
     "SparseStaticEmbedding": "sparse_encoder.models.SparseStaticEmbedding",
     "SpladePooling": "sparse_encoder.models.SpladePooling",
 }
-# What a module reads and writes that follows the encoder token by token.
+# The input and the output of a module that follows the encoder token by token.
 _OF_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 # The epsilon of torch.nn.LayerNorm, which the module of sentence-transformers does not state.
 _EPSILON = 1e-5
@@ -54,7 +55,7 @@ def open_target(
     """Make the directory that a model is written to, and return it.
 
     own: the directory that the model was loaded from.
-    of_head: the quantization of a model with a head.
+    of_head: the quantization of a model with a head; None: no head, or no quantization.
 
     Raises :class:`OutputError` where both directories are the same, and for files that would change
     the saved model, and :class:`UnsupportedFeatureError` for a quantized model with a head.
@@ -72,13 +73,14 @@ def open_target(
     check_no_leftovers(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # A directory without this file is not a model: the new parts never meet the old ones.
+        # A directory without this file is not a model, so that new parts are never loaded with old
+        # ones.
         (folder / MODULES).unlink(missing_ok=True)
     return folder
 
 
 def check_writable(stack: ModuleStack) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that the layout cannot state."""
+    """Raise :class:`UnsupportedFeatureError` for a module that the format cannot state."""
     for module in stack.modules:
         if isinstance(module, LayerNormModule) and module.epsilon != _EPSILON:
             raise UnsupportedFeatureError(
@@ -151,10 +153,10 @@ def write_transformer_settings(
     root: Path | None = None,
     **transformer: Any,
 ) -> None:
-    """Write the settings of a model, and those of its Transformer.
+    """Write the settings of a model, and of its Transformer module.
 
     stated: the model's type, prompts and others.
-    root: the model's directory; None: the Transformer's.
+    root: the model's directory; None: ``folder``, the Transformer's.
     max_seq_length: the most tokens of a text; None: no limit.
     transformer: further settings of the Transformer.
     """

@@ -50,7 +50,7 @@ def write_ranker_settings(
     max_seq_length: int | None,
     base_model: str | None,
 ) -> None:
-    """Write what a ``CrossEncoder`` has beside the classifier and the tokenizer, and the card."""
+    """Write the files of a ``CrossEncoder`` beside classifier and tokenizer, and the card."""
     stated = _stated("CrossEncoder", settings)
     stated[ACTIVATION_KEY] = ACTIVATION_NAMES[activation]
     write_transformer_settings(
@@ -90,11 +90,11 @@ def write_late_interaction_settings(
     normalized: bool = True,
     base_model: str | None = None,
 ) -> None:
-    """Write what a ``MultiVectorEncoder`` has beside the encoder and the tokenizer, and the card.
+    """Write the files of a ``MultiVectorEncoder`` beside encoder and tokenizer, and the card.
 
-    modules: what follows the encoder, for each token.
-    expansion: of queries, as the Transformer states it; None: queries are not padded.
-    skipped_words, skipped_of: the tokens that are left out, and of whose texts.
+    modules: the modules after the encoder, for each token.
+    expansion: the expansion of queries, as a Transformer states it; None: queries are not padded.
+    skipped_words: the tokens that are left out; skipped_of: of ``"query"``, ``"document"`` or both.
     kept_ids: the tokens of documents that remain; None: all others.
     """
     check_writable(modules)
@@ -146,10 +146,10 @@ def write_splade_settings(
     default_route: Route = "document",
     base_model: str | None = None,
 ) -> None:
-    """Write what a ``SparseEncoder`` has beside the masked LM and the tokenizer, and the card.
+    """Write the files of a ``SparseEncoder`` beside masked LM and tokenizer, and the card.
 
-    queries: the weights of queries, which a Router keeps beside the masked LM of documents, which
-        is in :func:`encoder_folder`.
+    queries: the weights of queries, which a Router keeps beside the masked LM of documents; that is
+        in :func:`encoder_folder`.
     """
     stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": settings.similarity}
     if settings.max_active_dims is not None:

@@ -37,7 +37,7 @@ def save_embedder(
 ) -> None:
     """Write a directory; see :meth:`Embedder.save_pretrained`.
 
-    write_layers: writes the two files of a hybrid embedder; None: the embedder has none.
+    write_layers: writes the two files of a hybrid embedder; None: the embedder is not hybrid.
     """
     recipe = embedder.recipe
     if recipe.layers is not None:
@@ -77,7 +77,7 @@ def write_sentence_settings(
     dimension: int,
     base_model: str | None,
 ) -> None:
-    """Write what a directory has beside the encoder and the tokenizer, and the card.
+    """Write the files of a directory beside encoder and tokenizer, and the card.
 
     max_seq_length: the most tokens of a text; None: no limit.
     dimension: features of a vector.

@@ -63,7 +63,7 @@ def distill_model(
 ) -> StaticModel:
     """Distill the encoder of a model directory; see :meth:`StaticEmbedder.distill`.
 
-    base_model: the model's name, which the table states; None: the directory's.
+    base_model: the model's name, which the table states; None: the directory's name.
     """
     if pooling not in POOLINGS:
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
@@ -120,7 +120,8 @@ def principal_components(vectors_VD: Vectors, dimension: int) -> Vectors:
 def sif_weights(count: int, coefficient: float) -> npt.NDArray[np.float32]:
     """Return ``a / (a + p)`` of ``count`` tokens in the order of frequency, float32 [V].
 
-    p of the token at rank r, from 2, is ``1 / r`` over the sum of all, Zipf's law.
+    By Zipf's law, p of the token at rank r (from 2) is ``1 / r``, divided by the sum over all
+    ranks.
     """
     inverse = 1.0 / np.arange(2, count + 2)
     weights: npt.NDArray[np.float32] = coefficient / (coefficient + inverse / inverse.sum())

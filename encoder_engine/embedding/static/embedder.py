@@ -73,7 +73,7 @@ class StaticEmbedder(DenseMethods):
             normalized=settings.normalized,
             truncate_dim=settings.truncate_dim,
         )
-        # model2vec reads so many characters of a text.
+        # The most characters that model2vec reads of a text.
         self._cut: int | None = None
         if settings.rules == "model2vec" and settings.max_length is not None:
             self._cut = settings.max_length * median_token_length(model.tokenizer)
@@ -97,7 +97,7 @@ class StaticEmbedder(DenseMethods):
         rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json says
             otherwise, and first cuts a text to that many times the median length of a token.
             ``"sentence-transformers"`` keeps unknown tokens, and cuts where tokenizer.json says so.
-            None: the former if config.json states the ``model_type`` model2vec.
+            None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the other.
         num_threads: the threads of a call; None: those that the process may use.
         hub: see :class:`HubKeywords`.
 
@@ -134,7 +134,7 @@ class StaticEmbedder(DenseMethods):
         :meth:`coverage` counts them. A file may be compressed.
 
         lowercase: lower-cases texts; None: where no word of the file has an upper-case letter.
-        max_words: reads the first so many words, the most frequent ones.
+        max_words: reads only so many words from the start, which are the most frequent.
         normalize: vectors of texts have length 1.
 
         Raises :class:`RowError` with the line that cannot be read.
@@ -242,7 +242,7 @@ class StaticEmbedder(DenseMethods):
         return {"dense": StaticDense(self, self._recipe, rules=rules, cut=self._cut)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the limit of tokens."""
+        """Return ``max_length``; see :meth:`Model.changed_options`."""
         return {"max_length": self.model.settings.max_length}
 
     @classmethod
@@ -256,7 +256,7 @@ class StaticEmbedder(DenseMethods):
         return cls.from_pretrained(loading.place, num_threads=num_threads, **options)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
-        """Count the tokens of texts that the table has no vector for, and the texts of these alone.
+        """Count tokens that the table has no vector for, and the texts that have no other tokens.
 
         Only the rules of model2vec and tables of words leave unknown tokens out.
         """

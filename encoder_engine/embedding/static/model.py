@@ -37,7 +37,7 @@ DEFAULT_MAX_LENGTH = 512
 class StaticSettings:
     """The settings of a static model.
 
-    rules: whose treatment of unknown tokens and of long texts applies.
+    rules: the library whose treatment of unknown tokens and of long texts applies.
     normalized: vectors have Euclidean length 1.
     max_length: tokens kept of a text; None: all.
     prompts, default_prompt_name, truncate_dim, similarity: see :class:`PoolingRecipe`.

@@ -1,8 +1,9 @@
 """Reads static models: model2vec's directories and sentence-transformers' StaticEmbedding.
 
-model2vec's has config.json, tokenizer.json and model.safetensors with ``embeddings``, and with a
-quantized vocabulary ``mapping`` and ``weights``. sentence-transformers' has modules.json and
-``embedding.weight``. model2vec writes modules.json too: ``model_type`` in config.json tells.
+A directory of model2vec has config.json, tokenizer.json and model.safetensors with ``embeddings``,
+and with a quantized vocabulary ``mapping`` and ``weights``. One of sentence-transformers has
+modules.json and ``embedding.weight``. model2vec writes modules.json too: ``model_type`` in
+config.json tells them apart.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def read_static_model(
 ) -> StaticModel:
     """Read a static model; see :meth:`StaticEmbedder.from_pretrained`.
 
-    route: the modules of a Router's route, if they are the model.
+    route: the modules of the model, if it is one route of a Router.
     """
     verify_settings(directory)
     layout = _layout(directory, route) if route else _find_layout(directory)
@@ -101,7 +102,7 @@ def read_static_model(
     path = layout.folder / TOKENIZER
     if not path.is_file():
         raise CheckpointFileError(f"{layout.folder} has no {TOKENIZER}; fetch it again")
-    # The file alone: neither library reads its companions, or uses the file's template.
+    # This file alone: neither library reads the files beside it, or uses its template.
     tokenizer = Tokenizer(load(path))
     settings = _read_settings(layout, rules, tokenizer)
     if max_length is not None or unlimited:
@@ -178,7 +179,7 @@ def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> Stati
 
 
 def _read_table(folder: Path, left_out: int) -> StaticTable:
-    """Map the table; the mapping and the weights, a number for each token, are read."""
+    """Map the table; read the mapping and the weights, which have one number for each token."""
     verify_checksums(folder)
     opened = MappedFiles(mapped_files(folder))
     with open_tensors(folder) as tensors:

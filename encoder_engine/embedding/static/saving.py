@@ -1,6 +1,6 @@
 """Writes a static model as model2vec does, with the modules of sentence-transformers.
 
-model2vec and sentence-transformers both load it. ``mapping`` and ``weights`` are kept.
+model2vec and sentence-transformers both load the directory. ``mapping`` and ``weights`` are kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def save_static_model(
     is_library = settings.rules == "sentence-transformers"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # A directory without this file is not a model: the new parts never meet the old ones.
+        # A directory without this file is not a model, so that new parts are never loaded with old
+        # ones.
         (folder / MODULES).unlink(missing_ok=True)
         if is_library and is_model2vec(folder / CONFIG):
             # A former model's file, which would state the other rules.
@@ -53,7 +54,7 @@ def save_static_model(
     if table.weights_N is not None:
         tensors["weights"] = table.weights_N
     if is_library and len(tensors) > 1:
-        # sentence-transformers folds a mapping under model2vec's name of the table alone.
+        # sentence-transformers folds a mapping only where the table has model2vec's name.
         tensors["embeddings"] = tensors.pop("embedding.weight")
     write_tensors(folder / "model.safetensors", tensors)
     tokenizer = _with_limit(model.tokenizer, settings.max_length) if is_library else model.tokenizer

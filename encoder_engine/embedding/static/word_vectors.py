@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["read_word_vectors", "word_tokenizer"]
 
 UNKNOWN = "[UNK]"
-# Begins the pieces within a word, of which a table of words has none: it is in no text.
+# The prefix of pieces within a word. A table of words has no such pieces, and no text this
+# character.
 _WITHIN = "\ufdd0"
 _LONGEST_WORD = 100
 _FIRST_ROWS = 1 << 20

@@ -42,7 +42,7 @@ class Entry:
 class AccessLog:
     """Writes requests as lines, flushed every :data:`FLUSH_SECONDS`.
 
-    level: ``"errors"`` writes those with a status of 500 or more, ``"all"`` every one, ``"off"``
+    level: ``"errors"`` writes requests with a status of 500 or more, ``"all"`` every one, ``"off"``
         none.
     form: ``"json"`` or ``"text"``.
     stream: the file to write to; None: the logger ``encoder_engine.serving``, which takes 39 us a

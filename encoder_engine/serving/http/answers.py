@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 __all__ = ["ANSWERS", "OpenAIFault", "TeiFault"]
 
 
-# A field of an answer has the name of the type.
+# A field of CohereVectors is named float, which hides the type there.
 Number = float
 
 
@@ -54,7 +54,7 @@ class ModelList(Struct):
 
 
 class CohereVectors(Struct):
-    """The vectors of a type; base64 is of little-endian float32."""
+    """Vectors by the type that was asked for; base64 is of little-endian float32."""
 
     float: list[list[Number]] | UnsetType = UNSET
     base64: list[str] | UnsetType = UNSET
@@ -118,7 +118,7 @@ class SparseValue(Struct):
 
 
 class Token(Struct):
-    """A token of a text; ``start`` and ``stop`` are characters, null of special tokens."""
+    """A token; ``start`` and ``stop`` count characters of the text, null for special tokens."""
 
     id: int
     text: str | None
@@ -128,7 +128,7 @@ class Token(Struct):
 
 
 class Info(Struct):
-    """The answer of ``/info``: TEI's keys, then ours."""
+    """The answer of ``/info``: TEI's keys, then encoder-engine's own."""
 
     model_id: str
     model_sha: str | None

@@ -1,7 +1,7 @@
 """The ASGI application of a service.
 
-Paths are fixed, so a table finds the endpoint. A client that disconnects cancels its request:
-its waiting texts are never computed.
+Paths are fixed, so a table finds the endpoint. A client that disconnects cancels its request, whose
+waiting texts are then never computed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Route", "asgi_app"]
 
-# The bytes of a piece of a long answer, the buffer of a connection.
+# The least bytes of a long answer that are sent at once: the buffer of a connection.
 PIECE_BYTES = 65_536
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -64,9 +64,9 @@ EXPOSED_HEADERS = (
 )
 # The status that servers log for a client that went away; nobody gets it.
 CLIENT_GONE = 499
-# The kinds of errors of a request that is sent away because of the load.
+# The kinds of errors of requests that are refused because of the load.
 REFUSALS = ("overloaded", "busy")
-# Ids of requests: random for each process, and counted; a random one each takes 5 us.
+# The id of a request is random for the process, then counted: a random one for each takes 5 us.
 _PROCESS_ID, _NUMBERS = secrets.token_hex(8).encode(), itertools.count()
 # Routes that need the tokenizer alone.
 TOKENIZER_PATHS = ("/tokenize", "/decode")
@@ -78,10 +78,11 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 class Route(NamedTuple):
     """An endpoint, and how its errors are written.
 
-    reads: it takes a body.
-    computes: a model computes its answer, so that it is refused unread while the queue is full.
-    open: it takes no key.
-    probe: it takes any Host; Kubernetes sends the address of the pod.
+    face: the API whose format its errors have.
+    reads: its requests have a body.
+    computes: a model computes the answer; while the queue is full, requests are refused unread.
+    open: it needs no key.
+    probe: it accepts any ``Host``; Kubernetes sends the address of the pod.
     """
 
     endpoint: Endpoint
@@ -108,7 +109,7 @@ def asgi_app(
     limits: sizes and times of bodies, and allowed hosts.
     cors_origins: origins whose pages may send requests.
     page: ``GET /`` is a page for browsers.
-    metrics_public: ``GET /metrics`` takes no key, and any ``Host``.
+    metrics_public: ``GET /metrics`` needs no key, and accepts any ``Host``.
     """
     app = App(
         service,
@@ -244,7 +245,7 @@ class App:
         try:
             try:
                 name = self._caller(path, headers, route)
-                # Some servers give a list, which no dict takes as a key.
+                # Some servers give a list, which cannot be a key of a dict.
                 flow = name or tuple(scope.get("client") or ())
                 accept = headers.get(b"accept", b"")
                 context = Context(self.service, flow, timeout_of(headers), accept, rest)
@@ -321,7 +322,7 @@ class App:
     def _note(self, entry: Entry, *, known: bool) -> None:
         signals = self.service.signals
         if not known:
-            # The caller's words.
+            # Unknown methods and paths are the caller's words: they are not logged.
             entry.method = entry.method if entry.method in METHODS else "other"
             entry.path = "other"
         signals.requests[entry.path, entry.status, entry.client] += 1
@@ -332,7 +333,7 @@ class App:
         self._log.add(entry)
 
     def _caller(self, path: str, headers: Headers, route: Route | None) -> str:
-        """Check the route, the host and the key; return its name, empty where none is needed."""
+        """Check route, host and key; return the client's name, empty if no key is needed."""
         if route is None:
             methods = [method for method, known in self.routes if known == path]
             if methods:
@@ -349,7 +350,7 @@ class App:
 
 
 def _named(path: str) -> tuple[str, str]:
-    """Return the path of a route, and the name of a model that it ends with."""
+    """Return the path of the route, and the name of the model if the path ends with one."""
     for named in (MODEL_PATH, CALL_PATH):
         start = named.partition("{")[0]
         if path.startswith(start):
@@ -377,7 +378,7 @@ async def _either_rerank(body: bytes, context: Context) -> Reply:
 async def _own_task(body: bytes, context: Context) -> Reply:
     """Run the first model's first task, as Hugging Face's clients expect at ``/``.
 
-    An embedder returns similarities if ``inputs`` is an object of a sentence and others.
+    An embedder returns similarities if ``inputs`` is an object of one sentence and several others.
     """
     endpoints: dict[str, Endpoint] = {
         "embed": tei.embed,

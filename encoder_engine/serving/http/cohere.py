@@ -1,4 +1,4 @@
-"""The routes of Cohere, and the rerank of Jina."""
+"""The routes of Cohere's API; Jina's rerank has the same form."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["cut_documents", "embed", "embed_v1", "rerank"]
 
 
 async def embed(body: bytes, context: Context) -> Reply:
-    """Embed texts, as version 2: lists by type, by default of floats."""
+    """Embed texts as Cohere's version 2 does: lists of vectors by type, by default floats."""
     return await _embed(body, context, ["float"])
 
 
 async def embed_v1(body: bytes, context: Context) -> Reply:
-    """Embed texts, as version 1: a list of floats, unless types are asked for."""
+    """Embed texts as Cohere's version 1 does: a list of vectors, unless types are asked for."""
     return await _embed(body, context, None)
 
 
@@ -127,9 +127,9 @@ async def rerank(body: bytes, context: Context) -> Reply:
 
 
 def cut_documents(tokenizer: Tokenizer, texts: list[str], most: int) -> tuple[list[str], list[int]]:
-    """Return texts of at most so many tokens, and the numbers of those that were cut.
+    """Cut texts to at most so many tokens; return them, and the numbers of those that were cut.
 
-    A text loses the end that the tokenizer's files say: that of the left or of the right.
+    A text is cut at the side that the tokenizer's files state, left or right.
     """
     found = tokenizer.encode_batch(
         texts, add_special_tokens=False, max_length=most, return_offsets=True, num_threads=1

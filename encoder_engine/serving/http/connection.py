@@ -1,9 +1,9 @@
-"""Bounds a connection where uvicorn's protocols do not, and tells a request that its client left.
+"""Sets limits to connections that uvicorn's protocols lack, and notices clients that disconnect.
 
 How it works: the head of a request is collected here and given to uvicorn whole, so that its size
-and its time have limits. While a request is answered, the connection is read on, for only who reads
-sees the end of a connection: uvicorn stops reading after large bodies. What a client sends before
-its answer is dropped, and the connection ends with the answer (RFC 9112, section 9.3.2).
+and its time have limits. While a request is answered, reading goes on, though uvicorn stops it
+after large bodies: the end of a connection is seen only by reading. What a client sends before it
+has its answer is dropped, and the connection ends with the answer (RFC 9112, section 9.3.2).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HEADER_BYTES", "IDLE_SECONDS", "connection_class", "end_late"]
 
-# Seconds for the head of a request from its first byte, and for the rest of a body that nobody
-# reads, because its request is answered.
+# Seconds for the head of a request from its first byte, and for the rest of a body whose request is
+# answered already.
 HEADER_SECONDS = 10.0
 # Seconds in which a client takes 64 KiB of its answer, the buffer of the transport.
 WRITE_SECONDS = 30.0
-# Above the idle time of proxies, which otherwise send requests into closing connections.
+# Longer than the idle time of proxies, which otherwise send requests into closing connections.
 IDLE_SECONDS = 75
 HEADER_BYTES, MOST_HEADERS = 16_384, 64
 _TOO_LARGE = (
@@ -41,8 +41,9 @@ _RESPONSE_431 = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
 )
-# httptools skips the body of a request that asks for HTTP/2, as Java's client does at first. The
-# wish may be ignored (RFC 9110, section 7.8): under this name it is.
+# httptools skips the body of a request whose upgrade header asks for HTTP/2, as Java's client does
+# at first. A server may ignore the header (RFC 9110, section 7.8); under another name httptools
+# does.
 _UPGRADE = re.compile(rb"(?<=\r\n)upgrade(?=:)", re.IGNORECASE)
 _numbers = itertools.count()
 
@@ -50,12 +51,12 @@ _numbers = itertools.count()
 class _Connection:
     """The rules of a connection; mixed into a protocol class of uvicorn.
 
-    deadline: when it is ended, by :func:`time.monotonic`.
+    deadline: when the connection is ended, by :func:`time.monotonic`.
     """
 
     signals: Signals
     deadline = math.inf
-    # The beginning of a head, and bytes of a body's framing since its last content.
+    # The beginning of a head that is not whole yet, and the bytes since the last content of a body.
     _head = b""
     _framing_bytes = 0
     _write_paused = False
@@ -78,7 +79,7 @@ class _Connection:
             self.client = ("unix", next(_numbers))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is answered; uvicorn tells the last one that was read."""
+        """Tell the request that is being answered; uvicorn tells only the last one read."""
         self.signals.connections -= 1
         running = self.running
         if running is not None and not running.response_complete:
@@ -87,7 +88,7 @@ class _Connection:
         super().connection_lost(exc)  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
-        """Read bytes of a request; drop those that come before the answer to a whole one."""
+        """Read bytes of a request; drop what comes between a whole request and its answer."""
         if self.transport.is_closing():
             return
         if self._answering():
@@ -102,7 +103,7 @@ class _Connection:
             self.deadline = time.monotonic() + HEADER_SECONDS
         head = self._head + data
         end = head.find(b"\r\n\r\n") + 4
-        # What begins with no letter or line end is no head, and may never have an end.
+        # Bytes that begin with neither a letter nor a line end are no head, and may never end.
         whole = end > 3 or not (head[:1].isalpha() or head[:1] in b"\r\n")
         size = end if end > 3 else len(head)
         if size > HEADER_BYTES or head.count(b"\r\n", 0, size) > MOST_HEADERS + 2:
@@ -151,7 +152,7 @@ class _Connection:
         self.deadline = time.monotonic() + seconds
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no request; those behind a whole one are dropped."""
+        """Answer bytes that are no request; drop them where they follow a whole one."""
         if self._answering():
             self.running.keep_alive = False
         else:
@@ -163,7 +164,7 @@ class _Connection:
         super().pause_writing()  # type: ignore[misc]
 
     def resume_writing(self) -> None:
-        """Write again."""
+        """Resume writing."""
         self._write_paused, self.deadline = False, math.inf
         super().resume_writing()  # type: ignore[misc]
 
@@ -185,7 +186,7 @@ def end_late(connections: Iterable[Any]) -> None:
 def connection_class(
     signals: Signals, http: Literal["auto", "h11", "httptools"] = "auto"
 ) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol class with bounds; auto: httptools where it is installed."""
+    """Return uvicorn's protocol class with these limits; auto: httptools where it is installed."""
     found = {"signals": signals}
     if http == "h11" or (http == "auto" and importlib.util.find_spec("httptools") is None):
         return type("BoundedH11", (_Connection, _H11), found)

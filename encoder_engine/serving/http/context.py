@@ -31,7 +31,7 @@ TOKENS_HINT = (
 class Context(NamedTuple):
     """The service of a request, its client, and its deadline.
 
-    client: the name of its key, else its connection; clients take turns.
+    client: the name of the key, else the address of the connection; clients take turns.
     timeout: seconds; None: the service's.
     accept: the media types that the caller takes.
     rest: what follows the path of a route that names a model.
@@ -51,7 +51,7 @@ class Context(NamedTuple):
     def options(
         self, *, truncate: bool | None, direction: str | None = None, **given: Any
     ) -> CallOptions:
-        """Return the options of a call; ``truncate`` None: the server's."""
+        """Return the options of a call; ``truncate`` None: the server's setting."""
         if truncate is None:
             truncate = self.service.options.truncation == "cut"
         side: Any = None if direction is None else direction.lower()
@@ -70,13 +70,13 @@ def decode(body: bytes, kind: type[Message]) -> Message:
 
 
 def _invalid(message: str, kind: type[Any]) -> RequestError:
-    """Return the error of a field, without the name of an unknown field: that is the caller's text.
+    """Return the error of a field; an unknown name is the caller's text and is not repeated.
 
-    The name is kept if it is a short identifier: a misspelt field.
+    A short identifier is repeated: it is a misspelt name.
     """
     reason, _, place = message.partition(" - at `$")
     param = place.rstrip("`").lstrip(".") or None
-    # The message of an unknown choice quotes it.
+    # The message of an unknown choice would quote the choice.
     reason = _CHOICE.sub(f"unknown choice; there are {', '.join(_choices(kind, param))}", reason)
     reason = reason.replace("Expected `int | str | array`", "expected a text")
     if reason.startswith(_UNKNOWN):
@@ -101,7 +101,7 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
 
 
 def _choices(kind: Any, param: str | None) -> list[str]:
-    """Return the choices of a field, by its path."""
+    """Return the values that a field may have; param: the path of the field."""
     for name in (param or "").split("."):
         structs = [kind, *get_args(kind)]
         fields = [

@@ -13,7 +13,7 @@ class Watch:
 
     A second task of each request waits for ``http.disconnect``, as every ASGI server sends it.
 
-    gone: whether it did.
+    gone: whether the client has disconnected.
     """
 
     __slots__ = ("_receive", "_task", "gone")

@@ -54,8 +54,8 @@ class Fault(NamedTuple):
     kind: str
 
 
-# Of each kind: the status of OpenAI's and Cohere's routes, OpenAI's type and code, the status of
-# TEI's routes and its error_type.
+# For each kind of error: the status on OpenAI's and Cohere's routes, OpenAI's type and code, the
+# status on TEI's routes, and TEI's error_type.
 STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "malformed": (400, "invalid_request_error", None, 400, "Validation"),
     "invalid": (400, "invalid_request_error", None, 422, "Validation"),
@@ -79,7 +79,7 @@ STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
     "failed": (500, "server_error", None, 424, "Backend"),
 }
 
-# Errors of a request without a body; and errors that belong to no route.
+# The kinds of errors of requests without a body, and the kinds that belong to no route.
 _WITHOUT_BODY = ("invalid", "key", "host")
 _NO_ROUTE = ("route", "method")
 # The protocol refuses large headers before a route is known, with a body of the same form.
@@ -90,7 +90,7 @@ _CLOSING = ("body", "slow_body", "busy")
 def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
     """Return the statuses of errors that a route may answer with.
 
-    reads: it takes a body. named: its path names a model.
+    reads: its requests have a body. named: its path names a model.
     """
     place = 0 if face == "openai" else 3
     kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else list(_WITHOUT_BODY)

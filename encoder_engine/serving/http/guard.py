@@ -1,7 +1,7 @@
-"""Reads a request within its limits, checks who sends it, and counts its answer.
+"""Checks who sends a request, and reads its body within limits.
 
-Checks that need no body come first: route, host, key, content type, and the stated size. The size
-is counted again while the body is read, and reading has a deadline. All bodies together have a
+Checks that need no body come first: route, host, key, content type, and the stated size. The bytes
+are counted again while the body is read, and reading has a deadline. All bodies together have a
 limit, beyond which reading pauses.
 """
 
@@ -45,12 +45,12 @@ REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 class Limits:
     """The limits of requests.
 
-    max_body_bytes: of one body.
-    max_bodies_bytes: of all bodies from their first byte to their answer.
-    max_connections: beyond it every request but health checks is refused, and its connection ends.
+    max_body_bytes: the most bytes of one body.
+    max_bodies_bytes: the most bytes of all bodies, each from its first byte to its answer.
+    max_connections: with more, every request but health checks is refused, and its connection ends.
     body_timeout: seconds for a whole body.
-    allowed_hosts: names that ``Host`` may have beside localhost and addresses of this machine's
-        loopback, in any case; ``"*"``: any.
+    allowed_hosts: names that ``Host`` may have beside localhost and loopback addresses, in upper or
+        lower case; ``"*"`` allows any.
     """
 
     max_body_bytes: int = 16 * 2**20
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The names of clients by the SHA-256 of their keys; empty: everyone may ask."""
+    """The names of clients by the SHA-256 of their keys; empty: requests need no key."""
 
     names: Mapping[bytes, str] = field(default_factory=dict)
 
@@ -102,16 +102,16 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return the headers of a request, the last of each name; of several hosts none."""
+    """Return the headers of a request, the last of each name; of several ``Host`` an empty one."""
     found = dict(scope["headers"])
     if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
-        # A proxy may have read another one (RFC 9112, section 3.2).
+        # A proxy may have read another of them (RFC 9112, section 3.2).
         found[b"host"] = b""
     return found
 
 
 def check_host(headers: Headers, limits: Limits) -> None:
-    """Raise :class:`RequestError` for a ``Host`` that is not allowed: DNS rebinding (CWE-350)."""
+    """Raise :class:`RequestError` for an unknown ``Host``, against DNS rebinding (CWE-350)."""
     if not _is_allowed(headers.get(b"host", b"")[:HOST_BYTES], limits.allowed_hosts):
         raise RequestError("host", "this Host is not allowed; start the server with --allowed-host")
 
@@ -159,9 +159,9 @@ class BodyReader:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def reserve(self, headers: Headers) -> int:
-        """Return the bytes that are reserved for a body until :meth:`release`.
+        """Reserve room for a body until :meth:`release`, and return its bytes.
 
-        Raises :class:`RequestError` where it is too large, or others leave no room for it in time.
+        Raises :class:`RequestError` where the body is too large, or no room gets free in time.
         """
         most = self._limits.max_body_bytes
         stated = headers.get(b"content-length")
@@ -196,7 +196,7 @@ class BodyReader:
             ) from None
 
     def _reserve_now(self, size: int) -> bool:
-        """Reserve room for a body where there is some and nobody waits."""
+        """Reserve room for a body if there is enough and no other waits; return whether it did."""
         if self._waiting or self._reserved + size > self._limits.max_bodies_bytes:
             return False
         self._reserved += size
@@ -221,7 +221,7 @@ class BodyReader:
         while self._waiting:
             size, turn = self._waiting[0]
             if turn.done():
-                # Cancelled in this pass of the loop: its request has not run since.
+                # Cancelled in this pass of the event loop; its task has not removed the entry yet.
                 self._waiting.popleft()
                 continue
             if self._reserved + size > self._limits.max_bodies_bytes:

@@ -1,7 +1,8 @@
-"""The route of Hugging Face's inference: calls of pipelines, answered as its clients read them.
+"""The route of Hugging Face's inference API: calls of pipelines, answered as its clients read them.
 
-These are transformers' dicts, with two exceptions: of zero-shot classification a list of labels
-with scores, without the text; of text classification a list for each input, all labels by default.
+Answers are transformers' dicts, with two exceptions. Zero-shot classification answers a list of
+labels with scores, without the text. Text classification answers a list for each input, with all
+labels by default.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["call"]
 
 
 async def call(body: bytes, context: Context) -> Reply:
-    """Call a pipeline: the result of one input, or a list of those of several."""
+    """Call a pipeline; answer the result of one input, or a list of the results of several."""
     request = decode(body, PipelineCall)
     single = not isinstance(request.inputs, list)
     inputs: list[Any] = [request.inputs] if single else list(request.inputs)

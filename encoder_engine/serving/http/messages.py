@@ -36,7 +36,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Embeddings(Struct, forbid_unknown_fields=True):
-    """``/v1/embeddings`` of OpenAI, with fields of ours after ``user``.
+    """``/v1/embeddings`` of OpenAI; the fields after ``user`` are encoder-engine's own.
 
     Token ids are refused unless the server accepts them.
     """
@@ -51,7 +51,7 @@ class Embeddings(Struct, forbid_unknown_fields=True):
     truncate: bool | None = None
     priority: Priority | None = None
     timeout_ms: Milliseconds | None = None
-    # Other services read it, and clients of several services send it.
+    # Ignored: other services read it, and clients of several services send it.
     metadata: dict[str, Any] | None = None
 
 
@@ -89,7 +89,7 @@ class EmbedSparse(Struct, forbid_unknown_fields=True):
 
 
 class CallParameters(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The keywords of the pipelines of all tasks; each refuses those of the others."""
+    """The keywords of the pipelines of all tasks; a pipeline refuses keywords of other tasks."""
 
     top_k: Count | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
@@ -115,7 +115,7 @@ class PipelineCall(Struct, forbid_unknown_fields=True):
 
     inputs: a text, a dict of texts (``question`` and ``context``), or a list of these.
     parameters: the pipeline's keywords.
-    options: of the hub's own servers, such as ``wait_for_model``; ignored.
+    options: options of the hub's own servers, such as ``wait_for_model``; ignored.
     """
 
     inputs: str | dict[str, Any] | list[str | dict[str, Any]]

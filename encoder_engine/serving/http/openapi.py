@@ -36,7 +36,7 @@ _BODIES: dict[str, tuple[type, ...]] = {
     "/tokenize": (messages.Tokenize,),
     "/decode": (messages.Decode,),
 }
-# The first model's own task, by its body.
+# The bodies of the routes that run the first model's own task.
 _OWN = (
     messages.EmbedTexts,
     messages.EmbedAll,
@@ -56,7 +56,7 @@ _HEADERS = (
 
 
 class _Schemas:
-    """The schemas of types, as references to components."""
+    """The JSON schemas of types, as references to components of the description."""
 
     def __init__(self) -> None:
         kinds = {kind for found in (_BODIES, ANSWERS) for row in found.values() for kind in row}

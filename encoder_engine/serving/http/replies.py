@@ -31,7 +31,7 @@ __all__ = [
     "token_pieces",
 ]
 
-# The numbers of a piece, and the bytes that a number takes as JSON in another object.
+# The numbers of a piece.
 PIECE_NUMBERS = 12_288
 NPY = b"application/x-npy"
 
@@ -59,9 +59,10 @@ def list_pieces(
     before: bytes = b"",
     after: bytes = b"",
 ) -> Iterator[bytes]:
-    """Write the list of ``make(start, stop)``, whose items have so many numbers each.
+    """Write a list piece by piece as JSON; ``make(start, stop)`` returns its items.
 
-    before, after: bytes around the list.
+    count: the number of items. numbers_each: numbers in each item. before, after: bytes around the
+    list.
     """
     step = max(1, PIECE_NUMBERS // max(numbers_each, 1))
     if count <= step:
@@ -87,7 +88,7 @@ def base64_pieces(vectors: Any, before: bytes = b"", after: bytes = b"") -> Iter
 
 
 def token_pieces(found: list[Any]) -> Iterator[bytes]:
-    """Write arrays [n, D] of texts as a list of lists of lists."""
+    """Write the arrays [n, D] of texts as a list of lists of vectors."""
     yield b"["
     for number, vectors in enumerate(found):
         if number:
@@ -136,7 +137,7 @@ def _base64(vector: Any) -> str:
 def reply_of(
     pieces: Iterator[bytes] | bytes, answer: Answer, *, media_type: bytes = b"application/json"
 ) -> Reply:
-    """Return a body with the headers that TEI's answers have, and the texts that were cut.
+    """Return a body with the headers of TEI's answers, and one that lists the texts that were cut.
 
     Pieces of a short answer are put together.
     """

@@ -91,7 +91,7 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
             for row in ((indices.tolist(), values) for indices, values in rows[start:stop])
         ]
 
-    # An entry with its index has about the bytes of four numbers.
+    # About 250 entries a row: one with its index takes about the bytes of four numbers.
     return reply_of(list_pieces(len(rows), 1000, make), answer)
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_ids", "tokenize"]
 
-# The bytes of a token as JSON, about, and of an id as a Python integer in a list.
+# About the bytes of a token as JSON, and of an id as a Python integer in a list.
 TOKEN_BYTES, ID_BYTES = 80, 40
 
 
 async def tokenize(body: bytes, context: Context) -> Reply:
-    """Tokenize texts: id, text, and characters of each token."""
+    """Tokenize texts; answer the id, the text and the range of characters of each token."""
     request = decode(body, Tokenize)
     texts = texts_of(request.inputs, context, "inputs")
     served = context.service.find(None)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracing"]
 
-# The caller's trace. Baggage is not read: nothing is sent on, and the API logs what is malformed of
-# it, which are the caller's words. Malformed states are left out for the same reason.
+# The headers of the caller's trace. The baggage header is not read: nothing is sent on, and the API
+# would log malformed parts, which are the caller's words. A malformed tracestate is left out for
+# the same reason.
 _TRACEPARENT, _TRACESTATE = b"traceparent", b"tracestate"
 _KEY = rb"[a-z0-9][a-z0-9_*/-]{0,240}(?:@[a-z][a-z0-9_*/-]{0,13})?"
 _VALUE = rb"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
@@ -40,7 +41,8 @@ class Tracing:
     def begin(self, headers: Headers) -> Any:
         """Begin the span of a request in its caller's trace; None if nothing records it.
 
-        The first request finds out whether anything does: the API reads the environment each time.
+        Only the first request asks whether a provider is set: the API reads the environment each
+        time.
         """
         if self._on is None:
             self._on = self._trace is not None and not isinstance(
