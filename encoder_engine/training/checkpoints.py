@@ -105,7 +105,7 @@ class Checkpoints:
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
         """Return step and state of the last good checkpoint; rename damaged ones.
 
-        num_steps: the steps of the run, for the note that it is resumed.
+        num_steps: the length of the run, for the message that the run resumes.
         """
         local = self._find() if self._world.is_first else None
         if local is not None:

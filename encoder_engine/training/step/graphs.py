@@ -8,9 +8,9 @@ losses to ``totals``, which all stay where they are; its dropout is drawn from t
 number, as without a graph. A second graph clips the gradient, steps and clears it.
 
 A micro-batch is computed in its layout with or without a graph, with the same bits, so that a
-resumed run needs no memory of the graphs: the first of a layout has none, and its kernels are
-compiled and chosen by it. Graphs are captured at the beginning of a step, when nothing of another
-step is left in autograd. On a CPU there are none.
+resumed run need not know which graphs there were. The first micro-batch of a layout is computed
+without a graph, and its kernels are compiled and chosen then. Graphs are captured at the beginning
+of a step, when nothing of another step is left in autograd. On a CPU there are no graphs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class StepGraphs:
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: clear the totals, and capture the layouts that were met before."""
+        """Begin a step: clear the totals, and capture graphs of layouts computed before."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":
@@ -132,12 +132,13 @@ class StepGraphs:
         return True
 
     def update(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Compute an update of the weights, and return its result, where each later one writes.
+        """Update the weights, by a graph from the second time on; return the result of ``compute``.
 
-        compute: the same function every time; it reads and writes what stays where it is.
+        compute: the same function every time; tensors that it reads and writes must keep their
+        addresses. The next update overwrites the result.
         """
         self._num_updates += 1
-        # The first one makes what the kernels need. A capture computes nothing.
+        # The first update, without a graph, compiles the kernels. A capture computes nothing.
         if self._num_updates > 1 and self._update is None and uses_graphs(self._device):
             results: list[Tensor] = []
             graph = None
@@ -175,13 +176,13 @@ class StepGraphs:
         return layout
 
     def _without(self, reason: str) -> None:
-        """Log the reason, once, why micro-batches have no layout."""
+        """Log why micro-batches have no layout, each reason once."""
         if reason not in self._reasons:
             LOGGER.warning(WITHOUT, reason)
         self._reasons.add(reason)
 
     def _captured(self, compute: Callable[[], None]) -> Any:
-        """Return the graph of a computation; None, and no other one, where it cannot be."""
+        """Capture a computation as a graph; None where that fails, which ends all use of graphs."""
         if self._pool is None:
             self._pool = CapturePool.new()
         parameters = list(self._model.parameters())
