@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DevEvaluation", "Evaluated", "score_intervals"]
 
-# Rows that all bootstrap samples of a score draw together: seconds, for any number of dev rows.
+# The rows that all bootstrap samples of a score draw in total, which takes seconds for any number
+# of dev rows; but no fewer samples than LEAST_SAMPLES.
 MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
 
 

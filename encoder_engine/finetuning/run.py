@@ -43,7 +43,8 @@ class Run:
     ``scores``: of the exported weights on the dev rows, which also selected them; empty without
     dev rows.
     ``intervals``: bootstrap intervals of the scores.
-    ``degenerate``: why the model learned nothing, such as one class everywhere; None: it did.
+    ``degenerate``: why the model learned nothing, such as the same class for all rows; None: it
+    learned something.
     """
 
     directory: Path
@@ -153,7 +154,7 @@ def finetune(
 
     checkpoint: a directory or hub id.
     task: the name of a task or of a named recipe, or a .yaml file; instead of ``recipe``.
-    train, dev: the files.
+    train, dev: the files of labelled rows.
     settings: changes of the recipe, such as ``"run.epochs=5"``.
     """
     chosen = recipe or find_recipe(
