@@ -72,7 +72,7 @@ class RetroMAE:
 
     @property
     def paddings(self) -> None:
-        """Return None: the decoder's layout is made of the lengths on the host."""
+        """Return None: the decoder reads the lengths on the host, which CUDA graphs cannot."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
         """Add the text before masking, and the keys that the visible tokens are drawn by."""
@@ -295,7 +295,7 @@ def _signed(word: int) -> int:
 
 
 def _shifted(words: Tensor, places: int) -> Tensor:
-    """Shift right without the sign."""
+    """Shift right, as if the words were unsigned."""
     return (words >> places) & ((1 << (64 - places)) - 1)
 
 

@@ -66,7 +66,7 @@ class DetectionModel(TrainingModel):
         return {"mlm": inputs.targets["rows"].shape[0], "rtd": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the losses of both."""
+        """Return the losses of the generator and of the detector."""
         counts, labels_M = self.counts(inputs), inputs.targets["labels"]
         logits_MV = self._generate(inputs)
         generated = F.cross_entropy(logits_MV, labels_M, reduction="sum")
