@@ -25,7 +25,7 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Draw the weights, unless they are on the meta device."""
-        # On no device, drawing makes torch import its compiler, which takes longer than loading.
+        # Drawing on the meta device imports torch's compiler, which takes longer than loading.
         if not self.weight.is_meta:
             super().reset_parameters()
 
@@ -129,7 +129,7 @@ def replace_layers(
         made = make(layer)
         for parent, name in found:
             setattr(parent, name, made)
-        # The loop's own name would keep it while the next is made.
+        # The variable would keep this layer alive while the next one is made.
         del layer
 
 

@@ -26,8 +26,8 @@ MOST_FAILURES = 3
 class ShortBatches:
     """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and leaves all others.
 
-    The encoder itself computes whatever is left: every batch as long as modules are changed (hooks,
-    adapters), a batch that could not be captured, and every batch after the third of those.
+    The caller's encoder computes the others: every batch as long as modules are changed (hooks,
+    adapters), a batch that could not be captured, and every batch after the third such failure.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -57,7 +57,7 @@ class ShortBatches:
         )
 
     def encode(self, batch: PackedBatch, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a batch on the host without gradients, in evaluation mode; None: it is left."""
+        """Encode a batch on the host without gradients, in evaluation mode; None if it cannot."""
         try:
             captured = self._captured = self._captured or CapturedEncoder(self._encoder)
             output = captured(batch, output_pooled=output_pooled)
