@@ -69,11 +69,11 @@ def release_kept_memory() -> None:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Return whether native kernels run without a request: on narrow vectors aten is faster."""
+    """Return whether native kernels run without a request: portable ones are slower than aten."""
     return _instruction_set() != "portable"
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
-    """Return the implementation of an operation by the extension, in the file of a room."""
+    """Return an operation's implementation by the extension; ``room``: the name of its file."""
     module = f"encoder_engine.ops.native.{room}"
     return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)
