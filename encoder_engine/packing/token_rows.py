@@ -58,7 +58,7 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Rows of tokens that no tokenizer's result holds as they are: :class:`WindowRows`.
+    """Rows of tokens that are not a tokenizer's result, such as changed ones; a WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].
@@ -93,7 +93,7 @@ class EncodedRows:
 
 @dataclass(kw_only=True, eq=False)
 class InputRows(EncodedRows):
-    """As many tokens as rows cost, which are tokenized again where they are computed.
+    """Inputs that are tokenized where they are computed; their tokens here only count the cost.
 
     inputs: the rows as they came, a list of B.
     """
@@ -108,8 +108,8 @@ class TokenRows:
     ids: int32 [T].
     cu_seqlens: the offsets of the sequences, int32 [B + 1].
     type_ids: the segment of each token, int32 [T]; None: all 0.
-    unattended: the last tokens of each sequence that no token attends to, int32 [B]; they attend
-        to the others. None: there are none.
+    unattended: the number of last tokens of each sequence that no token attends to, int32 [B];
+        they attend to the others. None: every token is attended to.
     """
 
     ids: IdArray
