@@ -118,7 +118,7 @@ class BlockBuilder:
         self.hidden = hidden
         self._rows: dict[tuple[str, int, str], int] = {}
         self._bytes: dict[tuple[str, int, str], QuantizedRows] = {}
-        # What the operations that are added next have a row for.
+        # The domain of the buffers of the operations that are added next.
         self._domain = TOKENS
 
     def add_block(self, block: BlockWeights, target: int | None, *, selects: bool = False) -> None:
@@ -154,14 +154,14 @@ class BlockBuilder:
                 summed = block.attention_output_norm
                 program.normalize(summed, projected, projected, residual=residual)
             between, quantized = self._buffer("between", width), None
-            # The norm quantizes what is not rounded yet, as the module does for a plain layer only.
+            # The norm quantizes before it rounds, as the module does for a plain layer only.
             is_plain = not block.spec.feed_forward.gated
             if _keeps_bytes(block) and is_plain and norm.spec.centred:
                 quantized = self._quantized_buffer("between", width)
             program.normalize(norm, projected, between, residual=residual, quantized=quantized)
             self._feed_forward(block, between, projected, quantized)
             target = self._buffer("hidden", width) if target is None else target
-            # A block passes no bytes on: they would be of numbers that are not rounded yet.
+            # A block passes no quantized rows on: the norm would quantize them before rounding.
             program.normalize(block.feed_forward_norm, projected, target, residual=between)
         self.hidden = target
         self._domain = TOKENS

@@ -31,9 +31,9 @@ __all__ = ["Constants", "TermWeights", "unsettled_distances"]
 class TermWeights(NamedTuple):
     """The weights of a block from which the terms of its attention follow.
 
-    qkv: its projection.
-    bias_table: its own learned numbers of buckets, [N, H]; None: it has none.
-    distance_key, distance_query: its own projections of distance vectors; None: it has none.
+    qkv: the projection to query, key and value.
+    bias_table: the block's own learned numbers of buckets of distances, [N, H]; None: none.
+    distance_key, distance_query: its own projections of distance vectors; None: none.
     """
 
     qkv: Dense | QuantizedDense

@@ -24,7 +24,7 @@ __all__ = ["MappedFiles", "WeightMemory", "address", "aligned_bytes"]
 ALIGNMENT = 64
 # NumPy asks for huge pages from 4 MiB on. What is never written to takes no memory.
 BLOCK = 32 << 20
-# Of the content of a mapped file. Two fine-tuned models of one base differ in nearly every byte.
+# Samples of a mapped file's content. Fine-tuned models of one base differ in nearly every byte.
 NUM_SAMPLES, SAMPLE_BYTES = 16, 64
 
 

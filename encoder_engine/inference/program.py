@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 INPUT, OUTPUT, _NONE = 0, 1, -1
-# What operations have a row for.
+# The domains of buffers: what they have a row for.
 TOKENS, SELECTED, GLOBAL, SEQUENCES, KEYS = "tokens", "selected", "global", "sequences", "keys"
 
 
@@ -71,7 +71,7 @@ NO_TERMS = Terms()
 
 
 class Program:
-    """Native operations between buffers of a row per token, in float32 or bfloat16.
+    """A list of native operations between buffers of rows, float32 or bfloat16; methods add one.
 
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
@@ -254,7 +254,7 @@ class Program:
         )
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
-        """Quantize rows to bytes with a scale each."""
+        """Add the quantization of rows to bytes with a scale each."""
         self._plan.quantize(self._half, width, source, *target)
 
     def attend(
@@ -291,7 +291,7 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add a gather of the token rows of the target's domain."""
+        """Add a gather, from rows of all tokens, of those that the target has a row for."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
@@ -301,7 +301,7 @@ class Program:
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Add a gather of ``width`` elements of the token rows of the target's domain."""
+        """Add a gather of ``width`` elements of the tokens that the target has a row for."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:

@@ -56,7 +56,7 @@ class WordRows(NamedTuple):
 
 
 def prompted_span_shapes(settings: GlinerSettings, width: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight; ``width``: of the encoder."""
+    """Return the shape of each weight; ``width``: the encoder's number of features."""
     own = settings.width
     shapes: dict[str, tuple[int, ...]] = {}
     if own != width:
