@@ -144,7 +144,7 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of an encoder's fingerprint and the modules; without any, the former."""
+        """Return the SHA-256 of a fingerprint and the modules; without modules, the fingerprint."""
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())
