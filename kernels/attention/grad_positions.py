@@ -30,7 +30,7 @@ NUM_WARPS = 4
 class ScoreGradients(NamedTuple):
     """The score gradients that the backward kernels keep, in the query's dtype.
 
-    ``by_query`` [M, H, longest], of each key's place; ``by_key`` [T, H, longest], of each query's.
+    ``by_query`` [M, H, longest], by the key's position; ``by_key`` [T, H, longest], by the query's.
     """
 
     by_query: Tensor | None
@@ -44,7 +44,7 @@ def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
     # Queries may lie beyond the last key: rows that attend and are not seen.
     longest = max(call.longest)
     if not longest:
-        # A graph does not know the lengths.
+        # A compiled graph does not know the lengths.
         lengths = [x.diff() for x in (blocks.cu_seqlens, blocks.cu_queries) if x.shape[0]]
         longest = int(torch.cat(lengths).max())
     partial = call.window is not None or call.causal or blocks.places.shape[0] > 0

@@ -73,5 +73,5 @@ def contiguous(x: None) -> None: ...
 @overload
 def contiguous(x: Tensor | None) -> Tensor | None: ...
 def contiguous(x: Tensor | None) -> Tensor | None:
-    """Return a tensor that a kernel may read without strides; every optional parameter is one."""
+    """Return a contiguous tensor, which a kernel may read without strides; None for None."""
     return None if x is None else x.contiguous()
