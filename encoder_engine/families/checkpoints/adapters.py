@@ -100,7 +100,7 @@ _HARMLESS_KEYS = {
 }
 # Initialisations that leave the base weights alone; others (PiSSA, OLoRA, ...) change them.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
-# Before the name of every tensor of the model in peft's files.
+# The prefix of the names of the model's tensors in peft's files.
 PEFT_PREFIX = "base_model.model."
 _LORA = re.compile(
     r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B)(\.default)?"
@@ -152,11 +152,11 @@ def merge_adapters(
 ) -> dict[str, StoredTensor]:
     """Return the tensors of a checkpoint with the adapters of its directory merged.
 
-    directory: holds adapter_config.json, or no adapter of that kind.
+    directory: with adapter_config.json, its peft adapter is merged; else one stacked on weights.
     config: config.json, which lists the names of stacked adapters.
     files: keeps the adapter's file open.
-    prefix: of the encoder's tensor names where there is a head.
-    chosen: the name of one of several adapters; None: none of these.
+    prefix: of the encoder's tensor names in a model with a head.
+    chosen: the name of one of several stacked adapters; None: none of these is merged.
 
     Raises :class:`UnsupportedFeatureError` for an adapter of another kind, :class:`ConfigError` for
     malformed settings and a name that is unknown, and :class:`CheckpointError` for tensors that do

@@ -95,7 +95,7 @@ class OffsetPositions(OneKey):
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Rows of tokens times the root of the width, where the key says so (BART)."""
+    """Token embeddings times the root of the width, where the key says so (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the scale."""

@@ -70,7 +70,7 @@ class Origin(NamedTuple):
         return (total // count,) * count if rows is None or count == 1 else rows
 
 
-# Stands for a block's index in a name.
+# What stands for a block's index in a name.
 BLOCK = "{block}"
 
 
@@ -92,7 +92,7 @@ class Rename:
     biases: tuple[str, ...] | None = None
 
     def apply(self, name: str) -> Origin | None:
-        """Return the origin of one of the engine's parameters; None if it is not below."""
+        """Return the origin of one of the engine's parameters; None if another module has it."""
         module, _, part = name.rpartition(".")
         before, marker, after = self.ours.partition(BLOCK)
         block = module.removeprefix(before).removesuffix(after)

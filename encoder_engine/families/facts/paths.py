@@ -22,7 +22,7 @@ class Quirk(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads, which are removed before it writes."""
+        """The keys that the quirk reads; they are removed before it writes."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
         """Return the spec with the fields that the keys set."""
@@ -33,13 +33,13 @@ class Quirk(Protocol):
 
 @dataclass(frozen=True)
 class OneKey:
-    """What quirks of one key have in common."""
+    """The base of quirks that read one key."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key it reads."""
+        """The key that the quirk reads."""
         return (self.key,)
 
 

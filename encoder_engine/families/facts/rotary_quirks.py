@@ -74,7 +74,7 @@ class PairedRotary:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         return () if self.key is None else (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:

@@ -113,7 +113,7 @@ class RotarySpec:
     ``stretch``: NTK-aware scaling for texts that many times longer than in training: multiplies the
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
-    ``fraction``: of each head's features that are turned, the first ones.
+    ``fraction``: the share of each head's features that are rotated, the first ones.
     ``turns_values``: values are turned as well, by the positions of their tokens (RoFormer).
     ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
     parameters have the first features of all pairs of a head, then the second ones.
@@ -140,7 +140,7 @@ class RotarySpec:
             )
 
     def width(self, head_dim: int) -> int:
-        """Return the number of features of a head that are turned."""
+        """Return the number of features of a head that are rotated."""
         return int(head_dim * self.fraction)
 
 
