@@ -99,7 +99,7 @@ def is_gliner(directory: Path) -> bool:
 
 
 def encoder_config(directory: Path) -> dict[str, Any]:
-    """Return the encoder's config.json; raises :class:`ConfigError` where there is none."""
+    """Return the encoder's config.json; raises :class:`ConfigError` where it is missing."""
     config = _read(directory)
     found = config.get("encoder_config")
     if found.is_null:
@@ -114,7 +114,7 @@ def encoder_config(directory: Path) -> dict[str, Any]:
 
 
 def split_encoder(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the encoder's tensors by their own names, and the others."""
+    """Return the encoder's tensors, names without their prefix, and all other tensors."""
     encoder, others = {}, {}
     for name, tensor in tensors.items():
         bare = _ENCODER.sub("", name, count=1)

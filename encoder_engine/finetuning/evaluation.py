@@ -56,7 +56,7 @@ class DevEvaluation:
         self._world, self._batch_tokens = world, batch_tokens
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Return the scores."""
+        """Return a model's scores on the dev rows."""
         return self.evaluate(model).scores
 
     def evaluate(self, model: nn.Module) -> Evaluated:

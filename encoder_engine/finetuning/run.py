@@ -128,7 +128,7 @@ class FineTuner(Loop):
 
 
 def read_run(directory: Path) -> Run:
-    """Read the report of a finished run. Raises :class:`OutputError` where there is none."""
+    """Read the report of a finished run. Raises :class:`OutputError` without a report."""
     report = read_value(directory / REPORT, OutputError).object()
     intervals = {name: Interval(**value) for name, value in report["intervals"].items()}
     return Run(

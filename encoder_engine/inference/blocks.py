@@ -37,9 +37,10 @@ class BlockWeights:
     query_norm, key_norm: norms of each head.
     attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
         residual. None: the block has no such norm.
-    global_query, global_key_value: the projections of global rows; None: there are none.
-    distance_key, distance_query: the projections of distance vectors; None: there are none.
-    bias_table: the block's own learned numbers of buckets of distances, [N, H]; None: it has none.
+    global_query, global_key_value: the projections of global rows; None: no such projections.
+    distance_key, distance_query: the projections of distance vectors; None: no such projections.
+    bias_table: the block's own relative bias, a learned number for each bucket of distances and
+        head, [N, H]; None: no bias of its own.
     """
 
     spec: BlockSpec

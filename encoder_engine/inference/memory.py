@@ -65,8 +65,8 @@ def address(array: Array | None) -> int:
 class MappedFiles:
     """Files whose pages are read as long as an encoder lives.
 
-    A file that is replaced by another one keeps its pages. A file that is written to does not,
-    which its size or modification time shows. Where a copy restored both, the status changed, as it
+    A file that is replaced by another one keeps its pages. A file that is written to does not, and
+    its size or modification time shows that. Where a copy restored both, the status changed, as it
     also does by a rename or another owner: then samples of the content are compared. The files stay
     open, so that neither a relative path nor another file of the same name matters.
     """

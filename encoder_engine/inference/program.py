@@ -76,8 +76,8 @@ class Program:
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
 
-    selects: how the rows of the domain ``"selected"`` are chosen; None: there are none.
-    sees_all: how the rows of the domain ``"global"`` are chosen; None: there are none.
+    selects: how the rows of the domain ``"selected"`` are chosen; None: no rows are selected.
+    sees_all: how the rows of the domain ``"global"`` are chosen; None: no rows are global.
         ``separator_id``: the token that ends a question.
     shares_prefix: the batches' texts begin with a prefix that is computed once.
     """
@@ -104,7 +104,7 @@ class Program:
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its number.
 
-        ``domain``: the kind of thing with one row each: ``"tokens"``, ``"selected"`` tokens,
+        ``domain``: what the buffer has one row for: ``"tokens"``, ``"selected"`` tokens,
         ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)

@@ -172,7 +172,7 @@ class Network(nn.Module):
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` compile the encoder
         as one graph for any number of tokens and sequences, except with ``output_attentions``,
         whose shape depends on the lengths. The dynamic shapes of a batch with token types are, in
-        order, ids, token types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None,
+        order, ids, token types, positions and offsets: ``{"batch": [{0: tokens}, {0: tokens}, None,
         [{0: offsets}, {0: offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
         Raises :class:`TokenIdError` for an id outside the vocabulary, :class:`SequenceLengthError`

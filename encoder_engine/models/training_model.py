@@ -154,7 +154,7 @@ class CoupledModel(TrainingModel):
         """Return the losses of a micro-batch that is a whole step.
 
         With ``inputs.gradient`` return the inner product of vectors and gradient, under the name
-        ``coupled``: its gradient on the weights is the micro-batch's part of the step's.
+        ``coupled``: its gradient on the weights is the micro-batch's part of the step's gradient.
         """
         # Not embed: FSDP gathers the weights around it, as it does around this method.
         found = self.vectors(inputs)

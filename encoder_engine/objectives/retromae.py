@@ -276,7 +276,7 @@ def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
 
     The first token is always seen; a row does not see itself; each other token is seen with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the
-    two places: it does not depend on ``length``, the batch or the device.
+    two positions: it does not depend on ``length``, the batch or the device.
     """
     places_L = torch.arange(1, length + 1, device=keys_B.device)
     step = _signed(int(STEP))

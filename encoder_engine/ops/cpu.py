@@ -16,7 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def native_instruction_set() -> str | None:
-    """Return the instruction set that the extension chose at load time; None: it is not built."""
+    """Return the instruction set that the extension chose at load time; None if not built."""
     try:
         from encoder_engine import _native
     except ImportError:
@@ -60,7 +60,7 @@ def is_amd() -> bool:
 
 
 def release_kept_memory() -> None:
-    """Return the memory that training steps kept for the next ones to the system."""
+    """Return to the system the memory that training steps kept for later steps."""
     if _instruction_set() is None:
         return
     from encoder_engine import _native

@@ -172,7 +172,7 @@ class BucketSequences(Sequences):
         return torch.stack([order[places], blocks], dim=1).to(torch.int32)
 
     def _sort(self) -> tuple[Tensor, Tensor]:
-        """Return the lengths, longest first, and their sequences; the last one remains the last."""
+        """Return the lengths, longest first, and their sequences; the empty last one stays last."""
         lengths, order = torch.sort(self.cu_seqlens.diff(), descending=True, stable=True)
         return lengths, order
 

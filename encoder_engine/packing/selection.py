@@ -52,7 +52,7 @@ class SelectedRows:
 
     # The offsets of the selected rows alone, by sequence.
     within: Sequences = field(init=False, repr=False)
-    # Each row's place within its sequence, int32 [M].
+    # Each row's position within its sequence, int32 [M].
     places: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class SelectedRows:
 
     @cached_property
     def grouped_order(self) -> Tensor | None:
-        """The place of each row in the concatenated :attr:`groups`, int64 [M]; None: its own."""
+        """The index of each row in the concatenated :attr:`groups`, int64 [M]; None: its own."""
         joined = np.concatenate([selected.reshape(-1) for *_, selected in self._host_groups()])
         unmoved = np.arange(len(joined))
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))

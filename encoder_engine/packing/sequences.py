@@ -140,7 +140,7 @@ class Sequences:
 
     @property
     def positions(self) -> Tensor:
-        """The place of each row within its sequence, from 0, int64 [T]."""
+        """The position of each row within its sequence, from 0, int64 [T]."""
         return self._remember("positions", self._make_positions)
 
     def _make_positions(self) -> Tensor:
@@ -197,7 +197,7 @@ class Sequences:
 
     @property
     def grouped_order(self) -> Tensor | None:
-        """The place of each row in the joined :attr:`length_groups`, int64 [T]; None: its own."""
+        """The index of each row in the joined :attr:`length_groups`, int64 [T]; None: its own."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:

@@ -42,7 +42,7 @@ class TokenizedRows(Protocol):
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """The tokens of a window of rows, as far as its stages read them; see :class:`Encoding`."""
+    """What the stages of a window of rows read of its tokens; see :class:`Encoding`."""
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -133,7 +133,7 @@ class TokenRows:
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     def take(self, rows: RowArray) -> TokenRows:
-        """Return the sequences of these numbers, in this order; a single one is a view."""
+        """Return the sequences of the given indices, in their order; a single one is a view."""
         ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
         types = None if self.type_ids is None else take(self.type_ids, self.cu_seqlens, rows)[0]
         unattended = None if self.unattended is None else self.unattended[rows]

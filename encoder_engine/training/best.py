@@ -42,7 +42,7 @@ class SelectionRecipe:
 
 
 class Best:
-    """Keeps the weights of the best evaluation: the first of equals; NaN is never the best.
+    """Keeps the weights of the best evaluation, of equal ones the first; NaN is never the best.
 
     The state is part of a run's checkpoints, so a resumed run selects as an uninterrupted one. Only
     weights that are trained are kept.

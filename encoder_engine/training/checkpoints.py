@@ -103,7 +103,7 @@ class Checkpoints:
         return self.directory / f"step-{step:08d}"
 
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
-        """Return step and state of the last good checkpoint; rename damaged ones.
+        """Return step and state of the last good checkpoint; rename damaged checkpoints.
 
         num_steps: the length of the run, for the message that the run resumes.
         """

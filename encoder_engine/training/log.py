@@ -92,7 +92,7 @@ class _TensorBoard:
             raise MissingDependencyError(
                 "run.trackers: [tensorboard]", library="tensorboard", extra="tensorboard"
             ) from None
-        # Steps that were recorded after the last checkpoint are recorded again: hide the first.
+        # A resumed run records the steps after the last checkpoint again: hide the first records.
         self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=first_step)
 
     def add(self, record: Mapping[str, Any]) -> None:

@@ -1,9 +1,9 @@
 """The gradients of disentangled attention's products of content and position.
 
 How it works: the kernels of attention keep the gradients of scores, by query for c2p and by key for
-p2c (``positions.py``). A kernel here adds those of one row whose distances share a number: it
-visits a list of distances for each number, and a row's distances beyond the reach once. Every sum
-has one owner and one order.
+p2c (``positions.py``). A kernel here adds, for one row, the gradients whose distances share a
+number: it visits a list of distances for each number, and a row's distances beyond the reach once.
+Every sum has one owner and one order.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class PositionGradients(NamedTuple):
 def position_gradients(
     call: Call, blocks: Blocks, kept: ScoreGradients, query_block: int, key_block: int
 ) -> PositionGradients:
-    """Return the gradients, from those of the scores; nothing without disentangled attention."""
+    """Return gradients from the scores' gradients; nothing without disentangled attention."""
     query, key = call.query_MHD, keys_of_heads(call)
     grad_query, grad_key = None, None
     grad_vectors = [query.new_empty(0), query.new_empty(0)]

@@ -114,7 +114,7 @@ NAMES_OF_STACKED = "lora_adaptations"
 
 
 def weights_directory(directory: Path) -> Path:
-    """Return the directory of config.json and weights: an adapter's base model, or the same one.
+    """Return the directory of config.json and weights: ``directory``, or an adapter's base model.
 
     A directory with config.json and weights of its own is its adapter's base, as in transformers.
     The base is a directory or a hub id, of the revision that the adapter was trained on where it
@@ -186,7 +186,7 @@ def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
 def check_no_leftovers(directory: Path) -> None:
     """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
-    Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
+    Loading would merge an adapter into the saved weights, and prefer a compiled encoder to these.
     """
     for name, effect in ((ADAPTER, "changes"), (COMPILED, "is loaded instead of")):
         if (directory / name).exists():
@@ -275,7 +275,7 @@ def _merge_peft(
 def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
     """Return the trained tokens of a table; an output layer tied to it has the same ones.
 
-    Raises :class:`TensorNamesError` where several tables are stated and none of them is this one.
+    Raises :class:`TensorNamesError` where several tables are stated and none is ``module``.
     """
     stated = config.get("trainable_token_indices")
     if not isinstance(stated.value, dict):

@@ -72,7 +72,7 @@ class AlibiSlopes:
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return no key."""
+        """Return no keys: the slopes follow from the number of heads."""
         return {}
 
 

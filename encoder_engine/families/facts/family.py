@@ -61,7 +61,7 @@ class Family:
     ``memory_renames``: where transformers' parameters are named otherwise in memory.
     ``copies``: names under which a checkpoint may repeat another tensor.
     ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
-    ``padding_id``: the padding token where the configuration names none; None: there is none.
+    ``padding_id``: the padding token where the configuration names none; None: no padding.
     ``block``: the family's block, sizes aside; its values are the defaults of missing keys, and of
     a head's size where it is above 1.
     ``feed_forward_factor``: the width of the feed-forward layer as a multiple of the encoder's,

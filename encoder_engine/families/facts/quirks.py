@@ -125,8 +125,8 @@ class FirstConvolution:
 class FeedForwardName:
     """One key for activation and gate: ``names`` maps its values to both.
 
-    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses those
-    and ignores the name.
+    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses these
+    two and ignores the name.
     """
 
     key: str

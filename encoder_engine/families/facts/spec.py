@@ -114,7 +114,7 @@ class RotarySpec:
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
     ``fraction``: the share of each head's features that are rotated, the first ones.
-    ``turns_values``: values are turned as well, by the positions of their tokens (RoFormer).
+    ``turns_values``: values are rotated as well, by the positions of their tokens (RoFormer).
     ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
     parameters have the first features of all pairs of a head, then the second ones.
     """

@@ -7,7 +7,7 @@ offsets in one copy of int32. Positions, owners of rows and lists of tiles are c
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
 were at capture: changes in place take effect, and weights in other memory make the graphs anew.
 
-A bucket's first batch is computed in its layout without a graph, with the same kernels and bits: a
+A bucket's first batch is computed in its shapes without a graph, with the same kernels and bits: a
 capture takes some four such calls, and waits for the device. On a CPU no batch has a graph.
 
 Dimensions: T packed tokens, B sequences, D width.
@@ -53,7 +53,7 @@ class CapturedEncoder:
     A bucket is the number of tokens, the number of sequences and the length of the longest one,
     each rounded up to a power of two. Its graph is captured at its second batch: that call waits
     for the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to
-    the device is part of the call, and no check waits for it.
+    the device is part of the call, and no check waits for the device.
 
     encoder: its modules must be those that its specification makes.
     max_tokens: batches of more tokens are computed by the encoder itself.

@@ -45,7 +45,7 @@ class ShortBatches:
         self._captured = None
 
     def takes(self, num_tokens: int) -> bool:
-        """Return whether a batch of so many tokens is encoded here, if it can be captured."""
+        """Return whether a batch of ``num_tokens`` is encoded here, if it can be captured."""
         device, dtype, refused = self._encoder.device, self._encoder.dtype, self._refused
         most = MAX_TOKENS if dtype.itemsize <= 2 else MAX_FLOAT32_TOKENS
         return (

@@ -6,7 +6,7 @@ selected ones; further targets have no loss (:class:`Padding`). No loss reads wh
 gradients are exactly 0, and kernels meet nothing that they would not meet in a batch. All inputs
 lie in one block of memory, so that one copy fills it.
 
-Dimensions: T rows, B sequences, M selected rows; T', B', M' those of the batch.
+Dimensions: T rows, B sequences and M selected rows of a layout; T', B' and M' of the batch.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the batch's offsets, and those of sequences that share the rows after it evenly."""
+        """Write the offsets of the batch, and of sequences that share the rows after it evenly."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own

@@ -174,7 +174,7 @@ def _move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.
 
 
 def _parts(encoder: Network) -> dict[str, nn.Module]:
-    """Return the parts with weights by name; the embedding, the largest, comes first."""
+    """Return the modules with weights by name; the embedding, the largest, comes first."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}
     return others | blocks
@@ -188,7 +188,7 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Assign a part its weights; the caller must hold no other reference to them."""
+    """Give a module its weights; the caller must hold no other reference to these."""
     load_quantized(module, name, state)
     _move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
@@ -196,7 +196,7 @@ def _fill(
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
-    """Replace a part's plain layers by quantized ones, and pop the layers' tensors off ``state``.
+    """Replace a module's plain layers by quantized ones, and pop their tensors off ``state``.
 
     Raises :class:`CheckpointFileError` for a scale that is not above zero.
     """

@@ -83,7 +83,7 @@ class AdaptedLinear(Linear):
             return torch.cat([part for part in rows if len(part)])
 
     def forward(self, input_TK: Tensor, *, gelu: Any = None) -> Tensor:
-        """Return [T, N]."""
+        """Return the output of the layer with its adapters, [T, N]."""
         return Linear.multiply(input_TK, self.whole_weight(), self.bias, gelu=gelu)
 
     @torch.no_grad()

@@ -28,7 +28,7 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 
 def unpack(content: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return int8 [N, K]."""
+    """Return the plain weight, int8 [N, K]."""
     plain_NK = torch.empty(shape, dtype=torch.int8)
     _native.take_from_panels(content.data_ptr(), *shape, plain_NK.data_ptr())
     return plain_NK

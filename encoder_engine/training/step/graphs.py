@@ -48,7 +48,7 @@ WITHOUT = "run.graphs: micro-batches are computed without a CUDA graph: %s"
 
 
 def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | None:
-    """Return the reason why a run has no graphs, which is logged; None: it may have them."""
+    """Return the reason why a run has no graphs, which is logged; None: it may have graphs."""
     reasons = {
         "several processes exchange gradients": world.size > 1,
         "run.compile compiles the encoders": run.compile,
@@ -64,7 +64,7 @@ def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | N
 
 
 class StepGraphs:
-    """The graphs of a model's training steps, one for each layout of micro-batches.
+    """The graphs of a model's training steps: one for each layout of micro-batches, one to update.
 
     casting: makes the context of the forward passes.
     """
@@ -92,7 +92,7 @@ class StepGraphs:
 
     @property
     def is_captured(self) -> bool:
-        """True once a graph computes micro-batches, and one the update."""
+        """True once one graph computes micro-batches, and another the update."""
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
@@ -153,7 +153,7 @@ class StepGraphs:
         return found
 
     def differentiate(self, static: StepInputs) -> None:
-        """Add the gradient and the losses of the inputs of a layout."""
+        """Compute a layout's inputs; add losses to ``totals``, gradients to the weights'."""
         with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
@@ -212,7 +212,7 @@ class StepGraphs:
 
 
 class _Part:
-    """The inputs of one layout, and the CUDA graph that computes a step of them when captured."""
+    """The inputs of one layout, and the CUDA graph that computes them once it is captured."""
 
     def __init__(self, graphs: StepGraphs, inputs: StepInputs) -> None:
         self._graphs, self.inputs = graphs, inputs
