@@ -31,7 +31,7 @@ def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.ND
 def float32_angle_table(
     rotary: RotarySpec, head_dim: int, num_positions: int
 ) -> npt.NDArray[np.float32]:
-    """Return :func:`angle_table` rounded to float32, without all of it in float64."""
+    """Return :func:`angle_table` rounded to float32, without holding all of it in float64."""
     table = np.empty((num_positions, rotary.width(head_dim)), dtype=np.float32)
     for first in range(0, num_positions, CHUNK_POSITIONS):
         chunk = table[first : first + CHUNK_POSITIONS]

@@ -64,7 +64,7 @@ FREE = {
 
 
 class FineTuning(Course):
-    """Fine-tunes by a recipe.
+    """The course that fine-tunes a checkpoint on labelled rows by a recipe.
 
     ``data``: tokenized data shared with runs of other seeds; None: :meth:`read` reads it.
     """
@@ -155,7 +155,7 @@ class FineTuning(Course):
 
     @cached_property
     def _contents(self) -> dict[str, Any]:
-        """The digests of rows, checkpoint and guide, and the fitted task, as values of JSON."""
+        """The digests of rows, checkpoint and guide model, and the fitted task, as JSON values."""
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {

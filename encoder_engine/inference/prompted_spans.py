@@ -88,7 +88,7 @@ class PromptedSpanHead:
             )
 
         def word(name: str, part: slice, bias: Rows | None) -> CompiledStack:
-            """Return the MLP of a word, a ReLU, and the word's part of the joining MLP's layer."""
+            """Return a word's MLP, a ReLU, and the word's part of the third MLP's first layer."""
             after = DenseModule(
                 weight_NK=weights[f"{_SPAN}.out_project.0.weight"][:, part],
                 bias_N=bias,

@@ -100,7 +100,7 @@ class _Terms(TypedDict):
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants``: the encoder's constants by their parameters, which its blocks share.
+    ``constants``: tables of angles, slopes and buckets by their parameters, which blocks share.
     """
 
     def __init__(

@@ -250,7 +250,7 @@ class Network(nn.Module):
         *,
         keep: bool,
     ) -> tuple[list[Tensor], list[Weights]]:
-        """Return the last output, or with ``keep`` all outputs, and requested attentions.
+        """Return the last output, or with ``keep`` all, and the requested attention weights.
 
         The block at index ``last`` of the order computes ``rows`` alone.
         """

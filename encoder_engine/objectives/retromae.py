@@ -254,7 +254,7 @@ def _normalise(hidden_TD: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Return the numbers of the sequences in groups, longest first.
+    """Return the indices of the sequences in groups, longest first.
 
     In a group no length is less than half of the longest, and the padded area is at most ``AREA``,
     or a single sequence's.

@@ -177,7 +177,7 @@ class SelectedRows:
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return the rows in both: their indices in this selection, int64, and a selection."""
+        """Return the rows in both selections: indices in this one, int64, and a selection."""
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)

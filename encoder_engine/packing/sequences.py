@@ -222,7 +222,7 @@ class Sequences:
         )
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Return rows [T, ...], zeros in those of no sequence; here each is of a sequence."""
+        """Return rows [T, ...], with zeros where a row is of no sequence; here none is."""
         return rows_T
 
     def to(self, device: Device) -> Sequences:

@@ -1,4 +1,4 @@
-"""Packed rows of token ids as NumPy arrays: a batch before any device."""
+"""Packed rows of token ids as NumPy arrays: a batch before it is on a device."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Rows of tokens that are not a tokenizer's result, such as changed ones; a WindowRows.
+    """Rows of tokens that no tokenizer returned, such as pairs or given ids; a WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].

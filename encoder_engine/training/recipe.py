@@ -229,7 +229,7 @@ class BatchRecipe:
                 )
 
     def num_micro_batches(self, step: int, steps: int) -> int:
-        """Return the number of micro-batches of a step, counted from 0, of ``steps``."""
+        """Return the number of micro-batches of a step, from 0; ``steps``: the run's length."""
         last = self.tokens // self.micro_tokens
         rising = self.warmup * steps
         if self.first_tokens is None or step >= rising:

@@ -73,7 +73,7 @@ class Blocks(NamedTuple):
         return self.constants(call) | {"JOINED": call.joined}
 
     def terms(self, call: Call) -> tuple[Tensor | None, ...]:
-        """Return the terms that kernels read; products of content and position are computed."""
+        """Return the terms that kernels read; products of content and position are made here."""
         return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))
 
     def numbers(self, call: Call) -> tuple[Any, ...]:

@@ -209,7 +209,7 @@ def _short(
 
 
 def can_describe_width(head_dim: int) -> bool:
-    """Return whether TMA reads heads: a block's width is a power of two, and ends with the head."""
+    """Return whether TMA can read heads: its blocks, powers of two wide, must end with a head."""
     return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 

@@ -172,7 +172,7 @@ def merge_adapters(
 def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
     """Return the prefixes of the modules that an adapter saves whole and the encoder lacks.
 
-    Such as heads that no family has; empty for a directory without an adapter.
+    They are, for example, heads that no family has. Empty for a directory without an adapter.
     """
     if not (directory / ADAPTER).is_file():
         return ()
@@ -454,7 +454,7 @@ def _product(
     *,
     flipped: bool = False,
 ) -> Array:
-    """Return ``scale * B @ A``; ``flipped``: transposed."""
+    """Return ``scale * B @ A``; ``flipped``: its transpose."""
     product: Array = widen(read_second()) @ widen(read_first()) * scale
     return product.T if flipped else product
 

@@ -110,7 +110,7 @@ class RotaryScaling:
 class RotarySpec:
     """Rotary position embeddings, with angles ``position * base^(-2i/head_dim)``.
 
-    ``stretch``: NTK-aware scaling for texts that many times longer than in training: multiplies the
+    ``stretch``: NTK-aware scaling for texts so many times longer than in training: multiplies the
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
     ``fraction``: the share of each head's features that are rotated, the first ones.

@@ -176,7 +176,7 @@ class Candidates:
         return found & (columns[None, :] != rows_R)
 
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
-        """Return the candidates that are the row's query or positive, or belong to an equal one."""
+        """Return candidates equal to the row's query or positive, or paired with such a text."""
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
         if candidate == "query":

@@ -208,7 +208,7 @@ def _set_sides(features_nLF: Tensor, start: int, stop: int) -> None:
 
 
 def _values(sums: _Sums) -> Tensor:
-    """Return the statistics, [n, H, L, 6 + C]: the sums over their total."""
+    """Return the statistics, [n, H, L, 6 + C]: the sums divided by the sum of the weights."""
     total = sums.by_feature[..., 0]
     distance = sums.distance + sums.by_feature[..., 1] + sums.by_feature[..., 3]
     columns = [torch.ones_like(total), sums.surprise, distance]

@@ -71,7 +71,7 @@ class BatchStream:
     def _slices(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[tuple[list[Slice], int, Position]]:
-        """Yield each step's slices of this process, how many count, and the next position."""
+        """Yield a step's slices for this process, how many count, and the next step's position."""
         stream = self._loader.slices(position)
         rank, size = self._world.rank, self._world.size
         for step in range(start, stop):

@@ -180,7 +180,7 @@ def _set_table(encoder: Encoder, rows: Tensor) -> None:
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
-    """Return the table with the means of the listed rows from ``first`` on; of no row: of all."""
+    """Return the table with each list's mean row from ``first`` on; an empty list: all rows'."""
     known = rows[:first]
     means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
     if not means:

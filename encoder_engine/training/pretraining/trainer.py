@@ -91,7 +91,7 @@ class Trainer(Loop):
 
 
 class Pretraining(Course):
-    """Pretrains by a recipe."""
+    """The course that pretrains a model on a corpus by a recipe."""
 
     recipe: TrainingRecipe
     text: Text

@@ -110,7 +110,7 @@ class Gradients:
         return totals
 
     def _checked(self, inputs: Inputs) -> Inputs:
-        """Check a micro-batch on the host, and return it: a check on a device would wait for it."""
+        """Check a micro-batch on the host and return it: a check on a GPU would wait for that."""
         return inputs._replace(batch=self._model.encoder.check_batch(inputs.batch))
 
     def seed(self, step: int, place: int) -> None:

@@ -4,8 +4,8 @@ How it works: the host takes 30 ms to launch the forward and backward pass of a 
 than a GPU takes for 16,000 tokens. A graph launches all of them at once, and repeats the shapes and
 addresses of its capture. A micro-batch is therefore copied into a layout of fixed sizes
 (``models/captured/step_inputs.py``). Its gradients are added to those of the weights, and its
-losses to ``totals``, which all stay where they are; its dropout is drawn from the seed of its
-number, as without a graph. A second graph clips the gradient, steps and clears it.
+losses to ``totals``, all at fixed addresses; its dropout is drawn from the seed of its number, as
+without a graph. A second graph clips the gradient, updates the weights and clears the gradient.
 
 A micro-batch is computed in its layout with or without a graph, with the same bits, so that a
 resumed run need not know which graphs there were. The first micro-batch of a layout is computed
