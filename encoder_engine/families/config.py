@@ -293,7 +293,7 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
 
 
 def _refuse_unknown_code(auto_map: object, family: Family) -> None:
-    """Refuse a model's own code unless it is known to compute the family."""
+    """Refuse a configuration that names its model's code, unless that is known as the family's."""
     if auto_map is not None and not names_code_of({"auto_map": auto_map}, family):
         raise UnsupportedFeatureError(
             f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "

@@ -25,7 +25,7 @@ __all__ = ["SETTINGS", "GlinerSettings", "encoder_config", "is_gliner", "split_e
 Tensor = TypeVar("Tensor")
 SETTINGS = "gliner_config.json"
 _ENCODER = re.compile(r"(?:model\.)?token_rep_layer\.bert_layer\.model\.")
-# What is refused: settings with another value, and what such a model is.
+# By setting: its supported values, and what a model with any other value is, for messages.
 _PLAIN: dict[str, tuple[tuple[Any, ...], str]] = {
     "labels_encoder": ((None,), "a bi-encoder"),
     "labels_decoder": ((None,), "a model that generates labels"),
@@ -45,10 +45,10 @@ _POOLINGS = ("first", "last", "mean", "max")
 class GlinerSettings:
     """The settings of the layers after the encoder, from gliner_config.json.
 
-    width: of words, labels and spans.
-    max_width: the most words of a span. max_words: of a text in one piece.
-    pooling: of a word's tokens: first, last, mean or max.
-    num_layers: of the LSTM over words; 0: there is none.
+    width: the features of words, labels and spans.
+    max_width: the most words of a span. max_words: the most words of a text computed at once.
+    pooling: how a word's tokens make its vector: first, last, mean or max.
+    num_layers: the layers of the LSTM over words; 0: no LSTM.
     label_token, end_token: the tokens before each label, and after the last.
     reads_marker: a label's row is that of the token before it; False: of its own first token.
     """
@@ -67,7 +67,7 @@ class GlinerSettings:
         """Read the settings.
 
         Raises :class:`ConfigError` for a malformed file, and :class:`UnsupportedFeatureError` for a
-        variant that is not computed.
+        variant that is not supported.
         """
         config = _read(directory)
         for name, (plain, what) in _PLAIN.items():
@@ -99,7 +99,7 @@ def is_gliner(directory: Path) -> bool:
 
 
 def encoder_config(directory: Path) -> dict[str, Any]:
-    """Return the encoder's config.json; raises :class:`ConfigError` where there is none."""
+    """Return the encoder's config.json; raises :class:`ConfigError` where it is missing."""
     config = _read(directory)
     found = config.get("encoder_config")
     if found.is_null:
@@ -108,13 +108,13 @@ def encoder_config(directory: Path) -> dict[str, Any]:
             "it: GLiNER.from_pretrained(...).save_pretrained(folder)"
         )
     encoder = dict(found.object())
-    # With the tokens that mark labels; -1 where it is that of the encoder.
+    # The vocabulary with the tokens that mark labels; -1 where it is the encoder's own.
     size = config.get("vocab_size").integer(-1, least=None)
     return encoder | {"vocab_size": size} if size > 0 else encoder
 
 
 def split_encoder(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the encoder's tensors by their own names, and the others."""
+    """Return the encoder's tensors, names without their prefix, and all other tensors."""
     encoder, others = {}, {}
     for name, tensor in tensors.items():
         bare = _ENCODER.sub("", name, count=1)

@@ -79,7 +79,8 @@ def check_ending(config: Mapping[str, Any], added: list[int]) -> None:
     """Raise :class:`UnsupportedFeatureError` where a head would read a padding token.
 
     A decoder's head reads a text's last token, in transformers the last that is not the padding
-    token of config.json. They differ where the tokenizer ends texts by it, as Qwen3-Embedding's.
+    token of config.json. The two differ where the tokenizer ends texts by the padding token, as
+    Qwen3-Embedding's does.
 
     added: the tokens of an empty text.
     """
@@ -135,7 +136,7 @@ def label_function(config: Mapping[str, Any]) -> Literal["identity", "sigmoid", 
     found: Literal["identity", "sigmoid", "softmax"] = "softmax"
     if config.get("problem_type") is not None:
         found = config_values(config).get("problem_type").one_of(PROBLEM_TYPES)
-    # One label is not one of several.
+    # The softmax of a single label would always be 1.
     one = found == "softmax" and count_labels(config) == 1
     return "sigmoid" if one else found
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["all_families", "find_family", "names_code_of", "recognise_family"]
 
-# Families that config.json names as another, by that one: beside that one, these alone are imported
-# to recognise a model. All 42 took 23 to 33 ms on an AMD EPYC with AVX2.
+# By model_type in config.json, the families that share it with the family of that name. Only these
+# are imported to recognise a model: all 42 took 23 to 33 ms on an AMD EPYC with AVX2.
 WRITTEN_AS = {
     "bert": ("jina_bert_v2", "jina_bert_v2_qk"),
     "gte": ("gte_v1",),
@@ -37,7 +37,7 @@ def all_families() -> dict[str, Family]:
 
 @cache
 def _modules() -> frozenset[str]:
-    # By pkgutil, which nothing else before a first vector imports, only where they are no files.
+    # pkgutil, which no other code imports before a first vector, only where there are no files.
     folders = [path for path in map(Path, data.__path__) if path.is_dir()]
     names = {inspect.getmodulename(file.name) for folder in folders for file in folder.iterdir()}
     found = {name for name in names if name and name.isidentifier() and name != "__init__"}

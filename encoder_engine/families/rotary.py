@@ -31,7 +31,7 @@ def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.ND
 def float32_angle_table(
     rotary: RotarySpec, head_dim: int, num_positions: int
 ) -> npt.NDArray[np.float32]:
-    """Return :func:`angle_table` rounded to float32, without all of it in float64."""
+    """Return :func:`angle_table` rounded to float32, without holding all of it in float64."""
     table = np.empty((num_positions, rotary.width(head_dim)), dtype=np.float32)
     for first in range(0, num_positions, CHUNK_POSITIONS):
         chunk = table[first : first + CHUNK_POSITIONS]
@@ -40,7 +40,7 @@ def float32_angle_table(
 
 
 def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.NDArray[np.float64]:
-    """Return the table from a position on."""
+    """Return ``count`` rows of the table, from position ``first`` on."""
     width = rotary.width(head_dim)
     if rotary.scaling is None:
         return rotary_table(
@@ -62,7 +62,7 @@ def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.ND
 def _scaled(
     plain: npt.NDArray[np.float64], scaling: RotaryScaling, base: float
 ) -> npt.NDArray[np.float64]:
-    """Return the frequencies after a change of the angles."""
+    """Return the frequencies that a scaling makes of plain ones."""
     slow = plain / scaling.factor
     if scaling.kind == "linear":
         return slow

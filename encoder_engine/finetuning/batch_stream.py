@@ -57,7 +57,7 @@ class ItemStream:
 
     @property
     def epoch_steps(self) -> int:
-        """Steps of an epoch."""
+        """The number of steps of an epoch."""
         return -(-len(self._data.train_items) // self._recipe.examples)
 
     def steps(

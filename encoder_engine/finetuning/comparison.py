@@ -52,7 +52,7 @@ def evaluate_files(
     """Score a run's model on labelled files; ``against``: compare with another run's model.
 
     ``header``, ``quoting``: of .csv and .tsv files; None: as each run's training files were read.
-    ``engine``: ``"torch"`` has the bits of the evaluation in training on the same machine.
+    ``engine``: ``"torch"`` repeats the evaluation in training bit for bit on the same machine.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`InputError` where the two
     models are for different tasks, or have no score in common.

@@ -64,7 +64,7 @@ FREE = {
 
 
 class FineTuning(Course):
-    """Fine-tunes by a recipe.
+    """The course that fine-tunes a checkpoint on labelled rows by a recipe.
 
     ``data``: tokenized data shared with runs of other seeds; None: :meth:`read` reads it.
     """
@@ -84,7 +84,7 @@ class FineTuning(Course):
 
     @property
     def run(self) -> RunRecipe:
-        """Length, precision, devices, intervals and checkpoints."""
+        """The settings of the run: length, precision, devices, intervals and checkpoints."""
         if self._data is None:
             # The loop asks for the device before it has the data read.
             return self.recipe.run.for_steps(1)
@@ -93,7 +93,7 @@ class FineTuning(Course):
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence."""
+        """The most tokens of a sequence."""
         return self.data.windows.max_length
 
     def read(self, *, verify: bool) -> None:
@@ -155,7 +155,7 @@ class FineTuning(Course):
 
     @cached_property
     def _contents(self) -> dict[str, Any]:
-        """The digests of rows, checkpoint and guide, and the fitted task, as values of JSON."""
+        """The digests of rows, checkpoint and guide model, and the fitted task, as JSON values."""
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {
@@ -197,7 +197,7 @@ class FineTuning(Course):
                 "checkpoint than is compared now; name another folder"
             )
         now = json.loads(json.dumps(recipe_to_values(self.recipe)))
-        # The fitted task: of the recipe's settings, and of the checkpoint's where it names none.
+        # The fitted task holds the recipe's settings, and the checkpoint's where those are unset.
         changes = describe_changes(
             read_value(directory / RECIPE, ResumeError).object() | {"task": recorded["task"]},
             now | {"task": contents["task"]},
@@ -235,7 +235,8 @@ class FineTuning(Course):
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)
         saved = SavedTask(task, self.data.windows, self.recipe.data.tables)
-        # An export elsewhere replaces no folder that a caller has not named.
+        # Adapters are written for the run's own model alone: another export must not replace a
+        # folder that its caller has not named.
         if adapted_layers(model) and directory.name == MODEL:
             with replacing_folder(directory.parent / ADAPTER) as folder:
                 save_adapter(
@@ -252,7 +253,8 @@ class FineTuning(Course):
     def _base(self) -> str:
         """The hub id of the checkpoint, or the absolute path of its encoder's folder."""
         data, given = self.data, self.recipe.model.checkpoint
-        # A local checkpoint is read where it is; no id names a folder inside a downloaded one.
+        # A local checkpoint is named by its path, and so is a folder within a downloaded one, for
+        # which the hub has no id.
         if Path(given) == data.checkpoint or data.directory != data.checkpoint:
             return str(data.directory.resolve())
         return given

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Examples", "TaskData", "prepare_data", "read_scored_rows"]
 
-# Where a model takes longer texts than most need.
+# The usual maximum, for models that take longer texts than most tasks need.
 USUAL_LENGTH = 512
 
 
@@ -181,7 +181,7 @@ def read_scored_rows(
     """Read the rows that a fitted task is scored on.
 
     ``every``: take each k-th row, from the first.
-    ``metric``: the score that must be among theirs; None: any score.
+    ``metric``: a score that the rows must have; None: any score.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`ConfigError` for a metric
     that the task does not have.
@@ -190,7 +190,7 @@ def read_scored_rows(
     columns: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def read(record: Record) -> Any:
-        # Without its values, whose columns most rows share.
+        # Kept without their values; most rows share one set of columns.
         names = tuple(record.values)
         places.append(record._replace(values=columns.setdefault(names, dict.fromkeys(names))))
         return task.read(record)

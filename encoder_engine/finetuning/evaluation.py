@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DevEvaluation", "Evaluated", "score_intervals"]
 
-# Rows that all bootstrap samples of a score draw together: seconds, for any number of dev rows.
+# The rows that all bootstrap samples of a score draw in total, which takes seconds for any number
+# of dev rows; but no fewer samples than LEAST_SAMPLES.
 MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
 
 
@@ -55,7 +56,7 @@ class DevEvaluation:
         self._world, self._batch_tokens = world, batch_tokens
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Return the scores."""
+        """Return a model's scores on the dev rows."""
         return self.evaluate(model).scores
 
     def evaluate(self, model: nn.Module) -> Evaluated:

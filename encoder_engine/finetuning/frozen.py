@@ -28,7 +28,8 @@ def with_features(
 ) -> Items:
     """Return items with cached inputs of the head, if the model has any and its encoder is frozen.
 
-    A pooler may still be trained, because it reads the cached rows. Batches: as in evaluation.
+    A pooler may still be trained, because it reads the cached rows. Batches are formed as in
+    evaluation.
 
     Raises :class:`ConfigError` after the first batch if there is no memory for all rows.
     """
@@ -61,7 +62,7 @@ def with_features(
 
 
 def _empty_like(found: Tensor, num_rows: int) -> npt.NDArray[Any]:
-    """Return memory for rows like those found, in one piece: joining parts would take it twice."""
+    """Allocate one array for all rows: concatenating those of batches would take memory twice."""
     shape = (num_rows, *found.shape[1:])
     try:
         return np.empty(shape, found.numpy().dtype)

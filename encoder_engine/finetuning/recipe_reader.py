@@ -1,8 +1,8 @@
 """Finds recipes by name, in files, or by a task's name alone.
 
-The named ones are of well-known data sets, as local files. The columns of GLUE are those of its
-files (Wang et al. 2019). Questions and their contexts are cut into windows of 384 tokens that share
-128, as BERT does (Devlin et al. 2019).
+The named recipes are for well-known data sets, as local files. The columns of GLUE are those of
+its files (Wang et al. 2019). Questions and their contexts are cut into windows of 384 tokens that
+share 128, as BERT does (Devlin et al. 2019).
 """
 
 from __future__ import annotations

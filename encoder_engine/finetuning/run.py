@@ -43,7 +43,8 @@ class Run:
     ``scores``: of the exported weights on the dev rows, which also selected them; empty without
     dev rows.
     ``intervals``: bootstrap intervals of the scores.
-    ``degenerate``: why the model learned nothing, such as one class everywhere; None: it did.
+    ``degenerate``: why the model learned nothing, such as the same class for all rows; None: it
+    learned something.
     """
 
     directory: Path
@@ -127,7 +128,7 @@ class FineTuner(Loop):
 
 
 def read_run(directory: Path) -> Run:
-    """Read the report of a finished run. Raises :class:`OutputError` where there is none."""
+    """Read the report of a finished run. Raises :class:`OutputError` without a report."""
     report = read_value(directory / REPORT, OutputError).object()
     intervals = {name: Interval(**value) for name, value in report["intervals"].items()}
     return Run(
@@ -153,7 +154,7 @@ def finetune(
 
     checkpoint: a directory or hub id.
     task: the name of a task or of a named recipe, or a .yaml file; instead of ``recipe``.
-    train, dev: the files.
+    train, dev: the files of labelled rows.
     settings: changes of the recipe, such as ``"run.epochs=5"``.
     """
     chosen = recipe or find_recipe(

@@ -34,7 +34,7 @@ LEAST_PREFIX, LEAST_SHARE = 4, 0.02
 
 
 class Keys(NamedTuple):
-    """The attention keys of texts with a shared prefix: for each text, the prefix's and its own.
+    """The attention keys of texts with a shared prefix: those of the prefix, then of the text.
 
     tokens: the token of each key, int32 [K].
     starts: each text's first key, int32 [B + 1].
@@ -52,13 +52,13 @@ class Batch:
 
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
-    unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
+    unattended: the number of last tokens of each text that no token attends to, [B]; None: 0.
     chosen: the tokens whose rows are wanted, ascending, [M]; None: all.
     prefix: the length of the shared prefix: the first text is the prefix alone, and the
         others continue it without repeating it; 0: no shared prefix.
 
-    What a program reads of it is computed when it is read, once a run: Python 3.11 caches a
-    property under a lock that all batches share, and that a forked child may find locked.
+    Properties are computed at each access, once a run of a program: Python 3.11 caches a property
+    under a lock that all batches share, and that a forked child may find locked.
     """
 
     ids: Array
@@ -131,12 +131,12 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """T."""
+        """The number of tokens, T."""
         return len(self.ids)
 
     @property
     def num_texts(self) -> int:
-        """B."""
+        """The number of texts, B."""
         return len(self.cu_seqlens) - 1
 
     def with_shared_prefix(self) -> Batch:

@@ -37,9 +37,10 @@ class BlockWeights:
     query_norm, key_norm: norms of each head.
     attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
         residual. None: the block has no such norm.
-    global_query, global_key_value: the projections of global rows; None: there are none.
-    distance_key, distance_query: the projections of distance vectors; None: there are none.
-    bias_table: the block's own learned numbers of buckets of distances, [N, H]; None: it has none.
+    global_query, global_key_value: the projections of global rows; None: no such projections.
+    distance_key, distance_query: the projections of distance vectors; None: no such projections.
+    bias_table: the block's own relative bias, a learned number for each bucket of distances and
+        head, [N, H]; None: no bias of its own.
     """
 
     spec: BlockSpec
@@ -118,7 +119,7 @@ class BlockBuilder:
         self.hidden = hidden
         self._rows: dict[tuple[str, int, str], int] = {}
         self._bytes: dict[tuple[str, int, str], QuantizedRows] = {}
-        # What the operations that are added next have a row for.
+        # The domain of the buffers of the operations that are added next.
         self._domain = TOKENS
 
     def add_block(self, block: BlockWeights, target: int | None, *, selects: bool = False) -> None:
@@ -154,14 +155,14 @@ class BlockBuilder:
                 summed = block.attention_output_norm
                 program.normalize(summed, projected, projected, residual=residual)
             between, quantized = self._buffer("between", width), None
-            # The norm quantizes what is not rounded yet, as the module does for a plain layer only.
+            # The norm quantizes before it rounds, as the module does for a plain layer only.
             is_plain = not block.spec.feed_forward.gated
             if _keeps_bytes(block) and is_plain and norm.spec.centred:
                 quantized = self._quantized_buffer("between", width)
             program.normalize(norm, projected, between, residual=residual, quantized=quantized)
             self._feed_forward(block, between, projected, quantized)
             target = self._buffer("hidden", width) if target is None else target
-            # A block passes no bytes on: they would be of numbers that are not rounded yet.
+            # A block passes no quantized rows on: the norm would quantize them before rounding.
             program.normalize(block.feed_forward_norm, projected, target, residual=between)
         self.hidden = target
         self._domain = TOKENS

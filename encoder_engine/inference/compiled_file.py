@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "Description", "check_layers", "map_compiled", "write_compiled"]
 
-# Begins the names of a head's layers.
+# The prefix of the names of a head's layers.
 HEAD = "head."
-# Of the layout of arrays and of the description.
+# The version of the layout of arrays and of the description.
 VERSION = 2
 
 

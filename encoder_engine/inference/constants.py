@@ -31,9 +31,9 @@ __all__ = ["Constants", "TermWeights", "unsettled_distances"]
 class TermWeights(NamedTuple):
     """The weights of a block from which the terms of its attention follow.
 
-    qkv: its projection.
-    bias_table: its own learned numbers of buckets, [N, H]; None: it has none.
-    distance_key, distance_query: its own projections of distance vectors; None: it has none.
+    qkv: the projection to query, key and value.
+    bias_table: the block's own relative bias by bucket of distances and head, [N, H], or None.
+    distance_key, distance_query: its own projections of distance vectors, or None.
     """
 
     qkv: Dense | QuantizedDense
@@ -45,9 +45,10 @@ class TermWeights(NamedTuple):
 class Constants:
     """Tables that a program needs, made at the first use and shared by the blocks.
 
-    bias_table: the learned numbers of buckets of distances, [N, H]; None: there are none.
-    distance_table: the learned vectors of distances, [N, D], normalized by ``distance_norm``; None:
-        there are none.
+    bias_table: the relative bias by bucket of distances and head, [N, H]; None: the encoder has no
+        bias that all blocks share.
+    distance_table: the learned vectors of distances, [N, D], normalized by ``distance_norm``, or
+        None.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
-    """Return the reason why the bucket of a distance may be ambiguous; None: it is not."""
+    """Return the reason why the bucket of a distance may be ambiguous; None: none is."""
     vectors = spec.distance_vectors
     settled = all(
         relative_positions_are_settled(bias.num_buckets, bias.max_distance)

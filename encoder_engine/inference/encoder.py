@@ -101,7 +101,8 @@ class CompiledEncoder:
         quantization: ``"int8"`` rounds the dense layers of the blocks, each output feature to 255
             steps; a checkpoint that was saved quantized is always loaded so.
         head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
-        num_threads: of a call; None: those that the process may use, or ``OMP_NUM_THREADS``.
+        num_threads: the threads of a call; None: as many as the process may use, or
+            ``OMP_NUM_THREADS``.
         adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
         labels: the names of the head's outputs, where an adapter's directory holds the head and
             config.json is the base's; None: those of config.json.
@@ -226,7 +227,7 @@ class CompiledEncoder:
         num_threads: int | None,
         mapped_files: MappedFiles | None = None,
     ) -> Self:
-        """Build an encoder from its layers; the names of the head's begin with ``head.``."""
+        """Build an encoder from layers; the names of a head's layers begin with ``head.``."""
         own = {name: layer for name, layer in layers.items() if not name.startswith(HEAD)}
         reader = MadeLayers(own, dtype=description.dtype)
         network, head = CompiledNetwork.read(spec, reader, pooler=description.has_pooler), None
@@ -311,7 +312,7 @@ class CompiledEncoder:
 
     @property
     def device(self) -> str:
-        """``"cpu"``."""
+        """The device of the weights: always ``"cpu"``."""
         return "cpu"
 
     @property
@@ -321,7 +322,7 @@ class CompiledEncoder:
 
     @property
     def num_labels(self) -> int:
-        """Features of the head's logits."""
+        """The number of labels, each with a logit of the head."""
         return self._find_head().num_outputs
 
     @property
@@ -352,7 +353,7 @@ class CompiledEncoder:
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
             their rows instead of the last layer's. The weights of a layer that is named twice are
             added.
-        unattended: int32 [B], the last tokens of each text that no token attends to.
+        unattended: int32 [B], the number of last tokens of each text that no token attends to.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths beyond the
         model's tables, and :class:`CheckpointFileError` where the model's file was written to since
@@ -388,7 +389,7 @@ class CompiledEncoder:
         output = np.empty((shared.num_texts, self.spec.width), dtype=np.float32)
         program = self._program(("pooled", mode, normalized, shared.prefix > 0))
         program.run(shared, output, self.num_threads)
-        # The first is the prefix's, where there is one.
+        # The first vector is that of the shared prefix, where there is one.
         return output[shared.num_texts - batch.num_texts :]
 
     def logits(
@@ -401,7 +402,7 @@ class CompiledEncoder:
     ) -> npt.NDArray[np.float32]:
         """Return the head's logits: float32 [B, C] for texts, [T, V] or [T, C] for tokens.
 
-        rows: int32 [M], ascending: of a head that reads tokens, those whose logits are wanted,
+        rows: int32 [M], ascending, for a head that reads tokens: return logits of these alone,
             [M, V] or [M, C]; the last block computes no others.
 
         Other arguments and exceptions: see :meth:`hidden`. Raises
@@ -471,7 +472,7 @@ class CompiledEncoder:
     def _program(self, kind: object) -> Program:
         program = self._programs.get(kind)
         if program is None:
-            # Two threads may both make it: the same operations on the same weights.
+            # Two threads may both make a program: the same operations on the same weights.
             program = self._programs[kind] = self._make(kind)
         return program
 

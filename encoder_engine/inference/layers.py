@@ -258,7 +258,7 @@ class LayerReader:
 
     def _vector(self, name: str) -> Array:
         array = self._array(name)
-        # A mapping of its own would be a page for a few numbers.
+        # A mapped vector would keep a page of the file for a few numbers.
         return array if array.flags.writeable else np.array(array)
 
     def has(self, name: str) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["MappedFiles", "WeightMemory", "address", "aligned_bytes"]
 ALIGNMENT = 64
 # NumPy asks for huge pages from 4 MiB on. What is never written to takes no memory.
 BLOCK = 32 << 20
-# Of the content of a mapped file. Two fine-tuned models of one base differ in nearly every byte.
+# Samples of a mapped file's content. Fine-tuned models of one base differ in nearly every byte.
 NUM_SAMPLES, SAMPLE_BYTES = 16, 64
 
 
@@ -65,8 +65,8 @@ def address(array: Array | None) -> int:
 class MappedFiles:
     """Files whose pages are read as long as an encoder lives.
 
-    A file that is replaced by another one keeps its pages. A file that is written to does not,
-    which its size or modification time shows. Where a copy restored both, the status changed, as it
+    A file that is replaced by another one keeps its pages. A file that is written to does not, and
+    its size or modification time shows that. Where a copy restored both, the status changed, as it
     also does by a rename or another owner: then samples of the content are compared. The files stay
     open, so that neither a relative path nor another file of the same name matters.
     """

@@ -145,7 +145,7 @@ class CompiledNetwork:
         """Return the program from token ids to float32 vectors [B, D]."""
         check_mode(mode)
         selects = self.selected_by(mode)
-        # A text's first row may be the prefix's.
+        # With a shared prefix, a text's first row may be in the prefix.
         selects = None if shares_prefix and selects == "first" else selects
         program = Program(self.dtype, selects=selects, shares_prefix=shares_prefix)
         rows = self.add(program, target=None)
@@ -172,7 +172,7 @@ class CompiledNetwork:
 
     @staticmethod
     def domain_after(program: Program) -> str:
-        """Return the domain of the rows after the last layer."""
+        """Return the domain (see :class:`Program`) of the rows after the last layer."""
         return TOKENS if program.selects is None else SELECTED
 
     @staticmethod
@@ -209,7 +209,7 @@ class CompiledNetwork:
 
         ``first`` is below ``last`` if the program's input are rows.
 
-        A program that selects rows has only these after the last layer.
+        In a program that selects rows, the last layer computes these alone.
         """
         width, spec = self.spec.width, self.spec
         domain = self.domain_after(program)
@@ -229,7 +229,7 @@ class CompiledNetwork:
             tokens = builder.hidden
             builder.add_block(block, own_target, selects=selects)
             if selects_all and not is_last:
-                # The next block's keys and values are of rows of tokens.
+                # The next block computes keys and values of all tokens' rows.
                 program.put_rows(builder.hidden, tokens, width)
                 builder.hidden = tokens
             if convolved:

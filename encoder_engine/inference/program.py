@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 INPUT, OUTPUT, _NONE = 0, 1, -1
-# What operations have a row for.
+# The domains of buffers: what they have a row for.
 TOKENS, SELECTED, GLOBAL, SEQUENCES, KEYS = "tokens", "selected", "global", "sequences", "keys"
 
 
@@ -71,13 +71,13 @@ NO_TERMS = Terms()
 
 
 class Program:
-    """Native operations between buffers of a row per token, in float32 or bfloat16.
+    """A list of native operations between buffers of rows, float32 or bfloat16; methods add one.
 
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
 
-    selects: how the rows of the domain ``"selected"`` are chosen; None: there are none.
-    sees_all: how the rows of the domain ``"global"`` are chosen; None: there are none.
+    selects: how the rows of the domain ``"selected"`` are chosen; None: no rows are selected.
+    sees_all: how the rows of the domain ``"global"`` are chosen; None: no rows are global.
         ``separator_id``: the token that ends a question.
     shares_prefix: the batches' texts begin with a prefix that is computed once.
     """
@@ -104,7 +104,7 @@ class Program:
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its number.
 
-        ``domain``: the kind of thing with one row each: ``"tokens"``, ``"selected"`` tokens,
+        ``domain``: what the buffer has one row for: ``"tokens"``, ``"selected"`` tokens,
         ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)
@@ -254,7 +254,7 @@ class Program:
         )
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
-        """Quantize rows to bytes with a scale each."""
+        """Add the quantization of rows to bytes with a scale each."""
         self._plan.quantize(self._half, width, source, *target)
 
     def attend(
@@ -291,7 +291,7 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add a gather of the token rows of the target's domain."""
+        """Add a gather, from rows of all tokens, of those that the target has a row for."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
@@ -301,7 +301,7 @@ class Program:
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Add a gather of ``width`` elements of the token rows of the target's domain."""
+        """Add a gather of ``width`` elements of the tokens that the target has a row for."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:

@@ -42,7 +42,7 @@ _SPAN = "span_rep_layer.span_rep_layer"
 
 
 class WordRows(NamedTuple):
-    """The places of words and labels among the tokens of a batch.
+    """Which tokens of a batch belong to which word and to which label.
 
     tokens: int64 [T'], the tokens of words; words: the word of each, ascending in 0 to M - 1.
     offsets: int64 [N + 1], the first word of each item, then M.
@@ -56,7 +56,7 @@ class WordRows(NamedTuple):
 
 
 def prompted_span_shapes(settings: GlinerSettings, width: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight; ``width``: of the encoder."""
+    """Return the shape of each weight; ``width``: the encoder's number of features."""
     own = settings.width
     shapes: dict[str, tuple[int, ...]] = {}
     if own != width:
@@ -88,7 +88,7 @@ class PromptedSpanHead:
             )
 
         def word(name: str, part: slice, bias: Rows | None) -> CompiledStack:
-            """Return an MLP, a ReLU, and its part of the next MLP's first layer."""
+            """Return a word's MLP, a ReLU, and the word's part of the third MLP's first layer."""
             after = DenseModule(
                 weight_NK=weights[f"{_SPAN}.out_project.0.weight"][:, part],
                 bias_N=bias,
@@ -158,7 +158,7 @@ class PromptedSpanHead:
         return scores
 
     def _pool(self, tokens_TD: Rows, rows: WordRows) -> Rows:
-        """Return the rows of words [M, D]; zeros of those without a token."""
+        """Return a row for each word, [M, D]; zeros for a word without a token."""
         words_MD = np.zeros((int(rows.offsets[-1]), tokens_TD.shape[1]), np.float32)
         if not len(tokens_TD):
             return words_MD

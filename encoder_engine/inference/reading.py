@@ -28,7 +28,7 @@ __all__ = ["ReadCheckpoint", "read_checkpoint"]
 
 
 class ReadCheckpoint(NamedTuple):
-    """The layers of a checkpoint; ``mapped_files``: None where none of them are a file's pages."""
+    """The layers of a checkpoint; ``mapped_files``: None where no weight is memory-mapped."""
 
     network: CompiledNetwork
     head: CompiledHead | None

@@ -87,7 +87,7 @@ class CompiledSpanHead:
     def _summaries(
         self, hidden_MD: Rows, offsets: Integers, num_threads: int
     ) -> Iterator[tuple[Integers, Integers, Rows]]:
-        """Yield first rows [N], last rows [N] and the dense layer's part of g [N, H], by width."""
+        """Yield first rows [N], last rows [N] and g by the dense layer's part [N, H], by width."""
         values_MH = self._summary(hidden_MD, num_threads=num_threads)
         scores_M1 = np.zeros((len(values_MH), 1), np.float32)
         if self._attention is not None:

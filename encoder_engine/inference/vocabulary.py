@@ -35,7 +35,7 @@ class Vocabulary:
     """The output layer of a causal model.
 
     weight_VD: float32 or bfloat16.
-    softcap: logits become ``softcap * tanh(logit / softcap)`` (Gemma 2); None: they stay.
+    softcap: logits become ``softcap * tanh(logit / softcap)`` (Gemma 2); None: no cap.
     """
 
     def __init__(self, weight_VD: Array, *, softcap: float | None = None) -> None:

@@ -70,13 +70,13 @@ class Distances(NamedTuple):
 class BlockInputs(NamedTuple):
     """The inputs that all blocks share in one call of an encoder.
 
-    sequences: the layout of the packed batch.
+    sequences: the offsets of the packed sequences.
     position_ids_T: positions, where any block has rotary embeddings.
     relative_bias_HR: the number added to the scores at each distance.
     global_rows: rows that attend to, and are attended by, their whole sequence beyond the window.
     distances: vectors of distances, for disentangled attention.
     with_probabilities: blocks return their attention probabilities too.
-    marks_TC: blocks return the statistics of their attention instead, with these marks of keys.
+    marks_TC: marks of the keys; blocks then return statistics of their attention instead.
     """
 
     sequences: Sequences
@@ -100,7 +100,7 @@ class _Terms(TypedDict):
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants``: the encoder's constants by their parameters, which its blocks share.
+    ``constants``: tables of angles, slopes and buckets by their parameters, which blocks share.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Weights | None]:
-        """Return [T, D], and the probabilities [B, H, L, L], the statistics, or None.
+        """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
         ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
         allowed then.
@@ -196,7 +196,7 @@ class SelfAttention(nn.Module):
     def _heads_of(
         self, hidden_TD: Tensor, position_ids_T: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value: projected, normalized and turned."""
+        """Return query, key and value: projected, normalized and rotated."""
         projected, rotary = self._project(hidden_TD), self.spec.rotary
         if rotary is None or self.rotary is None:
             query, key, value = self._split(projected)
@@ -238,7 +238,7 @@ class SelfAttention(nn.Module):
         )
 
     def _project(self, rows_TD: Tensor) -> Tensor:
-        """Return query, key and value; a bias that the key lacks gets no gradient."""
+        """Return query, key and value; without ``key_bias``, the key's bias gets no gradient."""
         layer, first = self.qkv, self.spec.query_width
         if self.spec.key_bias or type(layer) is not Linear or not layer.bias.requires_grad:
             projected: Tensor = layer(rows_TD)
@@ -298,7 +298,7 @@ def _normalized(norm: Norm | None, heads_THD: Tensor) -> Tensor:
 
 
 def _turned(query: Tensor, key: Tensor, turn: ops.Turn) -> tuple[Tensor, Tensor]:
-    """Turn the first features of each head, as many as the table has."""
+    """Rotate the first features of each head, as many as the table of angles has."""
     width = turn.table_PD.shape[1]
     if width == query.shape[2]:
         return ops.rotary(query, key, *turn)

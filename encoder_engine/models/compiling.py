@@ -27,7 +27,7 @@ __all__ = ["check_modules", "compile_network", "find_compiled_encoder"]
 def find_compiled_encoder() -> type[CompiledEncoder]:
     """Import :class:`CompiledEncoder`; raises :class:`MissingExtensionError`."""
     try:
-        # Late: modules compute where the extension is not built.
+        # Imported late: the modules work where the extension is not built.
         from encoder_engine.inference import CompiledEncoder
     except ImportError as error:
         if "_native" not in str(error):

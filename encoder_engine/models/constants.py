@@ -26,7 +26,7 @@ class Constant(nn.Module):
     def __init__(self, make: Callable[[], Tensor]) -> None:
         super().__init__()
         self.make = make
-        # Told by what becomes of an empty weight.
+        # An empty tensor, moved and cast with the weights, tells their device and dtype.
         self.register_buffer("weights_like", torch.empty(0, device="cpu"), persistent=False)
         self.register_buffer("content", None, persistent=False)
         self.fit(torch.device("cpu"), torch.float32)
@@ -37,7 +37,7 @@ class Constant(nn.Module):
 
     def fit(self, device: torch.device, dtype: torch.dtype) -> None:
         """Build the constant for weights of this dtype on this device."""
-        # The surroundings may put what is made on no device, to be filled from a checkpoint.
+        # The caller may make modules on the meta device, to be filled from a checkpoint.
         with torch.device("cpu"), torch.inference_mode(False):
             made = self.make()
             self.weights_like = torch.empty(0, dtype=dtype).to(device)

@@ -82,8 +82,8 @@ class CRF(nn.Module):
         """Return -log p(tags | emissions), summed over the sequences; float32 or wider.
 
         ``tags_M``: int64 [M].
-        ``begins``, ``ends``: bool [B]; False where a sequence is a part whose first or last word is
-        not the sentence's: any tag may stand there, without a score. None: True.
+        ``begins``, ``ends``: bool [B]; False where a sequence is a part of a sentence that lacks
+        its first or last word: any tag may stand there, without a score. None: all True.
 
         The result is inf for illegal tags.
         """
@@ -106,7 +106,7 @@ class CRF(nn.Module):
 
     @staticmethod
     def _scores_of(score_K: Tensor, wanted: Tensor | None, there: npt.NDArray[np.int64]) -> Tensor:
-        """Return ``score_K`` for each sequence, 0 where it is not wanted."""
+        """Return ``score_K`` for each sequence, and 0 for those where ``wanted`` is False."""
         score_NK = score_K.expand(len(there), -1)
         if wanted is None:
             return score_NK
@@ -150,7 +150,7 @@ def _log_partition(
     end_NK: Tensor,
     transitions_KK: Tensor,
 ) -> Tensor:
-    """Return the log of the summed exponentials of all tags' scores, over the sequences."""
+    """Return the logarithm of each sequence's partition function, summed over sequences."""
     device = emissions_MK.device
     lengths = sequences.lengths[sequences.lengths > 0]
     order = torch.from_numpy(np.argsort(-lengths, kind="stable")).to(device)

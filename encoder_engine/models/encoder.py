@@ -41,8 +41,8 @@ class Encoder(Network):
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
 
-        A LoRA of peft (adapter_config.json) is merged into the weights, of the directory or of the
-        model that it names.
+        A LoRA of peft (adapter_config.json) is merged into the weights, which are the directory's
+        or those of the model that the adapter names.
 
         device: ``"auto"`` takes a CUDA device if there is one.
         dtype: ``"auto"`` is float32, and with int8 bfloat16 where the CPU computes it.
@@ -71,7 +71,7 @@ class Encoder(Network):
     ) -> CompiledEncoder:
         """Return a :class:`CompiledEncoder` of the weights as they are now, on the CPU.
 
-        It infers faster than this module, which stays as it is: later changes of the module do not
+        It infers faster than this module, which is not changed. Later changes of the module do not
         change the compiled encoder.
 
         dtype: ``"float32"`` or ``"bfloat16"``; None is the dtype of the weights.

@@ -133,7 +133,7 @@ class MaskedLM(HeadModel):
 
 class _PlainModel(HeadModel):
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Tensor:
-        """Return logits; ``global_rows`` attend beyond a window, by default the family's."""
+        """Return logits; ``global_rows`` attend beyond a window; None: those the head needs."""
         return self.numbers(self.encode(batch, global_rows))
 
 

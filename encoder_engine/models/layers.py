@@ -69,7 +69,7 @@ class Embedding(nn.Module):
         return projected_TD
 
     def _scales(self, batch: PackedBatch) -> Tensor | None:
-        """Return the factor of each token's row; None: all are 1."""
+        """Return the factor on each token's embedding; None: all are 1."""
         spec, weight = self.spec, self.tokens.weight
         if spec.mask_id is None and spec.scale == 1.0:
             return None
@@ -129,7 +129,7 @@ class FeedForward(nn.Module):
         return is_quantized and self.spec.activation in GELU
 
     def forward(self, hidden_TD: Tensor, quantized: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return [T, D]; ``quantized``: the input after ``ops.quantize_rows``, if at hand."""
+        """Return [T, D]; ``quantized``: the input after ``ops.quantize_rows``, if computed."""
         if self.reads_bytes:
             return self._multiply_bytes(
                 *(ops.quantize_rows(hidden_TD) if quantized is None else quantized),
@@ -188,7 +188,7 @@ class Block(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Weights | None]:
-        """Return [T, D], and the probabilities [B, H, L, L], the statistics, or None.
+        """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
         ``rows``: return [M, D] of these rows alone.
         """

@@ -25,12 +25,12 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Draw the weights, unless they are on the meta device."""
-        # On no device, drawing makes torch import its compiler, which takes longer than loading.
+        # Drawing on the meta device imports torch's compiler, which takes longer than loading.
         if not self.weight.is_meta:
             super().reset_parameters()
 
     def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
-        """Return [T, N]."""
+        """Return the layer's output, [T, N]."""
         return self.multiply(input_TK, self.weight, self.bias, gelu=gelu)
 
     @staticmethod
@@ -41,13 +41,13 @@ class Linear(nn.Linear):
         *,
         gelu: Approximation | None = None,
     ) -> Tensor:
-        """Return [T, N] for a weight that need not be the layer's own."""
+        """Return the product with a weight that need not be the layer's own, [T, N]."""
         if gelu is None:
             return ops.linear(input_TK, weight_NK, bias_N)
         return ops.bias_gelu(ops.linear(input_TK, weight_NK), bias_N, approximate=gelu)
 
     def quantize(self) -> QuantizedLinear:
-        """Return the layer in 8-bit integers; the caller should drop this one."""
+        """Return a copy in 8-bit integers; the caller should drop this layer."""
         with torch.inference_mode(False):
             return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
 
@@ -63,7 +63,7 @@ class QuantizedLinear(nn.Module):
         self.quantized = weight
 
     def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
-        """Return [T, N] in the input's dtype."""
+        """Return the layer's output, [T, N], in the input's dtype."""
         return self.multiply(*ops.quantize_rows(input_TK), dtype=input_TK.dtype, gelu=gelu)
 
     def multiply(
@@ -74,7 +74,7 @@ class QuantizedLinear(nn.Module):
         dtype: torch.dtype,
         gelu: Approximation | None = None,
     ) -> Tensor:
-        """Return [T, N] for an input that is already quantized."""
+        """Return the layer's output for an input that is already quantized, [T, N]."""
         return ops.quantized_linear(bytes_TK, scale_T, self.quantized, dtype=dtype, gelu=gelu)
 
     def requantize(
@@ -129,7 +129,7 @@ def replace_layers(
         made = make(layer)
         for parent, name in found:
             setattr(parent, name, made)
-        # The loop's own name would keep it while the next is made.
+        # The variable would keep this layer alive while the next one is made.
         del layer
 
 

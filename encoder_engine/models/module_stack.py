@@ -45,7 +45,7 @@ _ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
 
 
 class StackComputer:
-    """Applies stacks; their weights are kept on the device of the rows, in their dtype."""
+    """Applies module stacks; keeps copies of weights in the rows' dtype, on their device."""
 
     def __init__(self) -> None:
         # By the id of the array, and the dtype.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EncoderOutput", "Network"]
 
-# Tokens of a sequence where nothing says how many there may be.
+# The most tokens of a sequence where the model states no limit.
 NO_LIMIT = 2**31 - 1
 
 
@@ -46,7 +46,7 @@ class EncoderOutput:
     """The packed output of an encoder: T tokens, B sequences, D width, H heads, L longest.
 
     last_hidden_state: [T, D].
-    sequences: the layout of the rows.
+    sequences: the offsets of the sequences among the rows.
     pooler_output: [B, D], or None without a pooler.
     hidden_states: on request, the output of the embedding and of each block, [T, D] each.
     attentions: on request, each block's attention probabilities, [B, H, L, L] each.
@@ -172,7 +172,7 @@ class Network(nn.Module):
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` compile the encoder
         as one graph for any number of tokens and sequences, except with ``output_attentions``,
         whose shape depends on the lengths. The dynamic shapes of a batch with token types are, in
-        order, ids, token types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None,
+        order, ids, token types, positions and offsets: ``{"batch": [{0: tokens}, {0: tokens}, None,
         [{0: offsets}, {0: offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
         Raises :class:`TokenIdError` for an id outside the vocabulary, :class:`SequenceLengthError`
@@ -209,10 +209,10 @@ class Network(nn.Module):
         )
 
     def encode_unattended(self, batch: PackedBatch, unattended: Sequence[int]) -> Tensor:
-        """Return [T, D] where no token attends to the last ones of each sequence.
+        """Encode a batch in which no token attends to the last ones of each sequence, [T, D].
 
-        ``unattended``: how many they are, by sequence. They attend to the others, as ColBERT's
-        queries have masked tokens. Raises :class:`UnsupportedFeatureError` where
+        ``unattended``: the number of such tokens of each sequence. They attend to the others, like
+        the mask tokens of ColBERT's queries. Raises :class:`UnsupportedFeatureError` where
         :func:`refuse_unattended` gives a reason.
         """
         reason = refuse_unattended(self.spec, batch.sequences.max_seqlen)
@@ -250,9 +250,9 @@ class Network(nn.Module):
         *,
         keep: bool,
     ) -> tuple[list[Tensor], list[Weights]]:
-        """Return the last output, or with ``keep`` all outputs, and the requested weights.
+        """Return the last output, or with ``keep`` all, and the requested attention weights.
 
-        The block in place ``last`` computes ``rows`` alone.
+        The block at index ``last`` of the order computes ``rows`` alone.
         """
         hidden_states = [embedded_TD]
         attentions: list[Weights] = []
@@ -275,7 +275,7 @@ class Network(nn.Module):
         return tuple(range(len(self.spec.blocks))) if order is None else order
 
     def _selecting_place(self, inputs: BlockInputs, output_hidden_states: bool) -> int | None:
-        """Return the place of the block that computes ``rows`` alone; None: select at the end."""
+        """Return the index of the block that computes ``rows`` alone; None: select at the end."""
         last = len(self._order) - 1
         whole = inputs.with_probabilities or output_hidden_states or inputs.global_rows is not None
         convolved_last = self.convolution is not None and last == 0
@@ -321,7 +321,7 @@ class Network(nn.Module):
         return self.check_batch(batch).to(self.device)
 
     def check_batch(self, batch: PackedBatch) -> PackedBatch:
-        """Return a batch, on its own device, that is known to fit the encoder's tables.
+        """Check a batch, on its own device, against the encoder's tables, and return it.
 
         Raises what :meth:`forward` raises for a batch.
         """

@@ -91,7 +91,7 @@ class SpanHead(nn.Module):
     def _summaries(
         self, hidden_MD: Tensor, sequences: Sequences
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield first rows [N], last rows [N] and the dense layer's part of g [N, H], by width.
+        """Yield first rows [N], last rows [N] and g by the dense layer's part [N, H], by width.
 
         The mean is an attention whose scores are all 0.
         """

@@ -54,11 +54,11 @@ class Inputs(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """The entries that lengthen a target to the size of a layout, for CUDA graphs.
+    """How a target is padded to the fixed size of a layout, for CUDA graphs.
 
-    ``value``: of the further entries, which add nothing to a loss or gradient. None: it stays as
-    long as it is, and the model reads no further row or sequence of the layout.
-    ``by_sequence``: it has an entry for each sequence of the layout.
+    ``value``: of the padding, which must add nothing to a loss or gradient. None: the target is not
+    padded, and the model reads no padding row or sequence of the layout.
+    ``by_sequence``: the target has an entry for each sequence of the layout.
     """
 
     value: float | None = None
@@ -82,7 +82,7 @@ class TrainingModel(nn.Module, ABC):
     """The base of what the training loop trains: summed losses of a step's input.
 
     ``encoder``: the encoder that the run is for.
-    ``weights``: the weight of each loss's mean in the whole loss.
+    ``weights``: the weight of each loss's mean in the total loss.
     ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
     """
 
@@ -100,17 +100,17 @@ class TrainingModel(nn.Module, ABC):
         """Return the number of terms of each loss, before it is computed."""
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return how each target that the losses read is lengthened.
+        """Return how each target that the losses read is padded, for CUDA graphs.
 
-        For layouts of fixed sizes, which CUDA graphs need: tokens, sequences and rows follow those
-        of the batch. None: such rows would change the losses, or the host reads values.
+        Graphs need fixed sizes: padding tokens, sequences and rows follow those of the batch. None:
+        no graphs, because padding would change the losses, or the host reads values.
         """
         del inputs
         return None
 
     @abstractmethod
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return each loss."""
+        """Return each loss of a micro-batch, by name."""
 
     @abstractmethod
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
@@ -124,7 +124,7 @@ class CoupledModel(TrainingModel):
     them: see ``training/step/grad_cache.py``.
 
     ``targets_of_vectors``: the names of targets that :meth:`vectors` reads, and :meth:`losses` does
-    not; they may be large, and are not joined.
+    not; they may be large, and are not gathered over the step.
     """
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = ()
@@ -140,8 +140,8 @@ class CoupledModel(TrainingModel):
         """Return each loss of a whole step.
 
         ``vectors``: those of its micro-batches one after the other, in float32 or wider.
-        ``targets``: the micro-batches' targets, concatenated likewise; they must not hold places.
-            Those of ``targets_of_vectors`` may be missing.
+        ``targets``: the micro-batches' targets, concatenated too; they must not hold row numbers.
+            Targets in ``targets_of_vectors`` may be missing.
         ``share``: (rank, size): this rank's part of the sums; all parts add up to the whole.
         """
 
@@ -154,9 +154,9 @@ class CoupledModel(TrainingModel):
         """Return the losses of a micro-batch that is a whole step.
 
         With ``inputs.gradient`` return the inner product of vectors and gradient, under the name
-        ``coupled``: its gradient on the weights is the micro-batch's part of the step's.
+        ``coupled``: its gradient on the weights is the micro-batch's part of the step's gradient.
         """
-        # Not by embed, around which FSDP gathers the weights as around forward.
+        # Not embed: FSDP gathers the weights around it, as it does around this method.
         found = self.vectors(inputs)
         vectors = found.to(torch.promote_types(found.dtype, torch.float32))
         if inputs.gradient is not None:

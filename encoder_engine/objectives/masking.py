@@ -36,7 +36,7 @@ class MaskedTokens:
     ``input_ids`` int32 [T]: the model's input.
     ``rows`` int64 [M], ascending: the tokens to predict.
     ``labels`` int64 [M]: their ids before masking.
-    ``spans`` int64 [S, 2]: first row and length of each span; None for tokens and words.
+    ``spans`` int64 [S, 2]: first row and length of each span; None where tokens or words are drawn.
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -255,7 +255,7 @@ class _Draws:
 
 
 def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
-    """Draw a start uniformly from the words followed by ``number`` free ones; there is one."""
+    """Draw uniformly one of the starts of ``number`` free words; at least one must exist."""
     run, last = b"\1" * number, len(free) - number + 1
     for _ in range(len(free)):
         word = int(next(draws) * last)

@@ -38,7 +38,7 @@ class MLM:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return further masked tokens: row 0, with a label that is ignored."""
+        """Return how the targets are padded: by row 0, with a label that the loss ignores."""
         return {"rows": Padding(0), "labels": Padding(IGNORED)}
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:

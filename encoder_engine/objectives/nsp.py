@@ -39,7 +39,7 @@ class NSP:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return further labels, which are ignored."""
+        """Return how the labels are padded: by one that the loss ignores."""
         return {"pair_labels": Padding(IGNORED, by_sequence=True)}
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:

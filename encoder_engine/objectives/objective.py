@@ -52,11 +52,11 @@ class Objective(Protocol):
 
     @property
     def name(self) -> str:
-        """The key of its loss and head."""
+        """The key of the objective's loss and head."""
 
     @property
     def weight(self) -> float:
-        """The weight of its mean in the whole loss."""
+        """The weight of the mean loss in the total loss."""
 
     @property
     def needs_pooled(self) -> bool:
@@ -64,14 +64,14 @@ class Objective(Protocol):
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:
-        """The targets that name the rows its head reads; None: it reads all rows."""
+        """The targets that list the rows which the head reads; None: it reads all rows."""
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how its targets are lengthened; None: see :meth:`TrainingModel.paddings`."""
+        """Return how the targets are padded for CUDA graphs; see :meth:`TrainingModel.paddings`."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Change the input and add targets: a pure function of seed, epoch and places."""
+        """Change the input and add targets: a pure function of seed and batch."""
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
         """Return the number of terms of the loss, before it is computed."""
@@ -105,7 +105,7 @@ def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) ->
 def _rows_read(
     clean: CleanBatch, objectives: Sequence[Objective], targets: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64] | None:
-    """Return the rows that any head reads, and make targets index them, in place."""
+    """Return the rows that any head reads, and make targets index these rows, in place."""
     names: list[str] = []
     for objective in objectives:
         if objective.row_targets is None:
@@ -138,7 +138,7 @@ class PretrainingModel(TrainingModel):
         return {o.name: o.count(inputs.targets) for o in self.objectives}
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return how the targets of all objectives are lengthened, or None."""
+        """Return how the targets of all objectives are padded, or None."""
         del inputs
         found: dict[str, Padding] = {}
         for objective in self.objectives:

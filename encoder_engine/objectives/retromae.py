@@ -72,7 +72,7 @@ class RetroMAE:
 
     @property
     def paddings(self) -> None:
-        """Return None: the decoder's layout is made of the lengths on the host."""
+        """Return None: the decoder reads the lengths on the host, which CUDA graphs cannot."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
         """Add the text before masking, and the keys that the visible tokens are drawn by."""
@@ -254,7 +254,7 @@ def _normalise(hidden_TD: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Return the numbers of the sequences in groups, longest first.
+    """Return the indices of the sequences in groups, longest first.
 
     In a group no length is less than half of the longest, and the padded area is at most ``AREA``,
     or a single sequence's.
@@ -276,7 +276,7 @@ def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
 
     The first token is always seen; a row does not see itself; each other token is seen with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the
-    two places: it does not depend on ``length``, the batch or the device.
+    two positions: it does not depend on ``length``, the batch or the device.
     """
     places_L = torch.arange(1, length + 1, device=keys_B.device)
     step = _signed(int(STEP))
@@ -295,7 +295,7 @@ def _signed(word: int) -> int:
 
 
 def _shifted(words: Tensor, places: int) -> Tensor:
-    """Shift right without the sign."""
+    """Shift right, as if the words were unsigned."""
     return (words >> places) & ((1 << (64 - places)) - 1)
 
 

@@ -29,7 +29,7 @@ class DetectionModel(TrainingModel):
 
     A sample of the generator replaces each masked token; a sample equal to the original counts as
     original. No gradient passes through the sampling. Generator and encoder share the tables of
-    tokens, positions and segments, and both train them. Inputs are those of :class:`MLM`.
+    tokens, positions and segments, and both train these. Takes inputs that :class:`MLM` masked.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DetectionModel(TrainingModel):
         return {"mlm": inputs.targets["rows"].shape[0], "rtd": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the losses of both."""
+        """Return the losses of the generator and of the detector."""
         counts, labels_M = self.counts(inputs), inputs.targets["labels"]
         logits_MV = self._generate(inputs)
         generated = F.cross_entropy(logits_MV, labels_M, reduction="sum")

@@ -88,7 +88,7 @@ class SBO:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return further masked tokens, with labels that are ignored."""
+        """Return how the targets are padded: by row 0, with a label that the loss ignores."""
         return {
             **dict.fromkeys(("sbo_left", "sbo_right", "sbo_places"), Padding(0)),
             "sbo_labels": Padding(IGNORED),

@@ -1,8 +1,8 @@
 """The operations an encoder is made of: one contract each, several named implementations.
 
 ``triton`` (GPU), ``native`` (C++ on the CPU), ``aten`` (PyTorch's own) and ``reference`` (slow,
-float64, obviously right). The best that can take a call is chosen by its facts; :func:`explain`
-says which and why, :func:`use` names one.
+float64, obviously right). For each call the best that can take it is chosen by facts such as device
+and dtype; :func:`explain` says which one and why, :func:`use` requests one by name.
 """
 
 from encoder_engine.dependencies import require_torch

@@ -36,7 +36,7 @@ __all__ = ["Disentangled", "attention", "attention_probabilities"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFacts(CallFacts):
-    """The facts by which attention is chosen.
+    """The facts of a call by which an implementation of attention is chosen.
 
     ``terms``: the names of the given optional arguments, such as ``("window", "causal")``.
     ``equal_length``: the length of each sequence of a batch of 8,192 tokens or more on an H100 or

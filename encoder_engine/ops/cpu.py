@@ -16,7 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def native_instruction_set() -> str | None:
-    """Return the instruction set that the extension chose at load time; None: it is not built."""
+    """Return the instruction set that the extension chose at load time; None if not built."""
     try:
         from encoder_engine import _native
     except ImportError:
@@ -60,7 +60,7 @@ def is_amd() -> bool:
 
 
 def release_kept_memory() -> None:
-    """Return the memory that training steps kept for the next ones to the system."""
+    """Return to the system the memory that training steps kept for later steps."""
     if _instruction_set() is None:
         return
     from encoder_engine import _native
@@ -69,11 +69,11 @@ def release_kept_memory() -> None:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Return whether native kernels run without a request: on narrow vectors aten is faster."""
+    """Return whether native kernels run without a request: portable ones are slower than aten."""
     return _instruction_set() != "portable"
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
-    """Return the implementation of an operation by the extension, in the file of a room."""
+    """Return an operation's implementation by the extension; ``room``: the name of its file."""
     module = f"encoder_engine.ops.native.{room}"
     return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)

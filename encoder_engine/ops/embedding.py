@@ -29,7 +29,7 @@ ID_DTYPES = ("torch.int32", "torch.int64")
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingFacts(CallFacts):
-    """The facts by which the embedding layer is chosen.
+    """The facts of a call by which an implementation of the embedding layer is chosen.
 
     ``without``: the names of the arguments that are None, such as ``("norm_bias",)``.
     """
@@ -81,8 +81,8 @@ def embedding(
     ``token_weight_VE``: [V, E].
     ``position_weight_PE``: [P, E], given with ``position_ids_T``, or None.
     ``segment_weight_SE``: [S, E] or None.
-    ``token_scale_T``: factors of the tokens' rows, before the others are added, in float32 (float64
-    for float64), or None; constants without a gradient.
+    ``token_scale_T``: factors on the token embeddings before the sum, in float32 (float64 for
+    float64), or None; constants without a gradient.
     ``norm_weight_E``, ``norm_bias_E``: [E] or None; without both there is no norm.
     Returns [T, E], under autocast in the residual stream's dtype. Raises :class:`ShapeError`.
     """

@@ -52,7 +52,7 @@ def triton(
     refuse: Callable[[Any], str | None] = refuse_triton,
     automatic: Callable[[Any], bool] = is_automatic,
 ) -> Implementation:
-    """Return the implementation of an operation by Triton, in the files of a room."""
+    """Return an operation's implementation by Triton; ``room``: the folder of its kernels."""
     module = f"encoder_engine.kernels.{room}.operator"
     return Implementation(name="triton", module=module, refuse=refuse, automatic=automatic)
 

@@ -33,7 +33,7 @@ def _refuse_triton(facts: LayerNormFacts) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerNormFacts(CallFacts):
-    """The facts by which layer norm and RMS norm are chosen."""
+    """The facts of a call by which an implementation of layer norm or RMS norm is chosen."""
 
     width: int = 768
     dropout: bool = False

@@ -17,7 +17,7 @@ __all__ = ["linear"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFacts(CallFacts):
-    """The facts by which the dense layer is chosen.
+    """The facts of a call by which an implementation of the dense layer is chosen.
 
     ``autocast``: the dtype of autocast, where it is on.
     """

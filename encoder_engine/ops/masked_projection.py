@@ -40,7 +40,7 @@ MOST_STORED_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjectionFacts(CallFacts):
-    """The facts by which the loss is chosen. ``tiled``: the logits are not stored."""
+    """The facts by which the loss's implementation is chosen; tiled: logits are not stored."""
 
     tiled: bool = False
 
@@ -197,7 +197,7 @@ def masked_cross_entropy(
     _check_options(label_smoothing, z_loss, reduction, mode)
     _check_buffer(weight_gradient_VE, weight_VE)
     _check_values(rows_M, labels_M, hidden_TD.shape[0], weight_VE.shape[0], ignore_index)
-    # A lookup as an embedding's: its backward adds duplicate rows without atomics.
+    # Looked up as an embedding, whose backward adds duplicate rows without atomics.
     hidden_ME = _look_up(rows_M, hidden_TD)
     if transform is not None:
         hidden_ME = transform(hidden_ME, implementation=implementation)

@@ -23,7 +23,7 @@ WIDEST_TRITON = 16384
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingFacts(CallFacts):
-    """The facts by which pooling is chosen."""
+    """The facts of a call by which an implementation of pooling is chosen."""
 
     width: int = 768
 

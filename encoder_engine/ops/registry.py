@@ -71,7 +71,7 @@ class Implementation:
 def plain(
     room: str, refuse: Callable[[Any], str | None] = Implementation.refuse
 ) -> tuple[Implementation, Implementation]:
-    """Return the implementations by PyTorch and by the definition, in the files of a room."""
+    """Return an operation's ``aten`` and ``reference``; ``room``: the name of their files."""
     aten, reference = f"encoder_engine.ops.aten.{room}", f"encoder_engine.kernels.{room}.reference"
     return (
         Implementation(name="aten", module=aten, refuse=refuse),
@@ -97,7 +97,7 @@ class Operation:
         _OPERATIONS[self.name] = self
 
     def explain(self, facts: CallFacts, *, named: bool = False) -> Explanation:
-        """Return each implementation with None, or why it refuses; ``named``: on request."""
+        """Return each implementation with None, or why it refuses; ``named``: by request."""
         return [
             (i.name, i.refuse(facts) if named else _refuse_unnamed(i)(facts))
             for i in self.implementations
@@ -106,7 +106,7 @@ class Operation:
     def find(
         self, requested: str | None, *tensors: Tensor | None, **others: object
     ) -> Callable[..., Any]:
-        """Return the function to call for these tensors; ``others``: facts they do not have.
+        """Return the function to call for these tensors; ``others``: facts beside the tensors'.
 
         The result is cached: building the facts anew would take longer than a short text's norm.
         """

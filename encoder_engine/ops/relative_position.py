@@ -48,7 +48,7 @@ def relative_position_buckets(
 def log_position_entries(
     num_buckets: int | None, max_distance: int, *, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """Return the entry, of 2 N, of each distance -max_distance .. max_distance, as in DeBERTa.
+    """Return the index among 2 N entries of each distance -max_distance .. max_distance (DeBERTa).
 
     N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
     each distance has its own entry; beyond, distances share entries in equal steps of the logarithm

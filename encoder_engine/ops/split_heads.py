@@ -2,8 +2,8 @@
 
 On a GPU the attention kernels write the gradients of all three to one tensor, which is then that of
 the projection. PyTorch's own split would copy the three together: a tenth of what a step of
-BERT-base moves beside its matrix products. Rotary embeddings keep to that: they turn query and key
-where they are, and their gradients likewise.
+BERT-base moves beside its matrix products. Rotary embeddings therefore turn query and key in
+place, within the projection, and their gradients likewise.
 
 Dimensions: T tokens, H heads, K heads of keys, D width of a head.
 """
@@ -61,7 +61,7 @@ def _joins_gradients(projected_TN: Tensor) -> bool:
     if not (gpu.is_by_triton(projected_TN) and projected_TN.requires_grad) or requested():
         return False
     if projected_TN.is_leaf or not torch.is_grad_enabled():
-        # Others read it after this call.
+        # Others may read the projection after this call, so it must not be turned in place.
         return False
     return not (torch.compiler.is_compiling() or is_transformed())
 
@@ -96,7 +96,7 @@ class _Turn(torch.autograd.Function):
     def backward(ctx: Any, grad_TN: Tensor) -> tuple[Tensor | None, ...]:
         from encoder_engine.kernels.rotary.operator import turn_in_place
 
-        # The split's own: it made it for nobody else.
+        # Made by the split's backward for this function alone, so it may be changed in place.
         heads_THD = _heads(grad_TN, ctx.head_dim)
         turn_in_place(heads_THD, ctx.key_heads, *ctx.saved_tensors, True)
         return grad_TN, None, None, None, None

@@ -66,7 +66,7 @@ class PackedBatch:
     position_ids: Tensor | None = None
     vocab_size: int | None = None
 
-    # What it was checked against: on a GPU to check it again would wait for the device.
+    # The limits it was checked against: another check on a GPU would wait for the device.
     _limits: Limits | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ __all__ = [
     "size_class",
 ]
 
-# Kernels compute as many rows at least, and shorter sequences have the same launch shapes.
+# Kernels compute at least so many rows, and shorter sequences have the same launch shapes.
 LEAST_ROWS = 64
 
 
@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
         return self.num_sequences + 2
 
     def num_tiles(self, block: int) -> int:
-        """Return the most blocks of rows that the sequences of a batch have."""
+        """Return the most blocks of rows that the sequences of a batch in the bucket can have."""
         by_tokens = self.num_tokens // block + self.num_sequences
         return min(by_tokens, self.num_sequences * -(-self.max_seqlen // block))
 
@@ -98,9 +98,9 @@ def power_of_two(number: int, least: int) -> int:
 class BucketSequences(Sequences):
     """The B + 1 sequences of a bucket, of which a batch fills the first.
 
-    Make one by :meth:`from_offsets`. Rows beyond the batch are counted to the last sequence, as its
-    first row. The lengths are on the host for a CPU alone. What reads them there computes the rows
-    beyond the batch as one more sequence, whose results nothing reads.
+    Make one by :meth:`from_offsets`. Rows beyond the batch have the number of the last sequence and
+    position 0. Only on a CPU the host has the lengths; implementations that read them compute the
+    rows beyond the batch as one more sequence, whose results nothing reads.
     """
 
     @classmethod
@@ -153,7 +153,7 @@ class BucketSequences(Sequences):
         return self._remember("is padding", lambda: self.sequence_ids == len(self) - 1)
 
     def tiles(self, block: int) -> Tensor:
-        """Return the blocks of rows, int32 [n, 2], longest sequences first; n is the bucket's.
+        """Return the bucket's n blocks of rows, int32 [n, 2], longest sequences first.
 
         Those beyond the batch's are block 0 of the last sequence, which is empty.
         """
@@ -172,7 +172,7 @@ class BucketSequences(Sequences):
         return torch.stack([order[places], blocks], dim=1).to(torch.int32)
 
     def _sort(self) -> tuple[Tensor, Tensor]:
-        """Return the lengths, longest first, and their sequences; the last one remains the last."""
+        """Return the lengths, longest first, and their sequences; the empty last one stays last."""
         lengths, order = torch.sort(self.cu_seqlens.diff(), descending=True, stable=True)
         return lengths, order
 

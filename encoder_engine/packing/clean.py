@@ -23,7 +23,7 @@ class CleanBatch:
 
     ``input_ids`` int32 [T]: the tokens.
     ``cu_seqlens`` int32 [B + 1]: the offsets of the sequences.
-    ``numbers`` int64 [B]: the place of each sequence in its ``epoch``, by which masks are drawn.
+    ``numbers`` int64 [B]: the index of each sequence in its ``epoch``, by which masks are drawn.
     ``special`` bool [T]: special tokens, which are never masked.
     ``word_starts`` bool [T]: first tokens of words, and special tokens.
     ``token_type_ids`` int32 [T]: the segment of each token; None without pairs.
@@ -86,5 +86,5 @@ class CleanBatch:
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """The place of each token in its sequence, [T]."""
+        """The position of each token in its sequence, [T]."""
         return np.arange(len(self.input_ids), dtype=np.int64) - self.cu_seqlens[self.sequence_ids]

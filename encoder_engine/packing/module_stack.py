@@ -67,7 +67,7 @@ class DenseModule:
 
     @property
     def width(self) -> int:
-        """N."""
+        """The number of features out, N."""
         return len(self.weight_NK)
 
     def arrays(self) -> dict[str, Array]:
@@ -144,7 +144,7 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of an encoder's and of all modules; without modules the encoder's."""
+        """Return the SHA-256 of a fingerprint and the modules; without modules, the fingerprint."""
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())
@@ -189,7 +189,7 @@ def _softmax(x_NC: Array) -> Array:
     return found
 
 
-# What the extension has no function for, with PyTorch's default parameters.
+# Activations that the extension lacks, with PyTorch's default parameters.
 ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
     "sigmoid": _sigmoid,
     "leaky_relu": lambda x: np.where(x >= 0, x, np.float32(0.01) * x),
@@ -200,7 +200,7 @@ ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
     "hardtanh": lambda x: np.clip(x, -1, 1),
     "relu6": lambda x: np.clip(x, 0, 6),
 }
-# Those of a few scores, for which NumPy is fast enough.
+# Activations of a few scores, for which NumPy is fast enough.
 SCORE_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     str(k): f for k, f in ELEMENTWISE.items()
 } | {

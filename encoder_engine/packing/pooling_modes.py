@@ -29,7 +29,7 @@ def pool_modes(
     lengths_B1: Array,
     num_prompt_tokens: int,
 ) -> list[Array]:
-    """Return ``reduce(mode)`` of each mode, [B, D]; positions are counted from a prompt left out.
+    """Return ``reduce(mode)`` of each mode, [B, D], for rows that leave a prompt out.
 
     ``weightedmean`` gives row i weight i + 1, counted from the start of the prompt.
     ``lengths_B1``: rows of each sequence without its prompt, [B, 1].

@@ -50,9 +50,9 @@ class SelectedRows:
     rows: Tensor
     sequences: Sequences
 
-    # The selected rows alone, as sequences: how many there are of each.
+    # The offsets of the selected rows alone, by sequence.
     within: Sequences = field(init=False, repr=False)
-    # Each row's place within its sequence, int32 [M].
+    # Each row's position within its sequence, int32 [M].
     places: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,13 +171,13 @@ class SelectedRows:
 
     @cached_property
     def grouped_order(self) -> Tensor | None:
-        """The place of each row in the concatenated :attr:`groups`, int64 [M]; None: unmoved."""
+        """The index of each row in the concatenated :attr:`groups`, int64 [M]; None: its own."""
         joined = np.concatenate([selected.reshape(-1) for *_, selected in self._host_groups()])
         unmoved = np.arange(len(joined))
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return the common rows: their indices in this selection, int64, and a selection."""
+        """Return the rows in both selections: indices in this one, int64, and a selection."""
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)

@@ -140,7 +140,7 @@ class Sequences:
 
     @property
     def positions(self) -> Tensor:
-        """The place of each row within its sequence, from 0, int64 [T]."""
+        """The position of each row within its sequence, from 0, int64 [T]."""
         return self._remember("positions", self._make_positions)
 
     def _make_positions(self) -> Tensor:
@@ -178,7 +178,7 @@ class Sequences:
 
     @property
     def grouped_rows(self) -> Tensor | None:
-        """The rows of the concatenated :attr:`length_groups`, int64 [T]; None: unmoved."""
+        """The rows of the concatenated :attr:`length_groups`, int64 [T]; None: 0 .. T - 1."""
         return self._remember("grouped_rows", self._make_grouped_rows)
 
     def _make_grouped_rows(self) -> Tensor | None:
@@ -197,7 +197,7 @@ class Sequences:
 
     @property
     def grouped_order(self) -> Tensor | None:
-        """The place of each row in the joined :attr:`length_groups`, int64 [T]; None: unmoved."""
+        """The index of each row in the joined :attr:`length_groups`, int64 [T]; None: its own."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
@@ -222,7 +222,7 @@ class Sequences:
         )
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Return rows [T, ...] with zeros in those of no sequence; here every row has one."""
+        """Return rows [T, ...], with zeros where a row is of no sequence; here none is."""
         return rows_T
 
     def to(self, device: Device) -> Sequences:

@@ -31,7 +31,7 @@ class SpanList(NamedTuple):
     owners: LongArray
 
     def find(self, starts: LongArray, stops: LongArray) -> LongArray:
-        """Return the places of spans in this list, -1 for a span that is not there."""
+        """Return the indices of spans in this list, -1 for a span that is not in it."""
         scale = int(self.stops.max(initial=0)) + 1
         widths = self.stops - self.starts
         keys = widths * scale + self.starts

@@ -50,7 +50,7 @@ class LegalTags:
         return cls(start=start, end=free, transitions=transitions)
 
     def find_illegal(self, tags: npt.NDArray[np.integer]) -> int | None:
-        """Return the place of the first tag of a row that is illegal there, or None."""
+        """Return the index of a row's first tag that is illegal at its position, or None."""
         if len(tags) == 0:
             return None
         if not self.start[tags[0]]:

@@ -1,4 +1,4 @@
-"""Packed rows of token ids as NumPy arrays: a batch before any device."""
+"""Packed rows of token ids as NumPy arrays: a batch before it is on a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TokenizedRows(Protocol):
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """The tokens of a window of rows, as far as its stages read them; see :class:`Encoding`."""
+    """What the stages of a window of rows read of its tokens; see :class:`Encoding`."""
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -58,7 +58,7 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Rows of tokens that no tokenizer's result holds as they are: :class:`WindowRows`.
+    """Rows of tokens that no tokenizer returned, such as pairs or given ids; a WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].
@@ -93,7 +93,7 @@ class EncodedRows:
 
 @dataclass(kw_only=True, eq=False)
 class InputRows(EncodedRows):
-    """As many tokens as rows cost, which are tokenized again where they are computed.
+    """Inputs that are tokenized where they are computed; their tokens here only count the cost.
 
     inputs: the rows as they came, a list of B.
     """
@@ -108,8 +108,8 @@ class TokenRows:
     ids: int32 [T].
     cu_seqlens: the offsets of the sequences, int32 [B + 1].
     type_ids: the segment of each token, int32 [T]; None: all 0.
-    unattended: the last tokens of each sequence that no token attends to, int32 [B]; they attend
-        to the others. None: there are none.
+    unattended: the number of last tokens of each sequence that no token attends to, int32 [B];
+        they attend to the others. None: every token is attended to.
     """
 
     ids: IdArray
@@ -133,7 +133,7 @@ class TokenRows:
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     def take(self, rows: RowArray) -> TokenRows:
-        """Return the sequences of these numbers, in this order; a single one is a view."""
+        """Return the sequences of the given indices, in their order; a single one is a view."""
         ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
         types = None if self.type_ids is None else take(self.type_ids, self.cu_seqlens, rows)[0]
         unattended = None if self.unattended is None else self.unattended[rows]

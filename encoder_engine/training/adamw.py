@@ -19,7 +19,7 @@ __all__ = ["NativeAdamW", "gradient_norm", "takes_natively"]
 
 
 def takes_natively(tensors: Iterable[Tensor]) -> bool:
-    """Return whether the C++ extension can take a step of these: float32 on a CPU, contiguous."""
+    """Return whether the C++ extension can step these tensors: float32, contiguous, on a CPU."""
     if cpu.refuse_trained(CallFacts(requires_grad=True)) is not None:
         return False
     return all(
@@ -33,17 +33,17 @@ def takes_natively(tensors: Iterable[Tensor]) -> bool:
 
 
 def gradient_norm(gradients: list[Tensor]) -> float:
-    """Return the norm of all gradients, for which :func:`takes_natively` is true."""
+    """Return the norm of all gradients together; :func:`takes_natively` must accept them."""
     from encoder_engine.ops.native import adamw
 
     return adamw.gradient_norm(gradients)
 
 
 class NativeAdamW(torch.optim.AdamW):
-    """AdamW (Loshchilov and Hutter 2019) with the state of torch's.
+    """AdamW (Loshchilov and Hutter 2019) in C++; its state is that of ``torch.optim.AdamW``.
 
-    ``gradient_factor``: multiplies the gradients of the next step, which are not changed; 1 after
-    it.
+    ``gradient_factor``: a factor on the gradients in the next step, which leaves the gradients
+    themselves unchanged and sets the factor to 1 again.
     """
 
     gradient_factor: float = 1.0

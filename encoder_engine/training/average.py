@@ -18,7 +18,7 @@ __all__ = ["Average", "swapped"]
 
 @contextmanager
 def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
-    """Return a context in which a model has these weights, and they hold the model's own."""
+    """Return a context in which a model and ``weights`` have exchanged their values."""
     _swap(weights, model)
     try:
         yield

@@ -25,7 +25,7 @@ __all__ = ["Best", "SelectionRecipe"]
 class SelectionRecipe:
     """Settings by which evaluations select the best checkpoint.
 
-    ``metric``: the score; None: the task's.
+    ``metric``: the name of the score; None: the task's main score.
     ``goal``: whether a higher or a lower score is better.
     ``patience``: evaluations without a better score after which training stops; None: never.
     """
@@ -42,7 +42,7 @@ class SelectionRecipe:
 
 
 class Best:
-    """Keeps the weights of the best evaluation: the first of equals; NaN is never the best.
+    """Keeps the weights of the best evaluation, of equal ones the first; NaN is never the best.
 
     The state is part of a run's checkpoints, so a resumed run selects as an uninterrupted one. Only
     weights that are trained are kept.
@@ -62,7 +62,7 @@ class Best:
     def see(self, step: int, scores: Mapping[str, float], model: nn.Module) -> None:
         """Compare an evaluation with the best, and keep the weights of a better one.
 
-        Raises :class:`ConfigError` if the evaluation has no score of this name.
+        Raises :class:`ConfigError` if the evaluation lacks the score that the recipe names.
         """
         if self._metric not in scores:
             raise ConfigError(

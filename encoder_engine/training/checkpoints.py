@@ -103,9 +103,9 @@ class Checkpoints:
         return self.directory / f"step-{step:08d}"
 
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
-        """Return step and state of the last good checkpoint; rename damaged ones.
+        """Return step and state of the last good checkpoint; rename damaged checkpoints.
 
-        num_steps: the steps of the run, for the note that it is resumed.
+        num_steps: the length of the run, for the message that the run resumes.
         """
         local = self._find() if self._world.is_first else None
         if local is not None:

@@ -46,16 +46,16 @@ class Stream(Protocol):
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: its micro-batches."""
+        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: how many in a step."""
 
 
 class Course(ABC):
-    """A course is all that a loop trains: the model, its data, its evaluation, its run's records.
+    """What the training loop trains: a model, with its data, evaluation and records of the run.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
 
-    ``recipe``: a :class:`TrainingRecipe`, or one of fine-tuning.
+    ``recipe``: a :class:`TrainingRecipe` or a :class:`FineTuningRecipe`.
     """
 
     recipe: Any
@@ -63,7 +63,7 @@ class Course(ABC):
     @property
     @abstractmethod
     def run(self) -> RunRecipe:
-        """Length, precision, devices, intervals and checkpoints."""
+        """The settings of the run: length, precision, devices, intervals and checkpoints."""
 
     @property
     def optimizer(self) -> OptimizerRecipe:
@@ -80,7 +80,7 @@ class Course(ABC):
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """Tokens of the longest sequence, special ones included; FLOPs are counted for it."""
+        """The most tokens of a sequence, special ones included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Set the precision of products and of the residual stream, which the recipe records."""
@@ -107,7 +107,7 @@ class Course(ABC):
     def evaluation(
         self, names: Sequence[str], world: World
     ) -> Callable[[nn.Module], dict[str, float]] | None:
-        """Return the evaluation of the model, or None; ``names``: the model's losses."""
+        """Return the evaluation of the model, or None; ``names``: of the model's losses."""
 
     def best(self, model: TrainingModel) -> Best | None:
         """Return the selection of the best weights; None: the last weights are exported."""

@@ -14,7 +14,7 @@ __all__ = ["draw_losses"]
 SMOOTHED = 0.9
 # Two points a pixel of an axis are enough.
 MOST_POINTS = 1440
-# A file of its own needs what a page states for its drawings.
+# An SVG file states these itself; within an HTML page, the page does.
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" '
 WHITE = '<rect width="100%" height="100%" fill="white"/>'
 Points = list[tuple[float, float]]

@@ -26,14 +26,14 @@ class Log:
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
 
-    Raises :class:`ResumeError` where ``log.jsonl`` is shorter than that.
+        Raises :class:`ResumeError` where ``log.jsonl`` is shorter than ``num_bytes``.
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:
         self._path, self._speed_path = directory / LOG, directory / SPEED
         with writing(self._path), self._path.open("ab") as file:
             if file.tell() < num_bytes:
-                # Truncating would lengthen it, by zeros.
+                # truncate() would append zeros to a shorter file.
                 raise ResumeError(
                     f"{self._path} has {file.tell()} bytes, and had {num_bytes} at the checkpoint: "
                     "it was cut or removed; put it back from a copy, or name another folder"
@@ -81,7 +81,7 @@ class Tracker(Protocol):
         """Record a step."""
 
     def close(self) -> None:
-        """Finish."""
+        """Close the receiver: no record follows."""
 
 
 class _TensorBoard:
@@ -92,7 +92,7 @@ class _TensorBoard:
             raise MissingDependencyError(
                 "run.trackers: [tensorboard]", library="tensorboard", extra="tensorboard"
             ) from None
-        # Steps that were recorded after the last checkpoint are recorded again: hide the first.
+        # A resumed run records the steps after the last checkpoint again: hide the first records.
         self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=first_step)
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class _WeightsAndBiases:
             raise MissingDependencyError(
                 "run.trackers: [wandb]", library="wandb", extra="wandb"
             ) from None
-        # Without its first id a resumed run would be a new one on the server.
+        # The id of the first start: without it the server would take a resumed run for a new one.
         id_file = directory / "wandb.id"
         if not id_file.exists():
             write_atomically(id_file, f"{secrets.token_hex(8)}\n".encode())

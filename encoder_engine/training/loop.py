@@ -16,8 +16,9 @@ How a step works, whatever the number of micro-batches and ranks:
    float16 the step is skipped and the scale lowered instead, down to 2^-14.
 6. On a GPU the host waits for nothing within a step. Batches are checked on the host, and copied
    from pinned memory. The losses and the norm are read once the next step is launched, and before
-   anything is evaluated or saved; a mark on the device keeps the optimizer from stepping until then
-   where they are not finite. Optimizers other than AdamW, float16 and FSDP read them first.
+   anything is evaluated or saved. Until then a mark on the device keeps the optimizer from stepping
+   where they are not finite. With other optimizers than AdamW, in float16 and with FSDP, the host
+   reads them before the step.
 
 A checkpoint holds weights, optimizer state, the average, the best weights, the step, the loader's
 position and the length of ``log.jsonl``. A resumed run cuts the log back to that length and appends
@@ -175,7 +176,7 @@ class Loop:
         return replicate(self.model, self.world)
 
     def run(self, watch: Callable[[Progress], None] | None = None) -> dict[str, float]:
-        """Train to the end; return the last evaluation, or the last losses without one.
+        """Train to the end; return the last evaluation's scores, else the last step's losses.
 
         ``watch`` is called after every logged step.
 
@@ -311,7 +312,8 @@ class Loop:
     ) -> Numbers | list[float]:
         """Clip the gradient and step, unless a number of the step is not finite.
 
-        totals: the sum of each loss over all ranks, float64 [losses]. Returns them and the norm.
+        totals: the sum of each loss over all ranks, float64 [losses]. Returns the totals and the
+        gradient's norm.
         """
         set_learning_rate(self.optimizers, learning_rate)
         if self._halt is not None:
@@ -333,7 +335,7 @@ class Loop:
         return [*sums, whole]
 
     def _take_unread(self, totals: Tensor, halt: Halt) -> Tensor:
-        """Clip the gradient and step without reading a number; return sums and norm."""
+        """Clip the gradient and step without waiting for the device; return totals and norm."""
         norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
         numbers = torch.cat([totals, norm.reshape(1)])
         halt.see(numbers)
@@ -354,7 +356,7 @@ class Loop:
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
-            # Graphs add to gradients where these are.
+            # CUDA graphs add to the gradients at fixed addresses: they are zeroed, not freed.
             optimizer.zero_grad(set_to_none=self._graphs is None)
         self.scaler.update()
         if self.average is not None:
@@ -423,7 +425,7 @@ class Loop:
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
-        """Write the model as its course does; called on all ranks."""
+        """Write the model by the course's ``save_model``; called on all ranks."""
         model = self.model
         if self.course.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (

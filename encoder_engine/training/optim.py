@@ -1,6 +1,6 @@
 """Makes optimizers by name; weight decay applies to matrices and tables only.
 
-AdamW and Muon are torch's, but for AdamW of float32 weights on a CPU, which is in ``adamw.py``.
+AdamW and Muon are torch's, except AdamW of float32 weights on a CPU, which is in ``adamw.py``.
 LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
 both multiply AdamW's step of each tensor by one factor.
 """
@@ -35,7 +35,7 @@ __all__ = [
 # 700 steps, by 0.98 after some 3,500. Over an epsilon of 1e-8, a first moment below TINY moves a
 # weight by less than 1e-22 learning rates, and the root of a second one is 1e-7 of epsilon.
 TINY = 1e-30
-# In so many steps 0.9 makes 1.4e-6 of a number: TINY is not denormal by then.
+# In so many steps a beta of 0.9 shrinks a moment to 1.4e-6 of it: TINY is not denormal by then.
 CLEAR_EVERY = 128
 
 Groups = list[dict[str, Any]]
@@ -85,7 +85,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         torch._foreach_add_(squares, epsilon)
         updates = list(torch._foreach_div(firsts, [1.0 - beta1**step for step in steps]))
         torch._foreach_div_(updates, squares)
-        # Not by alpha, which rounds once on some devices and twice on others.
+        # Not by the argument alpha: some devices round its product, others the sum alone.
         torch._foreach_add_(updates, torch._foreach_mul(parameters, group["weight_decay"]))
         rates = self._rates(group["lr"], parameters, updates, surprises)
         for update, rate in zip(updates, rates, strict=True):
@@ -103,7 +103,10 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
     def _surprises(
         self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
     ) -> list[Tensor]:
-        """Return what :meth:`_rates` needs of gradients and corrected second moments."""
+        """Return a number of each tensor that :meth:`_rates` needs; none by default.
+
+        ``squares``: the second moments after bias correction.
+        """
         del gradients, squares, epsilon
         return []
 
@@ -119,7 +122,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
 
 
 class Lamb(_ScaledAdamW):
-    """LAMB: each tensor's step, decay included, gets the tensor's norm times the learning rate.
+    """LAMB: a tensor's step, decay included, has the norm of its weights times the learning rate.
 
     Vectors (biases and norms) take AdamW's step, as in the authors' code.
     """
@@ -250,7 +253,7 @@ def clip_gradient(
 
 
 def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
-    """Scale gradients as :func:`clip_gradient` does; return their norm without reading it."""
+    """Scale gradients as :func:`clip_gradient` does; return their norm as a tensor, unread."""
     trained = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
     if most is not None:

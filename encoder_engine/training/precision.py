@@ -25,12 +25,12 @@ RECIPE = "recipe.json"
 def choose_precision(
     directory: Path, world: World, run: RunRecipe
 ) -> tuple[Precision, Residual | None]:
-    """Return the precision of products, and where that is bfloat16 that of the residual stream.
+    """Return the precision of matrix products, and for bfloat16 that of the residual stream.
 
-    What the recipe does not name is that of the folder's run, so that a run resumed on another
-    device goes on as it began. A new run computes both in bfloat16 on a GPU that has it, and in
-    float32 otherwise. All ranks get the choice of rank 0. Raises :class:`ResumeError` where the
-    recorded recipe cannot be read.
+    What the recipe does not name is taken from the run that the folder records, so that a run
+    resumed on another device goes on as it began. A new run computes both in bfloat16 on a GPU that
+    has it, and in float32 otherwise. All ranks get the choice of rank 0. Raises
+    :class:`ResumeError` where the recorded recipe cannot be read.
     """
     chosen: tuple[Precision, Residual | None] | None = None
     with world.awaiting_first():

@@ -56,7 +56,7 @@ class ModelRecipe:
     ``config``: the values of a config.json, without ``vocab_size`` and ``pad_token_id``, which the
     corpus sets.
     ``checkpoint``: a directory or hub id to continue training from. The corpus' tokens must begin
-    with the checkpoint's; the embedding of a further token is the mean of its pieces'.
+    with the checkpoint's; a further token is cut into these, and gets the mean of their embeddings.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +105,8 @@ class ObjectivesRecipe:
     ``mask_probability``: the share of tokens to predict.
     ``unit``: the unit of masking: tokens, whole words, spans, or the salient spans that
     ``prepare --salient`` marked, and other spans where they do not suffice.
-    ``mask_share``, ``random_share``: the shares of those replaced by [MASK] and by random tokens.
+    ``mask_share``, ``random_share``: the shares of the tokens to predict that are replaced by
+    [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
     ``label_smoothing``: for masked language modelling alone; refused with the options below.
     ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
@@ -228,7 +229,7 @@ class BatchRecipe:
                 )
 
     def num_micro_batches(self, step: int, steps: int) -> int:
-        """Return the number of micro-batches of a step, counted from 0, of ``steps``."""
+        """Return the number of micro-batches of a step, from 0; ``steps``: the run's length."""
         last = self.tokens // self.micro_tokens
         rising = self.warmup * steps
         if self.first_tokens is None or step >= rising:
@@ -241,10 +242,10 @@ class BatchRecipe:
 class RunRecipe:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
-    ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
-    None: that of the folder's run, or for a new one bfloat16 on a GPU that has it, else float32.
-    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: that of
-    the folder's run, or for a new one bfloat16 on a GPU, where norms are bound by memory, else
+    ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: both).
+    None: as in the run that is resumed; in a new run bfloat16 on a GPU that has it, else float32.
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: as in the
+    run that is resumed; in a new run bfloat16 on a GPU, where norms are bound by memory, else
     float32.
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.

@@ -17,7 +17,8 @@ __all__ = ["SpeedMeter", "flops_per_token"]
 class SpeedMeter:
     """The time since the last logged step, and the tokens of the steps since then.
 
-    utilisation: the share of the peak that a token a second takes; None: it is not logged.
+    utilisation: the share of the device's peak FLOP/s that a token per second takes; None: the
+    utilisation is not logged.
     """
 
     def __init__(self, tokens: int, *, utilisation: float | None) -> None:
@@ -25,7 +26,7 @@ class SpeedMeter:
         self.restart(tokens)
 
     def restart(self, tokens: int) -> None:
-        """Begin at a number of tokens; what was done since the last reading is not counted."""
+        """Begin again at the run's number of tokens; work since the last reading is not counted."""
         self._began, self._waited, self._since = time.perf_counter(), 0.0, tokens
 
     @contextmanager
@@ -36,7 +37,7 @@ class SpeedMeter:
         self._waited += time.perf_counter() - requested
 
     def read(self, tokens: int) -> dict[str, float]:
-        """Return the line of ``speed.jsonl`` for a step at whose end there were so many tokens."""
+        """Return the line of ``speed.jsonl`` at the end of a step; tokens: of the run so far."""
         seconds = max(time.perf_counter() - self._began, 1e-9)
         speed = {
             "seconds": seconds,

@@ -45,7 +45,7 @@ class SweepCell:
 
 
 def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of the values of ``key=a,b``, the last key changing first.
+    """Return every combination of the values of ``key=a,b``; the last key varies fastest.
 
     Commas within brackets do not separate. Raises :class:`ConfigError` for a text of another form,
     and for a key or a value that is given twice.
@@ -136,7 +136,7 @@ def summarise_seeds(directory: Path, scores: Sequence[Mapping[str, float]]) -> d
 
 
 def sweep_table(cells: Sequence[SweepCell], digits: int = 3) -> list[list[str]]:
-    """Return header and rows of a table: the settings, then each score with its half interval.
+    """Return header and rows of a table: settings, then each score with half its interval's width.
 
     A score that a combination does not have is ``-``.
     """

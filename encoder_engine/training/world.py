@@ -93,7 +93,7 @@ class World:
         return [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Return the sum of a tensor over all ranks, in place."""
+        """Sum a tensor over all ranks, in place, and return it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor

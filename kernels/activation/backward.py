@@ -11,7 +11,7 @@ from ..common.launch import cdiv, num_programs, on_device
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
 
-# Programs of a multiprocessor, and stages of the pipeline: two blocks of rows are read ahead.
+# Programs per multiprocessor, and stages of the pipeline: two blocks of rows are read ahead.
 PROGRAMS, NUM_STAGES = 4, 3
 
 

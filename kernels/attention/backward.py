@@ -61,7 +61,7 @@ def attention_backward(
     blocks: Blocks,
     launches: Launches,
 ) -> Gradients:
-    """Launch the kernels."""
+    """Launch the kernels of the backward pass; return all gradients."""
     query, key = call[:2]
     whole = empty_gradients(call)
     if blocks.query_tiles.shape[0] == 0:

@@ -1,4 +1,4 @@
-"""The layout of a call's rows, and the blocks that each kernel works on."""
+"""The offsets of a call's rows, and the blocks of rows that each kernel works on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WIDEST_WINDOW = 2**30
 
 
 class Blocks(NamedTuple):
-    """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
+    """The offsets and blocks of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
 
     ``places`` is empty where every row is a query, ``global_places`` where no key is global. The
-    tiles of backward are empty without gradients, ``sequence_tiles`` unless these are in Gluon.
+    tiles of backward are empty without gradients, ``sequence_tiles`` unless Gluon computes these.
     """
 
     cu_seqlens: Tensor  # [B + 1]
@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
     cu_globals: Tensor  # [B + 1]
     global_places: Tensor  # [G]
     global_tiles: Tensor  # blocks of global keys
-    sequence_tiles: Tensor  # whole sequences, where the gradients are those in Gluon
+    sequence_tiles: Tensor  # whole sequences, where the kernel in Gluon computes gradients
 
     def extras(self, call: Call) -> Extras:
         """Return the options by which launch shapes are chosen."""
@@ -57,7 +57,7 @@ class Blocks(NamedTuple):
             "GROUP": call.group,
             "HEAD_DIM": head_dim,
             "BLOCK_DIM": max(16, next_power_of_2(head_dim)),
-            # Places are 32 bits wide: a place and a window, added, must be as well.
+            # Positions have 32 bits: the sum of a position and a window must fit into them.
             "WINDOW": -1 if call.window is None else min(call.window, WIDEST_WINDOW),
             "CAUSAL": call.causal,
             "SUBSET": self.places.shape[0] > 0,
@@ -73,10 +73,10 @@ class Blocks(NamedTuple):
         return self.constants(call) | {"JOINED": call.joined}
 
     def terms(self, call: Call) -> tuple[Tensor | None, ...]:
-        """Return the terms that kernels read; products of content and position are computed."""
+        """Return the terms that kernels read; products of content and position are made here."""
         return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))
 
     def numbers(self, call: Call) -> tuple[Any, ...]:
-        """Return the last arguments of a kernel."""
+        """Return a kernel's last arguments: number of queries, reach of bias, scale, dropout."""
         reach = 0 if call.bias_HR is None else call.bias_HR.shape[1] // 2
         return (call.query_MHD.shape[0], reach, call.scale, call.dropout)

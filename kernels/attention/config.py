@@ -63,7 +63,7 @@ class GluonLaunch(NamedTuple):
 
     @property
     def num_consumers(self) -> int:
-        """Return how often four warps share the rows."""
+        """Return the number of consumers: groups of four warps, which own 64 rows each."""
         return self.block_rows // 64
 
     @property
@@ -73,7 +73,7 @@ class GluonLaunch(NamedTuple):
 
     @property
     def max_registers(self) -> int:
-        """Return the registers of a thread before warps get their parts."""
+        """Return the registers of a thread at the start, before consumers take more."""
         return 128 if self.num_consumers == 1 else 168
 
     def constants(self) -> dict[str, int | bool]:
@@ -83,13 +83,13 @@ class GluonLaunch(NamedTuple):
             "STAGES": self.num_stages,
             "CONSUMERS": self.num_consumers,
             "TURNS": self.turns,
-            # Of a consumer's thread. What they leave of all is 40 for a thread of the producer.
+            # Registers of a consumer's thread. Those left are 40 for a thread of the producer.
             "REGISTERS": 216 if self.num_consumers == 1 else 232,
         }
 
 
-# By head size and rows of a program. Nothing spills, and its two programs or one fill the registers
-# of a multiprocessor.
+# By head size and rows of a program. Nothing spills, and two programs of one consumer, or one of
+# two, fill the registers of a multiprocessor.
 GLUON_LAUNCHES = {
     (64, 64): GluonLaunch(64, 128, 2),
     (64, 128): GluonLaunch(128, 128, 3),
@@ -101,28 +101,29 @@ GLUON_LAUNCHES = {
 class GluonBackwardLaunch(NamedTuple):
     """Stages of the ring of the backward kernel in Gluon, and where it sums the query's gradient.
 
-    ``sum_blocks``: of 64 rows of a sequence, in shared memory; 0: in scratch memory.
+    ``sum_blocks``: the blocks of 64 rows whose sums are in shared memory; 0: all are in scratch
+    memory.
     """
 
     num_stages: int
     sum_blocks: int
-    max_registers: int = 168  # of a thread before warps get their parts
+    max_registers: int = 168  # of a thread at the start, before consumers take more
 
     def constants(self) -> dict[str, int]:
         """Return the compile-time constants of the kernel that follow from the shape."""
         return {"STAGES": self.num_stages, "SUM_BLOCKS": self.sum_blocks, "REGISTERS": 232}
 
 
-# Of sequences of up to 512 tokens and one query head a key head, which fill the shared memory, and
-# of any others.
+# For sequences of up to 512 tokens and one query head per key head, which fill the shared memory,
+# and for all others.
 GLUON_BACKWARD_SHARED = GluonBackwardLaunch(2, 8)
 GLUON_BACKWARD_SCRATCH = GluonBackwardLaunch(2, 0)
-# What a program of it owns: the sequence whole.
+# The rows of a program of that kernel, which owns a whole sequence.
 WHOLE_SEQUENCE = 2**30
 
 
 class Launches(NamedTuple):
-    """The launch shapes of the forward kernel and of backward's two, or of its one."""
+    """The launch shapes of the forward kernel, and of backward's two kernels or single one."""
 
     # In Gluon on request alone, see ``pin``: that kernel has not run on a GPU.
     forward: Launch | GluonLaunch
@@ -165,7 +166,7 @@ def choose_launches(
     hopper: bool = True,
 ) -> Launches:
     """Choose the launch shape of each kernel; ``hopper``: the GPU has wgmma and 227 KiB shared."""
-    # A call asks twice, and its layers ask the same. Dynamo traces no cache.
+    # Cached: a call asks twice, and all layers ask the same. Dynamo cannot trace a cache.
     table = _table if torch.compiler.is_compiling() else _known_table
     launches = table(head_dim, itemsize, extras, longest, hopper)
     return Launches(
@@ -208,7 +209,7 @@ def _short(
 
 
 def can_describe_width(head_dim: int) -> bool:
-    """Return whether TMA reads heads: a block's width is a power of two, and ends with the head."""
+    """Return whether TMA can read heads: its blocks, powers of two wide, must end with a head."""
     return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 

@@ -57,9 +57,9 @@ _BACKWARD_SCHEMA = (
 
 
 class Gradients(NamedTuple):
-    """The gradients of what a call learns, contiguous; empty of what it has not.
+    """The gradients of a call's tensors, contiguous; empty for a tensor that the call lacks.
 
-    Of a joined call, that of the query is [T, H + 2 K, D] and holds those of key and value.
+    In a joined call that of the query is [T, H + 2 K, D] and holds those of key and value.
     """
 
     query_MHD: Tensor

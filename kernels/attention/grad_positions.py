@@ -1,9 +1,9 @@
 """The gradients of disentangled attention's products of content and position.
 
 How it works: the kernels of attention keep the gradients of scores, by query for c2p and by key for
-p2c (``positions.py``). A kernel here adds those of one row whose distances share a number: it
-visits a list of distances for each number, and a row's distances beyond the reach once. Every sum
-has one owner and one order.
+p2c (``positions.py``). A kernel here adds, for one row, the gradients whose distances share a
+number: it visits a list of distances for each number, and a row's distances beyond the reach once.
+Every sum has one owner and one order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUM_WARPS = 4
 class ScoreGradients(NamedTuple):
     """The score gradients that the backward kernels keep, in the query's dtype.
 
-    ``by_query`` [M, H, longest], of each key's place; ``by_key`` [T, H, longest], of each query's.
+    ``by_query`` [M, H, longest], by the key's position; ``by_key`` [T, H, longest], by the query's.
     """
 
     by_query: Tensor | None
@@ -44,7 +44,7 @@ def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
     # Queries may lie beyond the last key: rows that attend and are not seen.
     longest = max(call.longest)
     if not longest:
-        # A graph does not know the lengths.
+        # A compiled graph does not know the lengths.
         lengths = [x.diff() for x in (blocks.cu_seqlens, blocks.cu_queries) if x.shape[0]]
         longest = int(torch.cat(lengths).max())
     partial = call.window is not None or call.causal or blocks.places.shape[0] > 0
@@ -141,7 +141,7 @@ class PositionGradients(NamedTuple):
 def position_gradients(
     call: Call, blocks: Blocks, kept: ScoreGradients, query_block: int, key_block: int
 ) -> PositionGradients:
-    """Return the gradients, from those of the scores; nothing without disentangled attention."""
+    """Return gradients from the scores' gradients; nothing without disentangled attention."""
     query, key = call.query_MHD, keys_of_heads(call)
     grad_query, grad_key = None, None
     grad_vectors = [query.new_empty(0), query.new_empty(0)]

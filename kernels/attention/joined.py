@@ -1,4 +1,4 @@
-"""Gradients of query, key and value in one tensor, as they are heads of one projection.
+"""Gradients of query, key and value in one tensor, where these are heads of one projection.
 
 Three tensors would be copied together for the backward of the projection's matrix product.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def are_joined(query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> bool:
-    """Return whether the three are, in this order, all heads of one tensor; not in a graph."""
+    """Return whether query, key and value are, in order, one tensor's heads; False in a trace."""
     if torch.compiler.is_compiling() or len(query_MHD) != len(key_TKD):
         return False
     num_heads = query_MHD.shape[1] + 2 * key_TKD.shape[1]

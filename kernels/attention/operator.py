@@ -70,7 +70,7 @@ def _forward(call: Call) -> tuple[Tensor, Tensor]:
     blocks = Blocks(*call.layout)
     launch = _launches(call.query_MHD, blocks.extras(call), Longest(*call.longest)).forward
     if isinstance(launch, GluonLaunch):
-        # On request alone, and an experimental part of Triton: 90 ms, and names that may change.
+        # Imported on request alone: Gluon takes 90 ms, is experimental, and may change its names.
         from .gluon.launch import attention_forward_gluon
 
         return attention_forward_gluon(_laid_out(call), blocks, launch)
@@ -123,7 +123,7 @@ def attention(
     if terms.global_rows is None:
         return output_MHD
     if terms.query_rows is not None and torch.compiler.is_compiling():
-        # Which queries are global is not known yet: all come again.
+        # A trace does not know which queries are global: all are computed again.
         unlimited = terms._replace(window=None, global_rows=None)
         seen_MHD = attention(query_MHD, key_TKD, value_TKD, sequences, unlimited)
         is_global = torch.isin(terms.query_rows.rows, terms.global_rows.rows)
@@ -138,7 +138,7 @@ def attention(
 
 
 def _longest(sequences: Layout, terms: Terms) -> Longest:
-    # A graph does not know the lengths: it gets the shapes of long sequences.
+    # A compiled graph does not know the lengths: it gets the launch shapes of long sequences.
     if torch.compiler.is_compiling():
         return Longest()
     queries = sequences if terms.query_rows is None else terms.query_rows.within

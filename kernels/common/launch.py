@@ -48,7 +48,7 @@ def _capability(index: int) -> tuple[int, int]:
 
 
 def is_hopper(x: Tensor) -> bool:
-    """Return whether a tensor is on an H100, an H200 or a data centre's GPU after them.
+    """Return whether a tensor is on an H100, an H200 or a later data-centre GPU.
 
     Consumer GPUs of later generations have 99 KiB of shared memory and no wgmma. Interpreted
     kernels run at Hopper's shapes.
@@ -67,7 +67,7 @@ def _processors(index: int) -> int:
 
 
 def num_processors(x: Tensor) -> int:
-    """Return the multiprocessors of a tensor's GPU; on a CPU those of an H100."""
+    """Return the number of multiprocessors of a tensor's GPU; on a CPU that of an H100."""
     return _processors(x.device.index) if x.is_cuda else 132
 
 

@@ -51,7 +51,7 @@ class Selection(Protocol):
         """The position of each selected row within its sequence, int32 [M]."""
 
     def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
-        """Return the common rows: their indices in this selection, int64, and a selection."""
+        """Return the rows in both selections: indices in this one, int64, and a selection."""
 
     def __len__(self) -> int: ...
 
@@ -73,5 +73,5 @@ def contiguous(x: None) -> None: ...
 @overload
 def contiguous(x: Tensor | None) -> Tensor | None: ...
 def contiguous(x: Tensor | None) -> Tensor | None:
-    """Return a tensor that a kernel may read without strides; every optional parameter is one."""
+    """Return a contiguous tensor, which a kernel may read without strides; None for None."""
     return None if x is None else x.contiguous()

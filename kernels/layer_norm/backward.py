@@ -11,7 +11,7 @@ from ..common.dropout import keep_scale
 from ..common.launch import RowTile, cdiv, num_programs, on_device, row_tile
 from .forward import fuses
 
-# Programs of a multiprocessor, and stages of the pipeline: two blocks of rows are read ahead.
+# Programs per multiprocessor, and stages of the pipeline: two blocks of rows are read ahead.
 PROGRAMS, NUM_STAGES = 4, 3
 # Bytes of a tensor's block up to which two, of three tensors, fit into any GPU's shared memory.
 MOST_BYTES_AHEAD = 8192

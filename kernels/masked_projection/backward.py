@@ -1,4 +1,4 @@
-"""The backward kernel of the tiled projection: recomputes logits as their gradient, in parts."""
+"""The backward kernel of the tiled projection: recomputes logits, and writes their gradient."""
 
 from __future__ import annotations
 

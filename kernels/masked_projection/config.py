@@ -67,8 +67,8 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
 def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
     """Return the columns in whole vectors and the rest of them, as two products or one.
 
-    cuBLAS multiplies by kernels made for Ampere where rows are no whole vectors: those of BERT's
-    30,522 in bfloat16 ran at a third of the peak of an NVIDIA H200.
+    cuBLAS multiplies by kernels made for Ampere where rows are no whole vectors: products of BERT's
+    30,522 columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
     """
     multiple = VECTOR // itemsize
     whole = num_columns // multiple * multiple

@@ -1,4 +1,4 @@
-"""The matrix products (GEMM) of backward: gradients of rows, weight and bias from the logits'."""
+"""The matrix products of backward: gradients of rows, weight and bias from that of the logits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One vector per sequence."""
+"""Pooling of rows to one vector per sequence."""

@@ -70,7 +70,7 @@ def block_shape(half: int) -> tuple[int, int]:
 def rotary_forward(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return query and key, turned; the tokens of all are [heads, D] contiguous."""
+    """Return query and key, rotated; the tokens of all four are [heads, D] contiguous."""
     turned_query = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
     turned_key = torch.empty_like(key_TKD, memory_format=torch.contiguous_format)
     turn(query_THD, key_TKD, turned_query, turned_key, table_PD, position_ids_T, inverse)

@@ -52,7 +52,7 @@ _rotate.register_autograd(_differentiate, setup_context=_setup_context)
 def turn_in_place(
     heads_THD: Tensor, key_heads: int, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> None:
-    """Turn query and key in [T, H + 2 K, D], of which the value's heads come last."""
+    """Rotate the query's and key's heads in [T, H + 2 K, D]; the value's K heads come last."""
     query, key = heads_THD[:, : -2 * key_heads], heads_THD[:, -2 * key_heads : -key_heads]
     turn(query, key, query, key, table_PD.contiguous(), position_ids_T.contiguous(), inverse)
 

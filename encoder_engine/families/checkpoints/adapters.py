@@ -100,7 +100,7 @@ _HARMLESS_KEYS = {
 }
 # Initialisations that leave the base weights alone; others (PiSSA, OLoRA, ...) change them.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
-# Before the name of every tensor of the model in peft's files.
+# The prefix of the names of the model's tensors in peft's files.
 PEFT_PREFIX = "base_model.model."
 _LORA = re.compile(
     r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B)(\.default)?"
@@ -114,7 +114,7 @@ NAMES_OF_STACKED = "lora_adaptations"
 
 
 def weights_directory(directory: Path) -> Path:
-    """Return the directory of config.json and weights: an adapter's base model, or the same one.
+    """Return the directory of config.json and weights: ``directory``, or an adapter's base model.
 
     A directory with config.json and weights of its own is its adapter's base, as in transformers.
     The base is a directory or a hub id, of the revision that the adapter was trained on where it
@@ -152,11 +152,11 @@ def merge_adapters(
 ) -> dict[str, StoredTensor]:
     """Return the tensors of a checkpoint with the adapters of its directory merged.
 
-    directory: holds adapter_config.json, or no adapter of that kind.
+    directory: with adapter_config.json, its peft adapter is merged; else one stacked on weights.
     config: config.json, which lists the names of stacked adapters.
     files: keeps the adapter's file open.
-    prefix: of the encoder's tensor names where there is a head.
-    chosen: the name of one of several adapters; None: none of these.
+    prefix: of the encoder's tensor names in a model with a head.
+    chosen: the name of one of several stacked adapters; None: none of these is merged.
 
     Raises :class:`UnsupportedFeatureError` for an adapter of another kind, :class:`ConfigError` for
     malformed settings and a name that is unknown, and :class:`CheckpointError` for tensors that do
@@ -172,7 +172,7 @@ def merge_adapters(
 def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
     """Return the prefixes of the modules that an adapter saves whole and the encoder lacks.
 
-    Such as heads that no family has; empty for a directory without an adapter.
+    They are, for example, heads that no family has. Empty for a directory without an adapter.
     """
     if not (directory / ADAPTER).is_file():
         return ()
@@ -186,7 +186,7 @@ def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
 def check_no_leftovers(directory: Path) -> None:
     """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
-    Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
+    Loading would merge an adapter into the saved weights, and prefer a compiled encoder to these.
     """
     for name, effect in ((ADAPTER, "changes"), (COMPILED, "is loaded instead of")):
         if (directory / name).exists():
@@ -275,7 +275,7 @@ def _merge_peft(
 def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
     """Return the trained tokens of a table; an output layer tied to it has the same ones.
 
-    Raises :class:`TensorNamesError` where several tables are stated and none of them is this one.
+    Raises :class:`TensorNamesError` where several tables are stated and none is ``module``.
     """
     stated = config.get("trainable_token_indices")
     if not isinstance(stated.value, dict):
@@ -454,7 +454,7 @@ def _product(
     *,
     flipped: bool = False,
 ) -> Array:
-    """Return ``scale * B @ A``; ``flipped``: transposed."""
+    """Return ``scale * B @ A``; ``flipped``: its transpose."""
     product: Array = widen(read_second()) @ widen(read_first()) * scale
     return product.T if flipped else product
 

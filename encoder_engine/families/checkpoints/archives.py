@@ -145,7 +145,7 @@ class _Unpickler(pickle.Unpickler):
         self._path, self._root = path, root
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the known functions."""
+        """Return what a known name stands for; refuse any other name."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and name in _STORAGES:

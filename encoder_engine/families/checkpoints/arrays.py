@@ -31,7 +31,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # A field with a name, so that an array tells what its words are.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
-# What weights are made of.
+# The dtypes of weights.
 WEIGHT_DTYPES = ("float64", "float32", "float16", "bfloat16")
 # Elements at a time: temporaries of 256 KiB stay in the cache and are reused by the allocator.
 CHUNK = 1 << 16
@@ -106,6 +106,6 @@ def largest_word(blocks: Iterable[Array]) -> int:
 
 
 def blocks_of(array: Array) -> Iterator[Array]:
-    """Yield an array's elements in blocks of few, which have one dimension."""
+    """Yield an array's elements in small blocks of one dimension."""
     flat = array.reshape(-1)
     return (flat[start : start + CHUNK] for start in range(0, len(flat), CHUNK))

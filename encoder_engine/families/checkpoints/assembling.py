@@ -107,8 +107,8 @@ class Assembly:
     def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
         """Read one parameter; see :meth:`read`.
 
-        ``mapped``: a tensor that is stored as one remains the file's pages, read-only.
-        ``gathered``: of which few rows will be read, so that checking it touches none of them.
+        ``mapped``: a parameter that is stored as one tensor is a view of the file's pages,
+        read-only. ``gathered``: few of its rows will be read, so the check must not touch pages.
         """
         origin = self._sources[name]
         stored = {their: self._stored.pop(their) for their in origin.names}

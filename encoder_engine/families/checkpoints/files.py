@@ -55,7 +55,7 @@ __all__ = [
     "take_directory",
 ]
 
-# Holds a compiled encoder, in a directory of its own.
+# The file of a compiled encoder, in a directory of its own.
 COMPILED = "compiled.safetensors"
 # The files of weights, in the order in which they are looked for; each may have an index instead.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -81,7 +81,7 @@ SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.p
 # Of fine-tuned models: weights beside the encoder that have no name in transformers' layouts.
 HEADS_BESIDE = CRF_FILE, SPAN_HEAD_FILE = ("crf.safetensors", "span_head.safetensors")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-# Of sentence-transformers: the folders of modules, and those of a Router.
+# Files of sentence-transformers that list the folders of modules, and those of a Router.
 _MODULES, _ROUTER = "modules.json", ("router_config.json", "config.json")
 # The classes of modules without weights.
 _WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "SpladePooling"}
@@ -90,10 +90,10 @@ _WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "
 class HubKeywords(TypedDict, total=False):
     """Keywords of a download from the Hugging Face hub.
 
-    Of a local directory, a revision is refused, and the others fetch the base model of its adapter.
+    For a local directory a revision is refused; the others are used for its adapter's base model.
 
     revision: a branch, a tag or a commit; a commit makes a job over a hub id reproducible.
-    token: of an account, or True for the one that is logged in.
+    token: the access token of an account, or True for the account that is logged in.
     cache_dir: the folder of downloads instead of the hub's default.
     local_files_only: use what was downloaded before, without the network.
     """
@@ -111,7 +111,7 @@ Load = TypeVar("Load", bound="Callable[..., Any]")
 
 @contextmanager
 def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
-    """Fetch the base models of adapters by the :class:`HubKeywords` among ``hub`` too.
+    """Return a context that fetches adapters' base models by the :class:`HubKeywords` in ``hub``.
 
     Each file is compared with its checksum, and each config.json parsed, once.
     """
@@ -125,7 +125,7 @@ def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
 
 
 def fetching(load: Load) -> Load:
-    """Make a loader's keywords those of the base models of adapters; see :func:`fetched_by`."""
+    """Decorate a loader: its hub keywords fetch base models too; see :func:`fetched_by`."""
 
     @wraps(load)
     def load_by_keywords(*arguments: Any, **options: Any) -> Any:
@@ -136,7 +136,7 @@ def fetching(load: Load) -> Load:
 
 
 def hub_of_base() -> HubKeywords:
-    """Return how the loading under way fetches an adapter's base: its keywords but the revision."""
+    """Return the current loading's hub keywords, less the revision, for an adapter's base model."""
     hub = HubKeywords(**(_LOADING.get() or {}))
     hub.pop("revision", None)
     return hub
@@ -173,7 +173,7 @@ def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubK
 
 
 def take_directory(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
-    """Find a model's directory by the :class:`HubKeywords` among options, and take them out."""
+    """Find a model's directory by the :class:`HubKeywords` in ``options``; remove these there."""
     hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
     return resolve_directory(path_or_hub_id, **hub)
 

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "open_checkpoint", "verified", "warn_of_unused"]
 
-# What a layout's copies call the token embeddings.
+# The name of the token embeddings in the copies of head layouts.
 EMBEDDINGS = "embedding.tokens"
-# The directories whose comparison an outer context waits for.
+# The directories whose checksums an outer context is comparing.
 _BEING_VERIFIED: ContextVar[frozenset[Path]] = ContextVar("being_verified", default=frozenset())
 # Buffers that older versions of transformers saved; their content follows from the config.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -80,7 +80,7 @@ class Checkpoint:
     config: config.json.
     tensors, heads: of the encoder and of all heads, by the names of the encoder's base class.
     quantized: the dense layers of the blocks are int8.
-    has_pooler: the encoder has a pooler, and the files its weights.
+    has_pooler: the encoder has a pooler, and the files hold its weights.
     """
 
     directory: Path
@@ -109,7 +109,7 @@ class Checkpoint:
             whole=whole,
             arrangements=arrangements(self.spec),
         )
-        # The assembly lets go of what it has read; this would keep the tensors of a .bin in memory.
+        # The assembly frees what it has read; this reference would keep a .bin's tensors in memory.
         for name in self.tensors.keys() - {self._tokens_name}:
             del self.tensors[name]
         return assembly
@@ -204,7 +204,7 @@ def open_checkpoint(
         num_rows = _num_rows(tensors, family) or spec.embedding.vocab_size
         config = config | {"vocab_size": num_rows}
         if config.keys().isdisjoint({"id2label", "num_labels"}):
-            # A model without a head says nothing of the labels of the adapter's.
+            # The config of a model without a head does not name the labels of the adapter's head.
             config |= _num_labels(heads, family)
         spec = replace(spec, embedding=replace(spec.embedding, vocab_size=num_rows))
     return Checkpoint(
@@ -224,8 +224,8 @@ def verified(directory: Path) -> Iterator[None]:
     """Compare files with their recorded checksums on a thread of its own, while others read them.
 
     The comparison reads every byte of the weights, as reading them does, and takes as long. Its
-    error is raised when the context ends, in place of what the damage caused before. A context
-    within one of the same directory leaves it to that one.
+    error is raised when the context ends, in place of what the damage caused before. Within another
+    such context of the same directory, nothing is compared again.
     """
     outer = _BEING_VERIFIED.get()
     if directory in outer:
@@ -287,7 +287,7 @@ def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, 
 def _prefer_adapted(
     heads: dict[str, StoredTensor], own: Collection[StoredTensor], family: Family
 ) -> None:
-    """Take what only the adapter's copy has for both, such as the bias of a larger vocabulary."""
+    """Let a copy that only the adapter changed replace its original, such as a longer bias."""
     unchanged = {id(tensor) for tensor in own}
     for layout in family.layouts:
         for copy, original in layout.copies.items():

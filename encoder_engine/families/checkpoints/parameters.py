@@ -97,7 +97,7 @@ def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangem
 
 
 def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
-    """Return the places of the first features of a head's pairs, then of the second ones."""
+    """Return indices of all heads' features: first ones of a head's pairs, then second ones."""
     pairs = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
     return pairs.transpose(0, 2, 1).reshape(-1)
 

@@ -31,7 +31,7 @@ class OutputLayer(NamedTuple):
     """The output layer of a causal model.
 
     weight_VD: its weight; None: the table of tokens.
-    softcap: logits become ``softcap * tanh(logit / softcap)``; None: they stay.
+    softcap: logits become ``softcap * tanh(logit / softcap)``; None: no cap.
     """
 
     weight_VD: Array | None
@@ -39,7 +39,7 @@ class OutputLayer(NamedTuple):
 
 
 def join_output_layer(encoder: str, weight_VD: Array, softcap: float | None) -> str:
-    """Return the SHA-256 of an encoder's and of an output layer as it is in memory."""
+    """Return the SHA-256 of an encoder's fingerprint and an output layer as it is in memory."""
     settings = f"\0{dtype_name(weight_VD.dtype)} {list(weight_VD.shape)} {softcap}\0"
     digest = hashlib.sha256((encoder + settings).encode())
     digest.update(np.ascontiguousarray(weight_VD).reshape(-1).view(np.uint8).data)

@@ -31,7 +31,7 @@ DEFAULT_BASE = 10_000.0
 class CausalWindows:
     """The windows of a causal model: the key gives the tokens seen, a token itself included.
 
-    In both directions, the key gives the tokens seen on either side.
+    With attention in both directions, the key gives the tokens seen on either side.
     ``switch``: a key that says whether there are windows at all (Qwen); None: the size says it
     (Mistral), and then every block has one.
     """
@@ -42,7 +42,7 @@ class CausalWindows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         layers = () if self.switch is None else (self.switch, "layer_types", "max_window_layers")
         return (self.key, *layers)
 
@@ -143,7 +143,7 @@ class SlidingLayers:
 class GemmaLayers:
     """Gemma 3's layers: windows in most, causal or not, and scales of scores and embeddings.
 
-    In one direction the window counts the token itself; in both, it is that of both sides together.
+    A causal model's window counts the token itself; another's is that of both sides together.
     """
 
     full_base: float = 1_000_000.0

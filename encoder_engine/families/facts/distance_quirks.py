@@ -20,9 +20,10 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets; without a key, ``max_distance`` is the family's default.
+    """A relative bias by buckets of distances; the fields name its keys in config.json.
 
-    ``by_block``: each block has a table of its own (umT5).
+    Without a key or value of ``max_distance``, ``family_max_distance`` is used. ``by_block``: each
+    block has a table of its own (umT5).
     """
 
     num_buckets: str
@@ -32,7 +33,7 @@ class RelativeBuckets:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
@@ -71,7 +72,7 @@ class AlibiSlopes:
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return no key."""
+        """Return no keys: the slopes follow from the number of heads."""
         return {}
 
 
@@ -107,7 +108,7 @@ class DisentangledAttention:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         of_vectors = () if self.own_projections else ("position_buckets", "norm_rel_ebd")
         names = ("pos_att_type", "max_relative_positions", "embedding_size")
         return (*names, *of_vectors, *self._required)

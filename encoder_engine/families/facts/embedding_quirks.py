@@ -95,13 +95,13 @@ class OffsetPositions(OneKey):
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Rows of tokens times the root of the width, where the key says so (BART)."""
+    """Token embeddings times the root of the width, where the key says so (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the scale."""
+        """Set the scale of the token embeddings."""
         scaled = config.get(self.key).boolean(False)
         return with_fact(spec, "embedding.scale", spec.width**0.5 if scaled else 1.0)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return whether rows are scaled."""
+        """Return whether token embeddings are scaled."""
         return {self.key: spec.embedding.scale != 1.0}

@@ -56,16 +56,16 @@ class Family:
     """One family of encoders, whose members differ only in sizes.
 
     ``architecture``: the class of transformers that loads a saved encoder.
-    ``prefix``: of the encoder's tensor names in a checkpoint with a head.
+    ``prefix``: what the encoder's tensor names begin with in a checkpoint with a head.
     ``renames``: the encoder's modules and their names in a checkpoint.
     ``memory_renames``: where transformers' parameters are named otherwise in memory.
     ``copies``: names under which a checkpoint may repeat another tensor.
     ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
-    ``padding_id``: without a key; None: there is none.
+    ``padding_id``: the padding token where the configuration names none; None: no padding.
     ``block``: the family's block, sizes aside; its values are the defaults of missing keys, and of
     a head's size where it is above 1.
-    ``feed_forward_factor``: the width of the feed-forward layer by that of the encoder, where the
-    configuration has null.
+    ``feed_forward_factor``: the width of the feed-forward layer as a multiple of the encoder's,
+    where the configuration has null.
     ``buffers``: patterns of tensors that checkpoints hold and no encoder or head computes with.
     ``position_table``: positions are learned; False: the key only limits the length of a text.
     ``segments_optional``: a member may lack the table of segments.
@@ -79,8 +79,8 @@ class Family:
     configuration without them is of another family.
     ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
     head, where it may be left out if it is the table of tokens; None: it is not a causal model.
-    ``vocabulary_tied``: it is the table of tokens, where the configuration does not say so.
-    ``in_place``: transformers' own models of it can compute with the engine (integrations).
+    ``vocabulary_tied``: it is the table of tokens, where the configuration says nothing of it.
+    ``in_place``: transformers' own models of the family can compute with the engine (integrations).
     """
 
     model_type: str

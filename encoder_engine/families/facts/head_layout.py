@@ -40,7 +40,7 @@ ONE_ROW: dict[Rows, Literal["cls", "lasttoken", "mean"]] = {
 class DenseLayout:
     """A dense layer before a head's output layer.
 
-    ``activation``: None: that of the feed-forward layers.
+    ``activation``: of its output; None: that of the feed-forward layers.
     ``norm``: a norm like the blocks' follows.
     ``dropout_before``: its input has dropout as well.
     ``to_embedding_width``: its output is as wide as the token embeddings.
@@ -57,17 +57,17 @@ class DenseLayout:
 class HeadLayout:
     """One head of a family.
 
-    ``architecture``: transformers' class.
+    ``architecture``: the name of transformers' class.
     ``renames``: of ``dense``, ``norm`` and ``output``, with whole tensor names of a checkpoint.
-    ``rows``: what it reads; ``rows_keys``: the keys of config.json that choose it, by
+    ``rows``: what the head reads; ``rows_keys``: the keys of config.json that choose it, by
     ``rows_names``; the first present counts.
     ``output_bias``: the output layer has a bias.
     ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
     ``dropouts``: the keys of config.json with its dropout, the first present counts.
-    ``sees_all``: the default global rows of a model with a window: the first, or those up to the
-    first separator.
+    ``sees_all``: the default global rows of a model with a window: the first token, or the tokens
+    up to the first separator, which end the question.
     ``copies``: names under which a checkpoint may repeat another tensor.
-    ``required``: as in a family.
+    ``required``: see :class:`Family`.
     """
 
     task: Task

@@ -21,8 +21,8 @@ class Arrangement(NamedTuple):
     """The rows and columns of a parameter that is stacked from a checkpoint's tensors.
 
     rows: the rows of each tensor; None: they are equal.
-    order, columns: the place in the stack of each row and each column of the parameter, int64;
-        None: the same place. A row of order -1 is zero, and not in the checkpoint.
+    order, columns: the index in the stack of each row and each column of the parameter, int64;
+        None: the same index. A row of order -1 is zero, and not in the checkpoint.
     """
 
     rows: tuple[int, ...] | None = None
@@ -70,7 +70,7 @@ class Origin(NamedTuple):
         return (total // count,) * count if rows is None or count == 1 else rows
 
 
-# Stands for a block's index in a name.
+# What stands for a block's index in a name.
 BLOCK = "{block}"
 
 
@@ -82,7 +82,7 @@ class Rename:
     ``theirs``: several names are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
     ``transposed``: matrices are stored with a row for each input (GPT-2).
-    ``biases``: the whole names of biases that are not ``theirs`` and ``.bias``.
+    ``biases``: the whole names of biases, where these are not ``theirs`` with ``.bias`` appended.
     """
 
     ours: str
@@ -92,7 +92,7 @@ class Rename:
     biases: tuple[str, ...] | None = None
 
     def apply(self, name: str) -> Origin | None:
-        """Return the origin of one of the engine's parameters; None if it is not below."""
+        """Return the origin of one of the engine's parameters; None if another module has it."""
         module, _, part = name.rpartition(".")
         before, marker, after = self.ours.partition(BLOCK)
         block = module.removeprefix(before).removesuffix(after)

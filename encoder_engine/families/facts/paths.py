@@ -1,4 +1,4 @@
-"""Fields of a spec by dotted paths, and the interface of configuration keys with their own form."""
+"""Fields of a spec by dotted paths, and the interface of readers of unusual configuration keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Value = TypeVar("Value")
 
 
 class Quirk(Protocol):
-    """Reads keys of a configuration into a spec that has all plain fields, and writes them back."""
+    """Reads unusual keys of a configuration into a spec that has all other fields; writes them."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads, which are removed before it writes."""
+        """The keys that the quirk reads; they are removed before it writes."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
         """Return the spec with the fields that the keys set."""
@@ -33,13 +33,13 @@ class Quirk(Protocol):
 
 @dataclass(frozen=True)
 class OneKey:
-    """What quirks of one key have in common."""
+    """The base of quirks that read one key."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key it reads."""
+        """The key that the quirk reads."""
         return (self.key,)
 
 
@@ -59,7 +59,7 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the field of a dotted path in the first block; None if there is none."""
+    """Return the field of a dotted path in the first block; None if a step is None."""
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None

@@ -1,4 +1,4 @@
-"""The key of heads that were pruned from some blocks, as transformers wrote it before its fifth.
+"""The key of heads that were pruned from some blocks, as transformers wrote it before version 5.
 
 ``pruned_heads`` maps the number of a block, as a text, to the heads that it lost. The checkpoint's
 weights lack them; the number of heads is that of a whole block.
@@ -34,7 +34,7 @@ def read_pruned(config: JsonValue) -> dict[int, frozenset[int]]:
 
 
 def without_pruned(spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-    """Return a spec whose blocks have fewer heads, those that ``pruned_heads`` names."""
+    """Return a spec whose blocks lack the heads that ``pruned_heads`` names."""
     pruned = read_pruned(config)
     blocks = list(spec.blocks)
     for number, heads in pruned.items():

@@ -39,7 +39,7 @@ class SharedGroups(OneKey):
         return replace(spec, blocks=spec.blocks[:groups], order=order)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Count the groups."""
+        """Return the number of groups."""
         return {self.key: len(spec.blocks)}
 
 
@@ -47,7 +47,7 @@ class SharedGroups(OneKey):
 class TwoThirds(OneKey):
     """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
 
-    The gate's weights are then as many as the key's width would have without one.
+    The layer then has as many weights as one of the key's width without a gate.
     """
 
     multiple: int
@@ -114,7 +114,7 @@ class FirstConvolution:
         return replace(spec, convolution=convolution)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return its kernel size and activation."""
+        """Return the convolution's kernel size and activation."""
         convolution = spec.convolution
         if convolution is None:
             return {}
@@ -125,8 +125,8 @@ class FirstConvolution:
 class FeedForwardName:
     """One key for activation and gate: ``names`` maps its values to both.
 
-    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses those
-    and ignores the name.
+    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses these
+    two and ignores the name.
     """
 
     key: str
@@ -136,7 +136,7 @@ class FeedForwardName:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:

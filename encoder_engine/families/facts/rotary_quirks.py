@@ -66,7 +66,7 @@ class RotaryBase(OneKey):
 class PairedRotary:
     """One rotary embedding for all blocks, of neighbouring features, whose ``base`` has no key.
 
-    ``key``: says whether values are turned, too; None: they are not.
+    ``key``: says whether values are rotated, too; None: they are not.
     """
 
     base: float
@@ -74,7 +74,7 @@ class PairedRotary:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys it reads."""
+        """The keys that the quirk reads."""
         return () if self.key is None else (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
@@ -90,7 +90,7 @@ class PairedRotary:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return whether values are turned."""
+        """Return whether values are rotated."""
         return dict.fromkeys(self.keys, fact(spec, "blocks.attention.rotary.turns_values"))
 
 

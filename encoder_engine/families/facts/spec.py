@@ -110,11 +110,11 @@ class RotaryScaling:
 class RotarySpec:
     """Rotary position embeddings, with angles ``position * base^(-2i/head_dim)``.
 
-    ``stretch``: NTK-aware scaling for texts that many times longer than in training: multiplies the
+    ``stretch``: NTK-aware scaling for texts so many times longer than in training: multiplies the
     base, and divides all angles by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
-    ``fraction``: of each head's features that are turned, the first ones.
-    ``turns_values``: values are turned as well, by the positions of their tokens (RoFormer).
+    ``fraction``: the share of each head's features that are rotated, the first ones.
+    ``turns_values``: values are rotated as well, by the positions of their tokens (RoFormer).
     ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
     parameters have the first features of all pairs of a head, then the second ones.
     """
@@ -140,7 +140,7 @@ class RotarySpec:
             )
 
     def width(self, head_dim: int) -> int:
-        """Return the number of features of a head that are turned."""
+        """Return the number of features of a head that are rotated."""
         return int(head_dim * self.fraction)
 
 

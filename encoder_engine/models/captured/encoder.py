@@ -5,9 +5,9 @@ take less. A graph launches all of them at once. It repeats the shapes and addre
 so every batch is copied into a bucket (``packing/bucket.py``): token ids, types, positions and
 offsets in one copy of int32. Positions, owners of rows and lists of tiles are computed in the
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
-were at capture: changes in place are seen, and other storage makes the graphs anew.
+were at capture: changes in place take effect, and weights in other memory make the graphs anew.
 
-A bucket's first batch is computed in its layout without a graph, with the same kernels and bits: a
+A bucket's first batch is computed in its shapes without a graph, with the same kernels and bits: a
 capture takes some four such calls, and waits for the device. On a CPU no batch has a graph.
 
 Dimensions: T packed tokens, B sequences, D width.
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TOKENS", "CapturedEncoder", "uses_graphs"]
 
-# BERT-base in bfloat16 on an NVIDIA H200: as many tokens take 2.6 ms by a graph and 18.6 without,
-# the host's time. A GPU at an eighth of its speed takes as long for them as the host.
+# BERT-base in bfloat16 on an NVIDIA H200: so many tokens take 2.6 ms by a graph, and without one
+# 18.6, the host's time. A GPU at an eighth of that speed takes as long for them as the host.
 MAX_TOKENS = 4096
 
 
@@ -53,12 +53,12 @@ class CapturedEncoder:
     A bucket is the number of tokens, the number of sequences and the length of the longest one,
     each rounded up to a power of two. Its graph is captured at its second batch: that call waits
     for the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to
-    the device is part of the call, and no check waits for it.
+    the device is part of the call, and no check waits for the device.
 
-    encoder: its modules are those that its specification makes.
-    max_tokens: batches of more are computed by the encoder itself.
-    max_graphs: the buckets that are kept; one more drops those without a graph or else all. A graph
-        keeps its results, [tokens, D].
+    encoder: its modules must be those that its specification makes.
+    max_tokens: batches of more tokens are computed by the encoder itself.
+    max_graphs: the most buckets that are kept; one more drops those without a graph, or all if each
+        has one. A graph keeps its results, [tokens, D].
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
@@ -90,11 +90,11 @@ class CapturedEncoder:
 
     @property
     def num_graphs(self) -> int:
-        """The number of buckets that are kept; a GPU has a graph of those met twice."""
+        """The number of buckets that are kept; on a GPU, those used twice have a graph."""
         return len(self._graphs)
 
     def __call__(self, batch: PackedBatch, *, output_pooled: bool = True) -> EncoderOutput:
-        """Encode a packed batch, as the encoder does: new tensors on its device.
+        """Encode a packed batch as the encoder does; return new tensors on its device.
 
         output_pooled: False skips the pooler. Raises what :meth:`Encoder.forward` raises.
         """
@@ -125,7 +125,7 @@ class CapturedEncoder:
         return pooled_BD
 
     def _read_modules(self) -> None:
-        """Note what the graphs that follow read of the encoder."""
+        """Record the modules and the memory of weights that later graphs depend on."""
         check_modules(self.encoder, "captured")
         self._state = ModuleState(self.encoder)
 
@@ -134,7 +134,7 @@ class CapturedEncoder:
         self._pool = None
 
     def _check(self, batch: PackedBatch) -> PackedBatch:
-        """Return the checked batch; raise for what a graph would compute otherwise."""
+        """Return the checked batch; raise for a call that a graph would compute differently."""
         encoder = self.encoder
         if self._state.has_changed():
             with self._lock, self._in_order():
@@ -217,7 +217,7 @@ class CapturedEncoder:
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Begin after the last call, on whatever stream that was: calls share memory."""
+        """Make the device wait for the last call, on whatever stream: calls share memory."""
         device = self.encoder.device
         if device.type != "cuda":
             yield

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 # Calls before a capture: they compile kernels, and make the handles of libraries.
 NUM_WARM_UPS = 2
-# PyTorch makes as many streams of a device.
+# PyTorch has a pool of so many streams for a device.
 NUM_STREAMS = 32
 _HELD: weakref.WeakSet[torch.cuda.Stream] = weakref.WeakSet()
 # PyTorch allows one capture at a time in a process.
@@ -38,7 +38,7 @@ _CAPTURE = threading.Lock()
 
 
 class Computation(NamedTuple):
-    """The computation of a graph; each has a graph of its own.
+    """What a graph computes; each combination of these fields has a graph of its own.
 
     has_positions: the batch gives positions.
     output_pooled: the pooler's output is computed beside the hidden state.
@@ -52,7 +52,7 @@ class Computation(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Hidden state [T, D], and what is pooled [B + 1, D]: where the next call writes its own."""
+    """Hidden state [T, D], and pooled vectors [B + 1, D]; the next call overwrites them."""
 
     hidden_TD: Tensor | None
     pooled_BD: Tensor | None
@@ -61,8 +61,8 @@ class Results(NamedTuple):
 class CapturePool(NamedTuple):
     """The memory and the stream of an encoder's graphs, of which none runs beside another.
 
-    memory: of their results and intermediate tensors.
-    stream: of the captures alone. The workspace of a library belongs to a stream, and is therefore
+    memory: for their results and intermediate tensors.
+    stream: used by captures alone. The workspace of a library belongs to a stream, and is therefore
         allocated in ``memory`` by the first capture. PyTorch frees it with any graph of the stream:
         graphs of one pool are dropped together.
     """
@@ -72,12 +72,12 @@ class CapturePool(NamedTuple):
 
     @classmethod
     def new(cls) -> CapturePool:
-        """Make it on the current device."""
+        """Make a pool on the current device."""
         return cls(torch.cuda.graph_pool_handle(), _free_stream())
 
 
 def _free_stream() -> torch.cuda.Stream:
-    """Return a stream that no other capture holds: PyTorch repeats them."""
+    """Return a stream that no other capture holds: PyTorch returns the same ones again."""
     for _ in range(NUM_STREAMS):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         if stream not in _HELD:
@@ -89,9 +89,9 @@ def _free_stream() -> torch.cuda.Stream:
 def capture(
     compute: Callable[[], Result], pool: CapturePool, *, num_warm_ups: int = NUM_WARM_UPS
 ) -> tuple[Result, CUDAGraph]:
-    """Compute a few times, and capture a computation of tensors that stay where they are.
+    """Run a computation a few times, then capture it; its tensors must keep their addresses.
 
-    Returns what the capture has returned, where each replay writes, and the graph.
+    Returns the result of the capture, which each replay overwrites, and the graph.
     """
     with _CAPTURE:
         current = torch.cuda.current_stream()
@@ -114,7 +114,7 @@ def capture(
 
 
 class Graph:
-    """A computation over inputs that stay where they are.
+    """A computation over inputs at fixed addresses, and its CUDA graph once that is captured.
 
     The inputs are one tensor, so that one copy fills them: token ids, types and positions, [T] each
     with zeros beyond the batch, and offsets [B + 2], int32.
@@ -160,7 +160,7 @@ class Graph:
         """Compute the inputs without a graph."""
         pooling = self._computation.pooling
         batch = self._batch()
-        # Not by a call: that of a compiled module would compile for the layout of a bucket.
+        # forward itself, since calling a compiled module would compile it for this bucket.
         output = self._network.forward(batch, output_pooled=self._computation.output_pooled)
         if pooling is None:
             return Results(output.last_hidden_state, output.pooler_output)

@@ -25,7 +25,7 @@ class ModuleState:
         self._state = self._read()
 
     def has_changed(self) -> bool:
-        """Return whether a module, a hook or the storage of a weight is another than before."""
+        """Return whether a module, a hook or the memory of a weight is not the first one."""
         return self._read() != self._state
 
     def any_training(self) -> bool:
@@ -33,7 +33,7 @@ class ModuleState:
         return any(module.training for module in self._modules)
 
     def any_requires_grad(self) -> bool:
-        """Return whether any weight has a gradient."""
+        """Return whether any weight requires a gradient."""
         return any(x.requires_grad for d in self._tensors for x in d.values() if x is not None)
 
     def _read(self) -> tuple[Any, ...]:

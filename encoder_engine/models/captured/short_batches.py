@@ -26,8 +26,8 @@ MOST_FAILURES = 3
 class ShortBatches:
     """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and leaves all others.
 
-    The encoder itself computes whatever is left: every batch as long as modules are changed (hooks,
-    adapters), a batch that could not be captured, and every batch after the third of those.
+    The caller's encoder computes the others: every batch as long as modules are changed (hooks,
+    adapters), a batch that could not be captured, and every batch after the third such failure.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -45,7 +45,7 @@ class ShortBatches:
         self._captured = None
 
     def takes(self, num_tokens: int) -> bool:
-        """Return whether a batch of so many tokens is encoded here, if it can be captured."""
+        """Return whether a batch of ``num_tokens`` is encoded here, if it can be captured."""
         device, dtype, refused = self._encoder.device, self._encoder.dtype, self._refused
         most = MAX_TOKENS if dtype.itemsize <= 2 else MAX_FLOAT32_TOKENS
         return (
@@ -57,7 +57,7 @@ class ShortBatches:
         )
 
     def encode(self, batch: PackedBatch, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a batch on the host without gradients, in evaluation mode; None: it is left."""
+        """Encode a batch on the host without gradients, in evaluation mode; None if it cannot."""
         try:
             captured = self._captured = self._captured or CapturedEncoder(self._encoder)
             output = captured(batch, output_pooled=output_pooled)

@@ -6,7 +6,7 @@ selected ones; further targets have no loss (:class:`Padding`). No loss reads wh
 gradients are exactly 0, and kernels meet nothing that they would not meet in a batch. All inputs
 lie in one block of memory, so that one copy fills it.
 
-Dimensions: T rows, B sequences, M selected rows; T', B', M' those of the batch.
+Dimensions: T rows, B sequences and M selected rows of a layout; T', B' and M' of the batch.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = ["StepInputs", "StepLayout"]
 
 # Every part of the memory begins at a multiple of so many bytes.
 ALIGNMENT = 16
-# Sequences are counted by so many, and by a sixteenth of more than 128.
+# The number of sequences is rounded up to a multiple of it; see size_class for more than 128.
 LEAST_SEQUENCES = 8
 
 
 class TargetLayout(NamedTuple):
-    """The shape and dtype of a target, and its further entries; see :class:`Padding`."""
+    """The shape and dtype of a target, and the value that pads it; see :class:`Padding`."""
 
     name: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class TargetLayout(NamedTuple):
 class StepLayout(NamedTuple):
     """The sizes of a micro-batch in memory; batches of one layout share a graph.
 
-    ``bucket``: of the tokens. ``rows``: of the selected rows; None: all rows are read.
+    ``bucket``: the size of the tokens. ``rows``: of the selected rows; None: all rows are read.
     """
 
     bucket: Bucket
@@ -87,7 +87,7 @@ class StepLayout(NamedTuple):
         if not len(sequences) or not sequences.lengths.all():
             return None
         num_rows, further = (0, 0) if rows is None else size_class(len(rows))
-        # So many rows follow at least: each further selected row, and each sequence, needs one.
+        # The least rows of padding: each padding sequence and each padding selected row needs one.
         further = max(further, LEAST_ROWS, 2 * size_class(len(sequences), 1)[1])
         num_tokens = size_class(sequences.num_tokens)[0] + further
         max_seqlen = power_of_two(sequences.max_seqlen, LEAST_ROWS)
@@ -99,7 +99,7 @@ class StepLayout(NamedTuple):
         bucket = Bucket(num_tokens, num_sequences, max_seqlen)
         selected = None
         if rows is not None:
-            # All further selected rows may lie in one of the sequences that follow.
+            # All padding selected rows may lie in one of the padding sequences.
             counts = max(int(rows.within.lengths.max(initial=0)), min(further, most))
             selected = Bucket(num_rows, num_sequences, power_of_two(counts, LEAST_ROWS))
         targets = tuple(
@@ -118,7 +118,7 @@ def _target_layout(name: str, target: Tensor, padding: Padding, num_sequences: i
 
 
 class StepInputs:
-    """The inputs of a layout on a device, which stay where they are.
+    """The inputs of a layout on a device, at fixed addresses.
 
     ``scales``: the factor of each summed loss, [losses], in the dtype of losses.
     """
@@ -184,7 +184,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the batch's offsets, and those of sequences that share the rows after it evenly."""
+        """Write the offsets of the batch, and of sequences that share the rows after it evenly."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own
@@ -203,7 +203,7 @@ class StepInputs:
         views["row_offsets"][:] = np.searchsorted(rows, offsets)
 
     def inputs(self) -> Inputs:
-        """Return the inputs as a model takes them; whatever follows from them is computed anew."""
+        """Return the inputs as a model takes them; all that derives from them is computed anew."""
         layout, views = self.layout, self._views
         sequences = FilledSequences.from_offsets(views["offsets"], layout.bucket)
         batch = BucketBatch(

@@ -78,14 +78,14 @@ def load_head_model(
     """Build the encoder and the head a directory holds; see :meth:`HeadModel.from_pretrained`."""
     with ExitStack() as files:
         with warnings.catch_warnings():
-            # Whether a pooler is needed is the head's to say.
+            # The head decides whether a pooler is needed.
             warnings.simplefilter("ignore", MissingPoolerWarning)
             encoder, checkpoint = _load(
                 encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=False
             )
         model = model_type(encoder)
         parameters: dict[str, Tensor] = model.head.state_dict()
-        # Of a vocabulary the head has the bias alone.
+        # A head over the vocabulary has only a bias of its own.
         output = parameters.get("output.weight", parameters.get("output.bias"))
         assert output is not None
         assembly = checkpoint.assemble_head(
@@ -114,7 +114,7 @@ def _load(
     adapter: str | None = None,
 ) -> tuple[EncoderType, Checkpoint]:
     """Build the encoder; return it and its checkpoint, readable while ``files`` are open."""
-    # What makes no sense is refused before any file is read.
+    # Wrong arguments are refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
     checkpoint = open_checkpoint(path_or_hub_id, files, adapter=adapter)
@@ -174,7 +174,7 @@ def _move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.
 
 
 def _parts(encoder: Network) -> dict[str, nn.Module]:
-    """Yield the parts with weights by name; the embedding, the largest, comes first."""
+    """Return the modules with weights by name; the embedding, the largest, comes first."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}
     return others | blocks
@@ -188,7 +188,7 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Assign a part its weights; the caller must hold no other reference to them."""
+    """Give a module its weights; the caller must hold no other reference to these."""
     load_quantized(module, name, state)
     _move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
@@ -196,7 +196,7 @@ def _fill(
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
-    """Replace a part's plain layers by quantized ones, and pop the layers' tensors off ``state``.
+    """Replace a module's plain layers by quantized ones, and pop their tensors off ``state``.
 
     Raises :class:`CheckpointFileError` for a scale that is not above zero.
     """

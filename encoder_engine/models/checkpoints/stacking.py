@@ -1,4 +1,4 @@
-"""Converts arrays and tensors into each other, stacks tensors into parameters, and splits these."""
+"""Converts between arrays and tensors, and between tensors of files and stacked parameters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def as_sparse_tensor(indptr: Array, indices: Array, values: Array, dimension: in
 
 
 def save_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by name to a file of PyTorch."""
+    """Write arrays by name to a file in the format of ``torch.save``."""
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     with writing(path):
         torch.save(tensors, path)

@@ -83,7 +83,7 @@ class AdaptedLinear(Linear):
             return torch.cat([part for part in rows if len(part)])
 
     def forward(self, input_TK: Tensor, *, gelu: Any = None) -> Tensor:
-        """Return [T, N]."""
+        """Return the output of the layer with its adapters, [T, N]."""
         return Linear.multiply(input_TK, self.whole_weight(), self.bias, gelu=gelu)
 
     @torch.no_grad()
@@ -139,7 +139,7 @@ def adapted_layers(model: nn.Module) -> dict[str, AdaptedLinear]:
 
 @contextmanager
 def merged_adapters(model: nn.Module) -> Iterator[None]:
-    """Replace the layers with adapters by plain ones with their whole weights, for a while."""
+    """Return a context in which plain layers with merged weights replace those with adapters."""
     layers = adapted_layers(model)
     for name, layer in layers.items():
         _replace(model, name, layer.merge())
@@ -151,7 +151,7 @@ def merged_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def _origins(encoder: Network) -> dict[str, Origin]:
-    """Return the checkpoint's names of each matrix, by the name of its layer."""
+    """Return the checkpoint's names of each layer's matrix, by the layer's name."""
     family = find_family(encoder.spec.model_type)
     names = [name for name, p in encoder.named_parameters() if p.dim() == 2]
     found = origins(family.renames, names, arrangements(encoder.spec))

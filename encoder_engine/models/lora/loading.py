@@ -37,9 +37,9 @@ def load_modules_to_save(
     *,
     others: Mapping[str, nn.Module] | None = None,
 ) -> None:
-    """Read the head and the other modules that ``save_adapter`` wrote, into dtype and device.
+    """Read the head and other modules that ``save_adapter`` wrote into the given modules.
 
-    The encoder, its pooler included, is read by :meth:`Encoder.from_pretrained`.
+    They keep dtype and device. :meth:`Encoder.from_pretrained` reads the encoder and its pooler.
 
     Raises :class:`CheckpointFileError` for a directory without ``adapter_model.safetensors``,
     :class:`TensorNamesError` for a weight that the file lacks, :class:`TensorShapeError` for one of

@@ -47,7 +47,7 @@ class TextIds:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GuideFilter:
-    """The vectors of a guide model, which tells false negatives.
+    """The vectors of a guide model, by which false negatives are recognised.
 
     ``margin``: a candidate leaves the denominator where the guide's cosine exceeds that of the
     positive less ``margin``, or with ``relative`` less that share of its absolute value.
@@ -89,7 +89,7 @@ def in_batch_negatives(
     ``ids``: known pairs leave the denominator: documents equal to the row's query or positive, and
     positives of an equal query.
     ``guide``: filters false negatives.
-    ``share``: (rank, size): only this rank's tiles, whose sums over all ranks add up.
+    ``share``: (rank, size): compute this rank's tiles alone; the sum over ranks is the loss.
 
     Raises :class:`InputError` for shapes that do not fit, and :class:`UnknownNameError` for another
     direction.
@@ -155,7 +155,7 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Return bool [R, candidates]."""
+        """Return which candidates a tile's rows leave out, bool [R, candidates]."""
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
@@ -176,7 +176,7 @@ class Candidates:
         return found & (columns[None, :] != rows_R)
 
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
-        """Candidates that are the row's query or positive, or belong to an equal one."""
+        """Return candidates equal to the row's query or positive, or paired with such a text."""
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
         if candidate == "query":
@@ -186,7 +186,7 @@ class Candidates:
         return equal
 
     def _guided(self, guide: GuideFilter, side: str, candidate: str, tile: slice) -> Tensor:
-        """Candidates to which the guide gives more than to the positive."""
+        """Return the candidates that the guide ranks above the positive."""
         positives_BD = guide.documents_CD[: self.num_rows]
         left = guide.queries_BD if side == "query" else positives_BD
         right = guide.queries_BD if candidate == "query" else guide.documents_CD

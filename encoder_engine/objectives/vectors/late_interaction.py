@@ -4,7 +4,7 @@ T tokens of B queries, S tokens of C documents, D features. Offsets are int64 [B
 the host: the first token of each text, then the number of tokens.
 
 How it works: similarities of a tile of queries with all documents are computed one chunk of
-documents at a time. Only the place of each maximum is kept, T x C numbers of the tile, from which
+documents at a time. Only the index of each maximum is kept, T x C integers a tile, from which
 the backward pass computes both gradients.
 """
 
@@ -34,7 +34,7 @@ __all__ = ["late_interaction_negatives", "max_similarity", "paired_max_similarit
 def max_similarity(
     queries_TD: Tensor, query_offsets: Offsets, documents_SD: Tensor, document_offsets: Offsets
 ) -> Tensor:
-    """Return the sum over a query's tokens of the greatest inner product, [B, C].
+    """Return MaxSim, [B, C]: each query token's greatest inner product, summed over the query.
 
     Raises :class:`InputError` for a document without a token.
     """
@@ -80,7 +80,7 @@ def late_interaction_negatives(
     scale: float = 1.0,
     share: tuple[int, int] = (0, 1),
 ) -> Tensor:
-    """Return in-batch negatives' loss of MaxSim, summed over the B queries.
+    """Return the loss of in-batch negatives scored by MaxSim, summed over the B queries.
 
     The first B documents are the positives, in the order of the queries. ``candidates`` tells
     which documents leave the denominator. ``share``: see :func:`in_batch_negatives`.
@@ -102,7 +102,7 @@ def late_interaction_negatives(
 
 
 def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Cut the queries' tokens between queries, at most 2^22 maxima a tile where one fits."""
+    """Cut tokens between queries into tiles of at most 2^22 maxima, but at least one query."""
     most = max(1, TILE_ELEMENTS // max(num_documents, 1))
     first, last = 0, len(query_offsets) - 1
     while first < last:

@@ -64,7 +64,7 @@ def margin_error(
     """Return MarginMSE (Hofstätter et al. 2020), summed over negatives, and their number.
 
     The margin of a negative is the score of its list's positive less its own.
-    ``positives_B``: the place of each list's positive among the documents, int64.
+    ``positives_B``: the index of each list's positive among the documents, int64.
     """
     error_N = scores_N - teacher_N
     errors_N = error_N[positives_B][lists_N] - error_N

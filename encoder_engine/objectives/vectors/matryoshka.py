@@ -19,9 +19,10 @@ __all__ = ["Matryoshka"]
 
 @dataclass(frozen=True, kw_only=True)
 class Matryoshka:
-    """The prefixes, each divided by its Euclidean norm, and their weights; None: 1 each.
+    """Sums a loss over prefixes of the vectors, each divided by its Euclidean norm.
 
-    Raises :class:`ConfigError` for a dimension below 1, and for another number of weights.
+    ``dimensions``: the lengths of the prefixes. ``weights``: of their losses; None: 1 each. Raises
+    :class:`ConfigError` for a dimension below 1, and for another number of weights.
     """
 
     dimensions: tuple[int, ...]

@@ -109,8 +109,7 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
     Both are made contiguous for any n. Of views, matmul copies those of several sequences but not
     those of one, and MKL then sums the rows of one or two tokens in another order. A single head of
-    one
-    sequence is computed twice: a batch of 1 calls another, multi-threaded MKL routine.
+    one sequence is computed twice: a batch of 1 calls another, multi-threaded MKL routine.
     """
     rows_nHLD, vectors_HND = fill_blocks(
         rows_nHLD.contiguous(), vectors_NHD.to(rows_nHLD.dtype).transpose(0, 1)
@@ -159,7 +158,7 @@ def _attend(
         key_nKLD, value_nKLD = (x.repeat_interleave(group, 1) for x in (key_nKLD, value_nKLD))
     tensors = [query_nHQD, key_nKLD, value_nKLD]
     invariant = query_nHQD.device.type == "cpu" and not torch.is_grad_enabled()
-    # What is dropped would then depend on whether gradients are.
+    # With dropout, what is dropped would then depend on whether gradients are computed.
     invariant = invariant and terms.dropout == 0.0
     if invariant and (head_dim % 4 or head_dim < 12):
         tensors = [F.pad(x, (0, -head_dim % 16)) for x in tensors]

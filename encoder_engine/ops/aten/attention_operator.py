@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 def attend_traced(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call the operator, with the layout of rows as tensors."""
+    """Call the operator, which takes offsets and selected rows as tensors."""
     nothing = sequences.cu_seqlens[:0]
     rows, cu_queries, everywhere = nothing, nothing, nothing
     if terms.query_rows is not None:
@@ -127,7 +127,7 @@ def _laid_out(
     sequences = _sequences_of(cu_seqlens, device)
     queries, everywhere = None, None
     if query_rows is not None:
-        # Queries may lie beyond the last key of their sequence, so that rows do not say whose.
+        # Queries may lie beyond their sequence's last key, so their rows do not tell the sequence.
         rows, within = _rows_of(query_rows[0]), _sequences_of(query_rows[1], device)
         starts = torch.from_numpy(np.repeat(sequences.offsets[:-1], within.lengths))
         places = (rows - starts).to(torch.int32)

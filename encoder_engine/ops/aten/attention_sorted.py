@@ -28,7 +28,7 @@ class _Queries(NamedTuple):
     numbers: list[int]  # queries of each sequence, by group
     rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group
     places: list[Tensor]  # int64 [n, Q] of each group, places in the sequences
-    found: Tensor  # int64 [M], where each selected row is among them
+    found: Tensor  # int64 [M], the index of each selected row in ``rows``
 
 
 def attend_sorted(

@@ -4,8 +4,8 @@ How it works: the sequences of one length are computed together, and as many of 
 queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile are written again and
 again: memory beyond the results does not grow with the sequences, and no page is touched anew. A
 tile is read for its maxima, once for each step of the softmax, by the GEMM with the values, and by
-one with the features of the keys, which gives all other sums over keys. A distance is linear in the
-place of a key on either side of the tile's own places, so that it is among them.
+one with the features of the keys, which gives all other sums over keys. Keys on one side of the
+tile have distances linear in their positions, so that the sums of these are among them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Sums(NamedTuple):
     """Sums of the weights before they are divided by their total, of n sequences of one length.
 
     ``mixed``: [n, H, L, D], of the values; ``by_feature``: [n, H, L, F]; ``near``: [n, H, L, 3];
-    others [n, H, L]. ``surprise`` is the sum of weight times shifted score, ``distance`` lacks what
-    is among the features.
+    others [n, H, L]. ``surprise`` is the sum of weight times shifted score; ``distance`` lacks the
+    distances that ``by_feature`` sums.
     """
 
     mixed: Tensor
@@ -152,7 +152,7 @@ def _sum_tiles(
 
 
 def _group(keys: Tensor, start: int, stop: int) -> Group:
-    """Return some queries of sequences of one length."""
+    """Return the queries ``start`` to ``stop - 1`` of sequences of one length."""
     places = torch.arange(start, stop, device=keys.device)
     queries = keys[:, start:stop]
     return Group(
@@ -183,11 +183,11 @@ def _sum_tile(
     places = torch.arange(start, stop, device=scores.device)
     within_QQ = (places - places[:, None]).abs().to(weights)
     sums.distance[:, :, start:stop] = (weights[..., start:stop] * within_QQ).sum(3)
-    # Of the linear parts, what depends on the query.
+    # The part of the linear distances that depends on the query.
     before, after = by_feature[..., 2:5:2].unbind(3)
     sums.distance[:, :, start:stop] += before * (places - start) + after * (stop - 1 - places)
     if masked:
-        # -inf times 0 is NaN: a key that is not seen has no part of the entropy.
+        # -inf times 0 would be NaN: a key that is not seen adds 0 to the entropy.
         scores.clamp_(min=-1e30)
     sums.surprise[:, :, start:stop] = scores.mul_(weights).sum(3)
 
@@ -208,7 +208,7 @@ def _set_sides(features_nLF: Tensor, start: int, stop: int) -> None:
 
 
 def _values(sums: _Sums) -> Tensor:
-    """Return the statistics, [n, H, L, 6 + C]: the sums over their total."""
+    """Return the statistics, [n, H, L, 6 + C]: the sums divided by the sum of the weights."""
     total = sums.by_feature[..., 0]
     distance = sums.distance + sums.by_feature[..., 1] + sums.by_feature[..., 3]
     columns = [torch.ones_like(total), sums.surprise, distance]

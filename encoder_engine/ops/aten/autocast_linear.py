@@ -5,7 +5,7 @@ casts it: rounded once more than needed, and with a call for every weight and ev
 product that makes the gradient writes it in float32, and a bias's sum is in float32 from the start.
 
 A training loop casts the weights once a step for all its micro-batches, in one call, by
-:class:`NarrowWeights`; others' loops cast a weight where it is used.
+:class:`NarrowWeights`. In other training loops, a layer casts its weight at each use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _narrow: dict[int, tuple[Tensor, Tensor]] = {}
 
 
 class NarrowWeights:
-    """Copies of weights in a narrower dtype; they stay where they are, so graphs may read them."""
+    """Copies of weights in a narrower dtype, at fixed addresses, which CUDA graphs may read."""
 
     def __init__(self, weights: Iterable[Tensor], dtype: torch.dtype) -> None:
         self._wide = list({id(weight): weight for weight in weights}.values())

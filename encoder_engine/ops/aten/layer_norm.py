@@ -23,7 +23,7 @@ def layer_norm(
     """Implement ``ops.layer_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
-    # Autocast on a GPU gives float32, whatever the stream.
+    # Autocast on a GPU returns float32, whatever the dtype of the residual stream.
     return output_TD.to(summed_TD.dtype), summed_TD if return_sum else None
 
 

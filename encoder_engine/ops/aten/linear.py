@@ -42,7 +42,7 @@ BLOCK = 32
 
 
 def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Fill up by zeros what a product in 16 bits on a CPU sums over, the last dimension.
+    """Pad the last dimension, over which a 16-bit product on a CPU sums, to whole blocks by zeros.
 
     AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
     row begins, and multiply it with zeros: NaN and infinities there become NaN in this row
@@ -85,7 +85,7 @@ def multiply(
     if cpu.is_amd() and _by_onednn(a_MK) and a_MK.numel() > 0:
         if out is None:
             return onednn_linear(a_MK, b_KN.T, bias_N)
-        # It can write nowhere but to new memory, of which little is taken again and again.
+        # oneDNN writes to new memory only; in small parts, little memory is used again and again.
         if len(a_MK) >= b_KN.shape[1]:
             for start in range(0, len(a_MK), PART):
                 rows = slice(start, start + PART)
@@ -121,7 +121,7 @@ def onednn_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) ->
         return input_TK.new_empty(0, weight_NK.shape[0])
     # A single row is a matrix-vector product, summed in another order: pass it twice.
     rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
-    # It reads the weight by its strides, slowly unless they are a matrix's or its transpose's.
+    # oneDNN reads a weight by strides, slowly unless they are a matrix's or its transpose's.
     if not (weight_NK.is_contiguous() or weight_NK.T.is_contiguous()):
         weight_NK = weight_NK.contiguous()
     output: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight_NK, bias_N, "none", [], "")

@@ -48,7 +48,7 @@ def _forward(
         lse_M = statistics.lse_M
         for (start, part_MC), shift_M in zip(_parts(kept_MV), shifts, strict=True):
             if part_MC.dtype == lse_M.dtype:
-                # Exponentials by now.
+                # _statistics has replaced the logits by exponentials.
                 part_MC.mul_((shift_M - lse_M).exp_()[:, None])
                 _gradient(part_MC, given, lse_M, terms, start)
             else:

@@ -43,7 +43,7 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 
 def unpack(content_KN: Tensor, _shape: tuple[int, int]) -> Tensor:
-    """Return int8 [N, K]."""
+    """Return the plain weight, int8 [N, K]."""
     plain = content_KN.to_dense() if content_KN.is_mkldnn else content_KN
     return plain.T.contiguous()
 

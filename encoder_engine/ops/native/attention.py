@@ -47,11 +47,11 @@ def attention(
     output: Tensor = attend(*arguments(query_THD, key_TKD, value_TKD, sequences, terms))
     if terms.global_rows is None:
         return output
-    # The kernel computes every query within its window: those that see everything come again.
+    # The kernel applies the window to every query: global ones are computed again without it.
     if terms.query_rows is None:
         places, everywhere = terms.global_rows.rows.long(), terms.global_rows
     elif torch.compiler.is_compiling():
-        # Which queries are global is not known yet: all come again.
+        # A trace does not know which queries are global: all are computed again.
         places, everywhere = torch.arange(len(query_THD)), terms.query_rows
     else:
         places, everywhere = terms.query_rows.shared_with(terms.global_rows)
@@ -101,7 +101,7 @@ def compute(
     """Call the kernel; with ``statistics``, it fills that memory too."""
     output = torch.empty(query_MHD.shape, dtype=query_MHD.dtype)
     query_MHD = _side_by_side(query_MHD)
-    # Under autocast they may be of another dtype.
+    # Under autocast key and value may have another dtype.
     dtype = query_MHD.dtype
     if key_TKD.dtype != dtype or value_TKD.dtype != dtype:
         key_TKD, value_TKD = key_TKD.to(dtype), value_TKD.to(dtype)

@@ -29,7 +29,7 @@ def attention_statistics(
     marks_TC = marks_TC.contiguous()
     found = _attend(query_THD, key_TKD, value_TKD, sequences, marks_TC, terms)
     if terms.global_rows is not None:
-        # The kernel computes every query within its window: those that see everything come again.
+        # The kernel applies the window to every query: global ones are computed again without it.
         places = terms.global_rows.rows.long()
         unlimited = terms._replace(window=None, query_rows=terms.global_rows, global_rows=None)
         seen = _attend(query_THD[places], key_TKD, value_TKD, sequences, marks_TC, unlimited)

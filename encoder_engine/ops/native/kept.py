@@ -35,5 +35,5 @@ def empty_like(x: Tensor) -> Tensor:
 
 
 def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Return a tensor of zeros in kept memory."""
+    """Return a tensor of zeros, in memory as that of :func:`empty`."""
     return empty(*shape, dtype=dtype).zero_()

@@ -34,7 +34,7 @@ def _apply(
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer. ``dtype``: of the products and the output; gradients have their tensor's."""
+    """The dense layer; products and output have ``dtype``, each gradient that of its tensor."""
 
     @staticmethod
     def forward(

@@ -28,7 +28,7 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 
 def unpack(content: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return int8 [N, K]."""
+    """Return the plain weight, int8 [N, K]."""
     plain_NK = torch.empty(shape, dtype=torch.int8)
     _native.take_from_panels(content.data_ptr(), *shape, plain_NK.data_ptr())
     return plain_NK
@@ -101,7 +101,7 @@ def _multiply(
     output_TN: Tensor,
     scales_T: Tensor | None,
 ) -> None:
-    """Compute into the output; with ``scales_T``, quantized."""
+    """Write the product to ``output_TN``; with ``scales_T``, as bytes with a scale for each row."""
     input_TK, scale_T, scale_N = (x.contiguous() for x in (input_TK, scale_T, scale_N))
     bias_N = None if bias_N is None else bias_N.contiguous()
     to, nowhere = output_TN.data_ptr(), 0

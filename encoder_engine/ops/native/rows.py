@@ -27,7 +27,7 @@ def _in_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def is_trained(*tensors: Tensor | None) -> bool:
-    """Return whether a gradient of any of these may be requested."""
+    """Return whether a gradient of any of the tensors may be requested."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 

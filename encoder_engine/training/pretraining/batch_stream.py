@@ -1,9 +1,9 @@
 """The micro-batches of each training step, read and masked ahead of time by threads.
 
-How it works: the loader names the micro-batches of all processes in one order, whoever trains.
+How it works: the loader lists the micro-batches in one order, for any number of processes.
 Of the N micro-batches of a step, rank r of R takes numbers r, r + R, ...; a process that would get
 fewer than ceil(N / R) repeats the step's first one, because DDP and FSDP run in step. Threads read
-and mask the batches of the next 2 steps meanwhile. Nothing drawn depends on threads or ranks.
+and mask the batches of the next 2 steps meanwhile. No random number depends on threads or ranks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BatchStream:
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: its micro-batches."""
+        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: how many in a step."""
         steps = self._slices(start, stop, position, count)
         if self._workers == 0:
             for slices, counted, next_position in steps:
@@ -71,7 +71,7 @@ class BatchStream:
     def _slices(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[tuple[list[Slice], int, Position]]:
-        """Yield each step's slices of this process, how many count, and the next position."""
+        """Yield a step's slices for this process, how many count, and the next step's position."""
         stream = self._loader.slices(position)
         rank, size = self._world.rank, self._world.size
         for step in range(start, stop):

@@ -1,8 +1,8 @@
 """Continued pretraining: loads a checkpoint, and adds the corpus' new tokens to its vocabulary.
 
 How it works: the corpus' tokens must begin with the checkpoint's, in the same order. Each further
-token is cut into the checkpoint's own pieces; its embedding and its output bias are the means of
-the pieces'. The new rows first take the table's spare rows, then extend it.
+token is cut into tokens of the checkpoint, its pieces; its embedding and its output bias are the
+means of theirs. The new rows first take the table's spare rows, then extend it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
 
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
-    """Return the checkpoint's pieces of each token after its last, as lists of ids."""
+    """Cut each of the corpus' new tokens into the checkpoint's tokens; return lists of ids."""
     own = tokenizer_of(corpus)
     if own is None:
         raise ConfigError(
@@ -161,7 +161,7 @@ def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
 def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
     """Add tokens from id ``first`` on, one for each list of pieces, in place.
 
-    A token's embedding is the mean of its pieces'. Spare rows of the table are used first.
+    A token's embedding is the mean of its pieces' embeddings. Spare rows are used first.
     """
     if not pieces:
         return
@@ -180,7 +180,7 @@ def _set_table(encoder: Encoder, rows: Tensor) -> None:
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
-    """Write the mean of each list of rows from ``first`` on; an empty list: the mean of all."""
+    """Return the table with each list's mean row from ``first`` on; an empty list: all rows'."""
     known = rows[:first]
     means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
     if not means:

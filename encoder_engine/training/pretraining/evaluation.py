@@ -50,8 +50,8 @@ class Evaluation:
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
         """Yield the batches of this process, and whether each counts.
 
-        Every process gets the same number, because FSDP runs in step. A generator's draws are
-        seeded by the batch's place among all.
+        Every process gets the same number, because FSDP runs in step. What the model draws, such as
+        ELECTRA's tokens, is seeded by the batch's number among those of all processes.
         """
         slices, size = self._slices(), self._world.size
         mine = slices[self._world.rank :: size]

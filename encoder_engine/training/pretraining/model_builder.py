@@ -72,7 +72,7 @@ def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
         across = recipe.form == "full_sentences"
         cut = cut_sentences(corpus, recipe.max_length, across_documents=across)
     runs = cut if not hasattr(cut, "runs") else cut.runs
-    # A negative pair's second segment is from another run of the same part.
+    # Held out by runs: the second segment of a negative pair comes from the same part, too.
     together = 2 if recipe.form == "pairs" else 1
     training, held_out = hold_out(runs, recipe.held_out, at_least=together)
     return Text(corpus, cut.take(training), cut.take(held_out))

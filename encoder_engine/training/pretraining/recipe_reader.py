@@ -41,7 +41,7 @@ def find_recipe(
 
     ``settings``: changes, such as ``batch.tokens=65536``.
     ``corpus``: replaces ``data.corpus`` of the recipe.
-    ``checkpoint``: replaces the recipe's model by one to continue from.
+    ``checkpoint``: the checkpoint to continue from, instead of the recipe's model.
     Raises :class:`ConfigError`.
     """
     path, colon, function = name.rpartition(":")

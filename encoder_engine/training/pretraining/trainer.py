@@ -91,7 +91,7 @@ class Trainer(Loop):
 
 
 class Pretraining(Course):
-    """Pretrains by a recipe."""
+    """The course that pretrains a model on a corpus by a recipe."""
 
     recipe: TrainingRecipe
     text: Text
@@ -102,12 +102,12 @@ class Pretraining(Course):
 
     @property
     def run(self) -> RunRecipe:
-        """Length, precision, devices, intervals and checkpoints."""
+        """The settings of the run: length, precision, devices, intervals and checkpoints."""
         return self.recipe.run
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence."""
+        """The most tokens of a sequence."""
         return self.recipe.data.max_length
 
     def read(self, *, verify: bool) -> None:

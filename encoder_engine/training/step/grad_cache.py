@@ -40,10 +40,10 @@ def couple(
     prepare: Callable[[int], None],
     casting: Callable[[], AbstractContextManager[Any]],
 ) -> tuple[list[Inputs], Tensor]:
-    """Return a step's micro-batches with their gradients, and this rank's sums of the losses.
+    """Return a step's micro-batches with their vectors' gradients, and this rank's loss sums.
 
     scales: the factor of each summed loss in the loss that is differentiated.
-    prepare: called with the place of a micro-batch before it is computed; seeds its dropout.
+    prepare: called with the number of a micro-batch before it is computed; seeds its dropout.
     casting: makes the context of the forward passes.
 
     The sums are float64 [losses]. A micro-batch beyond ``num_counted`` gets no gradient.
@@ -64,7 +64,7 @@ def couple(
     losses = model.losses(vectors, targets, (world.rank, world.size))
     loss = torch.stack([scales[name] * losses[name].total for name in scales]).sum()
     if loss.requires_grad:
-        # Not where this rank's share is empty.
+        # The loss has no gradient where this rank's share of its terms is empty.
         torch.autograd.backward(loss)
     found = torch.zeros_like(vectors) if vectors.grad is None else vectors.grad
     gradient = world.add_up(found)[own]
@@ -77,11 +77,11 @@ def couple(
 def _of_all_ranks(
     parts: list[Tensor], batches: StepBatches, model: CoupledModel, world: World
 ) -> tuple[Tensor, slice]:
-    """Return the vectors of all ranks, and the rows of this one."""
+    """Return the vectors of all ranks, and the slice that this rank's rows take."""
     if parts:
         joined = torch.cat(parts)
     else:
-        # A rank without a micro-batch of its own: its filler tells the width.
+        # A rank without a micro-batch of its own: the repeated one tells the width of vectors.
         with torch.no_grad():
             joined = model.embed(batches.inputs[0].to(world.device))[:0]
     gathered = world.gather(joined)

@@ -35,8 +35,9 @@ HALF = ("bfloat16", "float16")
 class Gradients:
     """The gradients of a model's weights in training.
 
-    computed: the model, or what exchanges its gradients among processes.
-    ``graphs``: computes micro-batches by CUDA graphs, with ``run.graphs`` where that can be.
+    computed: the model, or its DDP wrapper, which exchanges gradients among processes.
+    ``graphs``: computes micro-batches by CUDA graphs; None without ``run.graphs``, or where graphs
+    are impossible.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Gradients:
         self._model, self._computed, self._world = model, computed, world
         self._seed, self._sharding, self._scaler = run.seed, run.sharding, scaler
         self._half = getattr(torch, run.precision) if run.precision in HALF else None
-        # Without a choice it is float32, and on a CPU operations mix the two without a cast.
+        # None is float32; operations on a CPU mix it with bfloat16 without a cast.
         self._residual = torch.bfloat16 if run.residual == "bfloat16" else None
         self._narrow: NarrowWeights | None = None
         if self._half is not None and world.device.type != "cpu" and run.sharding == "none":
@@ -109,11 +110,11 @@ class Gradients:
         return totals
 
     def _checked(self, inputs: Inputs) -> Inputs:
-        """Return a micro-batch, checked on the host: on a device a check waits for it."""
+        """Check a micro-batch on the host and return it: a check on a GPU would wait for that."""
         return inputs._replace(batch=self._model.encoder.check_batch(inputs.batch))
 
     def seed(self, step: int, place: int) -> None:
-        """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
+        """Seed dropout and sampling by step and micro-batch: no generator's state is saved."""
         number = place * self._world.size + self._world.rank
         drawn = np.random.SeedSequence((self._seed, step, number))
         torch.manual_seed(int(drawn.generate_state(1)[0]))

@@ -4,13 +4,13 @@ How it works: the host takes 30 ms to launch the forward and backward pass of a 
 than a GPU takes for 16,000 tokens. A graph launches all of them at once, and repeats the shapes and
 addresses of its capture. A micro-batch is therefore copied into a layout of fixed sizes
 (``models/captured/step_inputs.py``). Its gradients are added to those of the weights, and its
-losses to ``totals``, which all stay where they are; its dropout is drawn from the seed of its
-number, as without a graph. A second graph clips the gradient, steps and clears it.
+losses to ``totals``, all at fixed addresses; its dropout is drawn from the seed of its number, as
+without a graph. A second graph clips the gradient, updates the weights and clears the gradient.
 
 A micro-batch is computed in its layout with or without a graph, with the same bits, so that a
-resumed run needs no memory of the graphs: the first of a layout has none, and its kernels are
-compiled and chosen by it. Graphs are captured at the beginning of a step, when nothing of another
-step is left in autograd. On a CPU there are none.
+resumed run need not know which graphs there were. The first micro-batch of a layout is computed
+without a graph, and its kernels are compiled and chosen then. Graphs are captured at the beginning
+of a step, when nothing of another step is left in autograd. On a CPU there are no graphs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WITHOUT = "run.graphs: micro-batches are computed without a CUDA graph: %s"
 
 
 def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | None:
-    """Return the reason why a run has no graphs, which is logged; None: it may have them."""
+    """Return the reason why a run has no graphs, which is logged; None: it may have graphs."""
     reasons = {
         "several processes exchange gradients": world.size > 1,
         "run.compile compiles the encoders": run.compile,
@@ -64,7 +64,7 @@ def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | N
 
 
 class StepGraphs:
-    """The graphs of a model's training steps, one for each layout of micro-batches.
+    """The graphs of a model's training steps: one for each layout of micro-batches, one to update.
 
     casting: makes the context of the forward passes.
     """
@@ -92,11 +92,11 @@ class StepGraphs:
 
     @property
     def is_captured(self) -> bool:
-        """True once a graph computes micro-batches, and one the update."""
+        """True once one graph computes micro-batches, and another the update."""
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: clear the totals, and capture the layouts that were met before."""
+        """Begin a step: clear the totals, and capture graphs of layouts computed before."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":
@@ -132,12 +132,13 @@ class StepGraphs:
         return True
 
     def update(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Compute an update of the weights, and return its result, where each later one writes.
+        """Update the weights, by a graph from the second time on; return the result of ``compute``.
 
-        compute: the same function every time; it reads and writes what stays where it is.
+        compute: the same function every time; tensors that it reads and writes must keep their
+        addresses. The next update overwrites the result.
         """
         self._num_updates += 1
-        # The first one makes what the kernels need. A capture computes nothing.
+        # The first update, without a graph, compiles the kernels. A capture computes nothing.
         if self._num_updates > 1 and self._update is None and uses_graphs(self._device):
             results: list[Tensor] = []
             graph = None
@@ -152,7 +153,7 @@ class StepGraphs:
         return found
 
     def differentiate(self, static: StepInputs) -> None:
-        """Add the gradient and the losses of the inputs of a layout."""
+        """Compute a layout's inputs; add losses to ``totals``, gradients to the weights'."""
         with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
@@ -175,13 +176,13 @@ class StepGraphs:
         return layout
 
     def _without(self, reason: str) -> None:
-        """Log the reason, once, why micro-batches have no layout."""
+        """Log why micro-batches have no layout, each reason once."""
         if reason not in self._reasons:
             LOGGER.warning(WITHOUT, reason)
         self._reasons.add(reason)
 
     def _captured(self, compute: Callable[[], None]) -> Any:
-        """Return the graph of a computation; None, and no other one, where it cannot be."""
+        """Capture a computation as a graph; None where that fails, which ends all use of graphs."""
         if self._pool is None:
             self._pool = CapturePool.new()
         parameters = list(self._model.parameters())
@@ -211,7 +212,7 @@ class StepGraphs:
 
 
 class _Part:
-    """The inputs of one layout, and the CUDA graph that computes a step of them when captured."""
+    """The inputs of one layout, and the CUDA graph that computes them once it is captured."""
 
     def __init__(self, graphs: StepGraphs, inputs: StepInputs) -> None:
         self._graphs, self.inputs = graphs, inputs

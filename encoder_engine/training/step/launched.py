@@ -1,7 +1,7 @@
 """The numbers of a step that was launched, which the host reads once the device has computed them.
 
-On a GPU the host launches the next step before it reads these: reading waits for the device, which
-would then idle until the host has launched more.
+On a GPU the host launches the next step before it reads a step's numbers: reading waits for the
+device, which would then idle until the host has launched more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Halt", "Launched", "Numbers", "can_read_late", "check_finite", "mean
 
 
 class Numbers:
-    """Numbers of a device, on their way to the host; the next step may write over them there."""
+    """Numbers being copied from a device to the host; the next step may overwrite the originals."""
 
     def __init__(self, values: Tensor) -> None:
         self._ready = None
@@ -45,7 +45,7 @@ class Launched(NamedTuple):
     """A step whose work is launched.
 
     ``step``: its number, from 0.
-    ``tokens``: those of all processes.
+    ``tokens``: the number of tokens, over all processes.
     ``terms``: the number of terms of each loss, over all micro-batches and processes.
     ``numbers``: the sum of each loss, and the gradient's norm before it was clipped.
     """
@@ -58,8 +58,8 @@ class Launched(NamedTuple):
     def read(self, weights: Mapping[str, float]) -> dict[str, Any]:
         """Return the losses and the norm, by the keys of ``log.jsonl``.
 
-        weights: the weight of each loss in the whole. Raises :class:`NonFiniteLossError` for a step
-        that was read late.
+        weights: the weight of each loss in the total. Raises :class:`NonFiniteLossError` for
+        numbers that are read after the step and are not finite.
         """
         if isinstance(self.numbers, Numbers):
             *sums, norm = self.numbers.read()
@@ -76,13 +76,13 @@ class Launched(NamedTuple):
 def mean_losses(
     weights: Mapping[str, float], terms: Mapping[str, float], sums: Sequence[float]
 ) -> tuple[float, dict[str, float]]:
-    """Return the whole loss, and the mean of each."""
+    """Return the weighted total loss of a step, and the mean of each loss."""
     means = {n: x / max(terms[n], 1.0) for n, x in zip(weights, sums, strict=True)}
     return sum(weights[name] * mean for name, mean in means.items()), means
 
 
 class Halt:
-    """A mark on the device that stops all updates from a step on whose numbers are not finite.
+    """A mark on the device that stops all updates from the first step with NaN or infinity on.
 
     The host reads a step's numbers when the next one is launched. Fused AdamW leaves weights and
     moments alone where the mark is set, and so no weight moves after such a step. The mark stays.
@@ -109,8 +109,8 @@ def can_read_late(
 ) -> bool:
     """Return whether the numbers of a step may be read after the next one is launched.
 
-    Only torch's fused AdamW leaves the weights alone meanwhile where they are not finite, if they
-    are not sharded. In float16 a step that overflows is left out, which the host has to know.
+    Only torch's fused AdamW can skip an update by a mark on the device (:class:`Halt`), and only
+    of weights that are not sharded. In float16 the host itself must skip a step that overflows.
     """
     halts = all(type(optimizer) is torch.optim.AdamW for optimizer in optimizers)
     return device.type == "cuda" and halts and not scaler.is_enabled() and not sharded

@@ -1,1 +1,1 @@
-"""Attention in Gluon for Hopper: warps with parts of their own, TMA, and wgmma under way."""
+"""Attention in Gluon for Hopper: warps with roles of their own, TMA, and asynchronous wgmma."""

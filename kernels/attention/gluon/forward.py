@@ -1,6 +1,6 @@
 """Attention over packed sequences for Hopper: the forward kernel in Gluon.
 
-How it works (FlashAttention-3, Shah et al. 2024): the warps of a program have parts. Four warps,
+How it works (FlashAttention-3, Shah et al. 2024): the warps of a program have roles. Four warps,
 the producer, ask TMA for blocks of queries, keys and values; each consumer, four warps too, owns 64
 query rows. A consumer asks for two products, the scores of the next block and ``P V`` of this one,
 and computes the exponentials of the next block while the second runs. Blocks come in a ring of
