@@ -46,7 +46,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_labels(labels: Sequence[str]) -> list[str]:
-    """Return labels that are given when predicting; raises :class:`InputError` for others."""
+    """Return labels given when predicting; raise :class:`InputError` unless all are names."""
     if isinstance(labels, str):
         raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
     names = list(labels)
@@ -92,7 +92,7 @@ def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
 
 
 def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
-    """Return the weight N / (C n_c) of each class, so that the mean weight of the rows is 1."""
+    """Return the weight N / (C n_c) of each of C classes, n_c of N rows; the rows' mean is 1."""
     counts = np.bincount(classes, minlength=num_classes)
     weights = len(classes) / (num_classes * np.maximum(counts, 1))
     return tuple(float(weight) for weight in weights)

@@ -113,7 +113,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example of a kind that a metric does not score, or that has no ranking.
+        """Return the first example that a metric does not score, or whose labels rank nothing.
 
         Scored pairs alone have correlations, other rows are ranked, each on its own.
         """
@@ -199,7 +199,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         }
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return one group for all rows of a query; scored pairs are their own groups."""
+        """Return each row's group: one per query, or per row where all are scored pairs."""
         return query_groups(examples)
 
     def row_scores(

@@ -1,8 +1,8 @@
 """Classification of spans of words: entities that may nest.
 
-Every span of up to ``max_width`` words is scored, in its window of maximum context. Spans whose 1 -
-P(NULL) reaches a threshold are predicted, highest first. Flat predictions do not overlap; nested
-ones may contain one another, but do not cross.
+Every span of up to ``max_width`` words is scored, in its window of maximum context. NULL is the
+class of spans that are no entity. Spans whose 1 - P(NULL) reaches a threshold are predicted,
+highest first. Flat predictions do not overlap; nested ones may contain one another, but not cross.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Mark the spans in a sentence's windows that belong to another window."""
+        """Exclude from each window of a sentence the spans that another window scores."""
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
         inside = [words.of(item) for item in group.tolist()]
@@ -237,14 +237,14 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
             classes[item][~mine] = NOT_HERE
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch: the last block computes the first subwords alone."""
+        """Make the input of a batch; the last block computes the words' first subwords alone."""
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         targets = {"classes": self._classes(items)[1], **feature_targets(items)}
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of the rows of words."""
+        """Return the offsets of the hidden states that the head reads of each item's words."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
@@ -327,7 +327,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def score(
         self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
     ) -> dict[str, float]:
-        """Return precision, recall and F1 of spans, in percent; longer gold counts as missed."""
+        """Return span precision, recall and F1 in percent; too wide gold spans count as missed."""
         whole = scores_of_spans(_gold(examples), _found(predictions))[""]
         return {f"span_{name}": whole[name] for name in ("f1", "precision", "recall")}
 

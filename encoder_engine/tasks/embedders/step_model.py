@@ -23,7 +23,7 @@ __all__ = ["StepModel"]
 
 
 class StepModel(CoupledModel, TaskModel):
-    """An encoder whose vectors a loss compares; ``loss_name``: None: in-batch negatives."""
+    """An encoder whose vectors a loss compares; ``loss_name`` None means in-batch negatives."""
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 

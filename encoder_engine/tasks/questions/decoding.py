@@ -96,7 +96,7 @@ def best_null_threshold(
     order = np.argsort(differences, kind="stable")
     ranked = differences[order].astype(np.float64)
     gains = np.r_[0.0, np.cumsum((answered - unanswered)[order])]
-    # After k questions are answered; equal differences are answered together.
+    # Whether a threshold can answer exactly the first k: equal differences go together.
     allowed = np.r_[True, ranked[1:] != ranked[:-1], True]
     place = int(np.where(allowed, gains, -np.inf).argmax())
     if place == 0:

@@ -78,7 +78,8 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
     """Return the index of each span in the span list of its own item.
 
-    starts: first words, from the item's first. num_words: words of the item.
+    starts: the first word of each span, counted from the item's first word. num_words: the number
+    of words of each span's item.
     """
     shorter = widths - 1
     return shorter * num_words - shorter * (shorter - 1) // 2 + starts
