@@ -81,7 +81,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def unscored(
         self, examples: Sequence[TextExample[float]], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without a score; for a correlation, that all are equal."""
+        """Return the first example without a score, or why equal scores have no correlation."""
         found = super().unscored(examples, metric)
         if found is not None or metric not in ("spearman", "pearson"):
             return found

@@ -31,7 +31,7 @@ class TokenSpan(NamedTuple):
 
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
-    """Make a method that asks one row about a token, word or character of it."""
+    """Make a method that looks up a token, word or character of one row."""
     unit = name.partition("_to_")[0]
     names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 

@@ -69,7 +69,7 @@ class RowEncoding:
         return len(self.ids)
 
     def _is_in(self, place: int, sequence_index: int) -> bool:
-        """Return whether a token is of a text; in the library a text that is not there has all."""
+        """Return whether a token is of a text; a text that is missing has all, as in tokenizers."""
         return sequence_index >= self.n_sequences or self.sequence_ids[place] == sequence_index
 
     def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:

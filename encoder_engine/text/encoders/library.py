@@ -1,4 +1,4 @@
-"""Encodes with Hugging Face tokenizers where the engine has no model of its own, such as BPE.
+"""Encodes with Hugging Face tokenizers ("the library") what the C++ encoders do not implement.
 
 The library's tokenizer is built once and never changed. It has no template, truncation or padding,
 because their switches are state that threads would share. It returns all tokens of a text;
@@ -46,7 +46,7 @@ SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u012
 
 
 class LibraryEncoder:
-    """Has the methods of ``_native.BatchEncoder``; any number of threads may use it."""
+    """Encodes with the library, by ``_native.BatchEncoder``'s methods; threads may share it."""
 
     def __init__(self, spec: TokenizerSpec, model: LibrarySpec) -> None:
         self._spec = spec
@@ -138,7 +138,7 @@ class LibraryEncoder:
 
 
 class LibraryNormalizer:
-    """Normalizes as the model does."""
+    """Normalizes texts as a model of the library does."""
 
     def __init__(self, model: LibrarySpec) -> None:
         # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
@@ -202,7 +202,7 @@ def _refused(error: BaseException, where: str, row: int | None) -> TextError:
 
 
 def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
-    """Return the index of the first text on which the library fails alone."""
+    """Return the index of the first text that makes the library fail by itself."""
     for index, text in enumerate(texts):
         try:
             encode([text])

@@ -1,7 +1,7 @@
 """Reads the members of a tokenizer.json that belong to a BPE model.
 
-What is not recognised exactly is refused with a reason, and the library encodes it: no regular
-expression is interpreted here.
+What is not recognised exactly is refused with a reason, and Hugging Face tokenizers ("the library")
+encodes it: no regular expression is interpreted here.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse merges of a model for the library that name what the vocabulary lacks.
+    """Refuse a library's model with merges whose parts or results the vocabulary lacks.
 
-    The library takes as many bytes off the right part as the prefix has, whatever they are, and
-    ends the process where it cuts a character.
+    The library removes as many bytes from the right part as the prefix has, whichever they are, and
+    ends the process if that splits a character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -205,7 +205,7 @@ def _read_splitting(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def _read_pattern(node: JsonValue, *, regex: bool) -> WordPattern:
-    """Read what stands before ByteLevel, which cuts again where ``regex`` says so."""
+    """Read the pre-tokenizer before ByteLevel; ``regex``: ByteLevel cuts words once more."""
     kind = node.kind()
     if kind == "Digits" and regex:
         node.only_keys(("type", "individual_digits"))
@@ -237,7 +237,7 @@ def _read_split(node: JsonValue) -> tuple[str, str, bool]:
 
 
 def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> bool:
-    """Return whether it splits at spaces, of which the normalizer leaves none (Gemma)."""
+    """Return whether a pre-tokenizer splits at spaces, but the normalizer leaves none (Gemma)."""
     pattern = node.get("pattern").value
     last = normalizer[-1] if normalizer else None
     if not isinstance(last, ReplaceStep) or last.regex or last.pattern != " ":

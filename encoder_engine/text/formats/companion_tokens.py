@@ -82,7 +82,7 @@ def read_companion_tokens(
 def append_tokens(
     added: tuple[AddedTokenSpec, ...], vocab: Mapping[str, int], wanted: Iterable[NamedToken]
 ) -> tuple[AddedTokenSpec, ...]:
-    """Append the missing tokens to the added ones, with the vocabulary's id or the next one."""
+    """Append the wanted tokens that are missing, with the vocabulary's id or the next free one."""
     out = {token.content: token for token in added}
     for token in wanted:
         if token.content in out:
@@ -124,7 +124,7 @@ class _Named:
             self.objects[key] = self._token(item, True)
 
     def _token(self, item: JsonValue, part: bool) -> NamedToken:
-        """Read a token, a string or an object; one that plays a part is special in any case."""
+        """Read a token, a string or an object; ``part``: it has a role, so that it is special."""
         flags = dict.fromkeys(FLAGS, False) | {"special": True}
         content = item
         if isinstance(item.value, dict):

@@ -137,7 +137,7 @@ def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> Tokenize
 
 @dataclass(frozen=True)
 class _Settings:
-    """The options of tokenizer_config.json that only these classes have."""
+    """The options of tokenizer_config.json that only classes with a SentencePiece model have."""
 
     node: JsonValue
 
@@ -208,7 +208,8 @@ def _added_tokens(
 ) -> list[dict[str, Any]]:
     """Return the tokens that are matched ahead of the model: named ones, symbols, sentinels.
 
-    Where the companions list more tokens, the model's own and the sentinels are not added to them.
+    Where the companion files list further tokens, the model's symbols and the sentinels are left
+    out.
     """
     ids = {piece: index for index, (piece, _) in enumerate(vocab)}
     plain: dict[str, Any] = dict.fromkeys(FLAGS, False)
@@ -219,7 +220,7 @@ def _added_tokens(
         out.setdefault(named.content, dict(named.flags))
     own = () if settings.lists_tokens() else model.spec.pieces
     for part, content in names.items():
-        # These take the space before a mask that the model's file does not have as a symbol.
+        # These classes strip the space before a mask that is not among the model's pieces.
         strips = part == "mask" and name in ("CamembertTokenizer", "XLNetTokenizer")
         strips = strips and content not in own
         out.setdefault(content, plain | {"special": True, "lstrip": strips})

@@ -139,7 +139,7 @@ class UnigramSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.pieces)
 
     @property
@@ -153,7 +153,7 @@ class UnigramSpec:
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
-        """Give the same model of lower-cased texts."""
+        """Return the model with texts lower-cased first."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
@@ -191,7 +191,7 @@ class SentencePieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.pieces)
 
     @property
