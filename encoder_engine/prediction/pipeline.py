@@ -50,7 +50,7 @@ def pipeline(
     tokenizer: a directory of another tokenizer than the model's, or a :class:`Tokenizer`.
     device: ``"cpu"``, ``"cuda:1"``, or a number as in transformers, where -1 is the CPU; None: a
         GPU if there is one.
-    options: of all calls, such as ``top_k``; and of loading: ``dtype``, ``quantization``,
+    options: for all calls, such as ``top_k``; and for loading: ``dtype``, ``quantization``,
         ``num_threads``, ``engine``, ``revision``, ``token``, ``cache_dir``, ``local_files_only``.
 
     Raises :class:`InputError` for an unknown task, ``TypeError`` for an unknown keyword, and

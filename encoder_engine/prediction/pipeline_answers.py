@@ -49,7 +49,7 @@ class _Window(NamedTuple):
 
     ``allowed`` bool [T]: the tokens of the context and the classification tokens.
     ``words`` int64 [T]: the word of each token of the context, else -1.
-    ``chars`` int32 [T, 2].
+    ``chars`` int32 [T, 2]: the characters of each token.
     """
 
     starts: Floats
@@ -61,7 +61,7 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineAnswers(QuestionAnsweringTask):
-    """Answers questions as transformers' pipeline.
+    """Answers questions as transformers' pipeline does.
 
     ``top_k``: the most answers. ``max_tokens``: the most tokens of one.
     ``align_to_words``: widens answers to whole words, as the tokenizer finds them.
@@ -74,7 +74,7 @@ class PipelineAnswers(QuestionAnsweringTask):
 
     @classmethod
     def of(cls, task: QuestionAnsweringTask, **options: Any) -> Self:
-        """Make the task of a reader's; ``options``: its own fields, and those to change."""
+        """Make this task from a reader's; ``options``: fields that are new or differ."""
         own = {field.name: getattr(task, field.name) for field in fields(task)}
         return cls(**own | {"max_tokens": cls.max_tokens} | options)
 

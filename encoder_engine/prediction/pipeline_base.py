@@ -30,7 +30,7 @@ _STREAMED_ROWS = 256
 
 
 class Pipeline(Model):
-    """A model with options of its calls; those of a single call come first.
+    """A model with options for all calls, which the options of a single call override.
 
     ``model``: the :class:`Classifier`, :class:`Tagger`, ... that computes.
     """
@@ -82,7 +82,7 @@ class Pipeline(Model):
             yield from self.run(rows, options)
 
     def checked(self, options: Options) -> Options:
-        """Return the keywords of a call but those about speed. Raises ``TypeError``."""
+        """Return the keywords of a call except those about speed; refuse unknown ones (``TypeError``)."""
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
 
@@ -92,11 +92,11 @@ class Pipeline(Model):
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the calls, which a server computes; see :meth:`Model.kinds`."""
+        """Return the kind of results by which a server computes calls; see :meth:`Model.kinds`."""
         return {"calls": Calls(self)}
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return text, {}
 
     def rows_of_an_input(self, options: Options) -> int:

@@ -286,7 +286,7 @@ class FillMask(Pipeline):
         return f"{text} {self.tokenizer.id_to_token(mask)}", {}
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of a text, or those of texts; of a list of one text a bare one."""
+        """Return the result of a text, or a list of results; for a list of one text, its result."""
         found = super().results(inputs, options)
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
@@ -390,7 +390,7 @@ def _text_or_pair(row: int, one: Any) -> Any:
 
 
 def _limit(options: Options, most: int | None, tokenizer: Any = None) -> Any:
-    """Return the most tokens of a row: the model's, or with truncation those that are asked for."""
+    """Return the most tokens of a row: the model's limit, or with truncation ``max_length``."""
     limits = [most, None if tokenizer is None else tokenizer.spec.model_max_length]
     given = options.get("max_length")
     if given is not None and options.get("truncation"):

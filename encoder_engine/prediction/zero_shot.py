@@ -71,10 +71,10 @@ class ZeroShotClassifier(Predictor):
     ) -> Any:
         """Score each label for each text: a list, or the prediction of a single ``str``.
 
-        labels: not split at commas, as lists of labels in one string are elsewhere.
+        labels: a list; a string is not split at commas, as transformers' pipeline does.
         template: a hypothesis, with ``{}`` at the place of the label.
-        multi_label: each label alone, entailment against contradiction; False: the scores of a
-            text's labels add up to 1. One label is always scored alone.
+        multi_label: score each label alone, entailment against contradiction; False: the scores of
+            a text's labels add up to 1. One label is always scored alone.
 
         A text beyond the model's limit loses its end, with a :class:`TruncationWarning`. Raises
         :class:`InputError` for no label or an empty one, for a template without ``{}``, and for
