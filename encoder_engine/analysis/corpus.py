@@ -43,7 +43,7 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[list[str]]:
 
 
 def measure_corpus(subject: Subject, path: str, num_rows: int) -> ZScore:
-    """Measure the features of a corpus' words, of the last four layers summed."""
+    """Measure mean and deviation of a corpus's word vectors, the sums of the last four layers."""
     last = subject.num_layers
     first = max(0, last - LAST_LAYERS + 1)
     vectors = [

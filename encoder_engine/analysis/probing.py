@@ -51,8 +51,8 @@ class MixProbe:
     ``accuracies``: in percent, of each l.
     ``weights``: of the mix of all layers.
     ``centre``: the mean layer by these weights.
-    ``expected_layer``: the mean layer by what each adds, of which less than 0 counts as 0; None: no
-    layer adds anything.
+    ``expected_layer``: the mean layer, weighted by what each layer adds to the accuracy (a loss
+    counts as 0); None: no layer adds anything.
     """
 
     accuracies: tuple[float, ...]
@@ -124,7 +124,7 @@ class ProbeData:
 def _states(
     subject: Subject, train: EdgeSet, test: EdgeSet
 ) -> tuple[list[npt.NDArray[np.float32]], list[list[Edge]]]:
-    """Return the states and the edges of both; halves of one file are computed in one pass."""
+    """Return states and edges of training and test; halves of one file are computed in one pass."""
     tested = {edge.sentence for edge in test.edges}
     if train.sentences is not test.sentences or any(e.sentence in tested for e in train.edges):
         found = [edge_states(subject, part) for part in (train, test)]

@@ -84,13 +84,13 @@ class Subject:
 
     @property
     def num_layers(self) -> int:
-        """Blocks that a token passes."""
+        """The number of blocks that a token passes; a shared block counts each time."""
         order = self.encoder.spec.order
         return len(self.encoder.spec.blocks if order is None else order)
 
     @property
     def num_heads(self) -> tuple[int, ...]:
-        """Heads of each layer; those of a pruned model differ."""
+        """The number of heads of each layer, which may differ in a pruned model."""
         spec = self.encoder.spec
         order = range(len(spec.blocks)) if spec.order is None else spec.order
         return tuple(spec.blocks[block].attention.num_heads for block in order)
@@ -102,7 +102,7 @@ class Subject:
         *,
         batch_tokens: int = BATCH_TOKENS,
     ) -> Iterator[WordBatch]:
-        """Yield batches in which every word of the sentences is there once.
+        """Yield batches of the sentences, in which every word is read once.
 
         The model reads the words with a space between them, as in a text. A long sentence is cut
         into windows that overlap. A word without a token is left out.
