@@ -35,7 +35,7 @@ class SentenceTokens(NamedTuple):
     borders: npt.NDArray[np.int64]
 
     def split(self, rows: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return the rows of each sentence, of an array with one for each token."""
+        """Cut an array with a row for each token into the rows of each sentence."""
         ends = [0, *self.borders.tolist(), len(rows)]
         return [rows[ends[i] : ends[i + 1]] for i in range(len(ends) - 1)]
 
@@ -71,7 +71,7 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Sen
     )
     assert encoded.offsets is not None
     spans_S2, starts = extension().find_sentences(texts)
-    # Characters count through all texts: places of one text are then behind those of another.
+    # Characters are counted through all texts, so that places ascend from text to text.
     bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([*map(len, texts)], dtype=np.int64)])
     reached_T = np.repeat(bases[:-1], np.diff(encoded.cu_seqlens))
     np.maximum.accumulate(reached_T + encoded.offsets[:, 1], out=reached_T)

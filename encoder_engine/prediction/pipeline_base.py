@@ -82,7 +82,7 @@ class Pipeline(Model):
             yield from self.run(rows, options)
 
     def checked(self, options: Options) -> Options:
-        """Return the keywords of a call except those about speed; refuse unknown ones (``TypeError``)."""
+        """Return a call's keywords but those about speed; raise ``TypeError`` for unknown ones."""
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
 

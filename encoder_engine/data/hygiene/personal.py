@@ -107,7 +107,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
-    """Return a text with each match as its kind in angle brackets, such as <email>, and counts."""
+    """Return a text with each match replaced by its kind, such as <email>, and the counts."""
     counts: Counter[str] = Counter()
     for hook in hooks:
 
