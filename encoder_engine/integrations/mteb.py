@@ -66,7 +66,7 @@ class MtebEncoder:
         )
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compare all vectors with all by the directory's similarity: a tensor [N, M]."""
+        """Compare all vectors with all by the model's own similarity: a tensor [N, M]."""
         found = self.embedder.similarity(embeddings1, embeddings2)
         return torch_engine("mteb").as_tensor(found)
 

@@ -65,7 +65,7 @@ def check_cluster(
 ) -> None:
     """Raise :class:`InputError` where workers need more than the cluster has, or may grow to.
 
-    ``cpus_per_worker``: with a core for reading; None: a core each, and none for reading.
+    ``cpus_per_worker``: beside one core for reading; None: one each, and no core for reading.
     """
     if not ray.is_initialized():
         ray.init()

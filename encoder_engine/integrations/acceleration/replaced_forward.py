@@ -268,7 +268,7 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _call_original(self, named: dict[str, Any], read: ReadRows | None, keep_BL: Tensor) -> Any:
-        """Compute by transformers a batch in which texts begin with padding, or it has labels.
+        """Let transformers compute a batch where texts begin with padding, or padding has labels.
 
         Heads and poolers read the first column, padding or not, and transformers computes it.
         """
@@ -387,7 +387,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return the fields of a ModelOutput, padded; ``read``: the last rows are these alone."""
+    """Return the fields of a ModelOutput, padded; ``read``: the only rows of the last states."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}
@@ -414,14 +414,14 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """A model's class of output, and whether tuples of one without a pooler contain None."""
+    """A model's output class, and whether its tuples hold None in place of a missing pooler."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Determine the form of output by a call with one token, once a class: annotations may err."""
+    """Find the form of output by a call with one token, once per class: annotations may err."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []

@@ -198,7 +198,7 @@ def read_spec(base: Any) -> EncoderSpec:
 
 
 class _WeightsNowhere(TorchFunctionMode):
-    """Makes weights on the meta device, and small tables that follow from a config for real."""
+    """Makes weights on the meta device, but computes small tables of a config in memory."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
