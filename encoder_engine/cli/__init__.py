@@ -152,7 +152,7 @@ def _fail(reason: str) -> int:
 def in_options(message: str) -> str:
     """Return a message with ``--on-error skip`` where it says ``on_error='skip'``."""
     verb = option.CommandLine.verb
-    # A store that does not do is to be embedded again, with options of embed.
+    # A message about a store may advise to embed it again, so that it names options of embed.
     again = embed.params if verb in SECTIONS["Stores"] else []
     options = {one.name: one for one in (*again, *verb.params)}
 

@@ -18,7 +18,7 @@ FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 class CommandLine:
-    """The command that runs, of which a process has one, for its errors.
+    """The command that this process runs, for its error messages.
 
     debug: whether ``--debug`` was given, before or after the verb alike.
     verb: the command whose options were read last.
