@@ -28,7 +28,7 @@ class Columns:
 
     def __init__(self, encoding: Encoding, options: CallOptions) -> None:
         self._encoding, self._options = encoding, options
-        # The columns that padding asks for, and those of the longest row.
+        # The number of columns that padding asks for, and that of the result.
         self._asked = self.width = 0
         self._is_ragged = False
         if options.padding != "do_not_pad" or options.tensors is not None:
