@@ -57,7 +57,7 @@ def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Set the output weights of heads to 0, in place: no later layer sees them.
 
     ``save_pretrained`` then writes a checkpoint of the same shape, which transformers loads. Raises
-    :class:`InputError` for a head that is not there.
+    :class:`InputError` for a head that does not exist.
     """
     for number, head in heads:
         spec = _spec_of(encoder, number, head)

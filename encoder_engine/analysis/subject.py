@@ -72,7 +72,7 @@ class Subject:
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
-        """Load a checkpoint with its tokenizer, in float32. Raises as :class:`Encoder` does."""
+        """Load a checkpoint in float32, with its tokenizer; raises what :class:`Encoder` raises."""
         with warnings.catch_warnings():
             # Heads and poolers are not analysed.
             warnings.simplefilter("ignore", MissingPoolerWarning)

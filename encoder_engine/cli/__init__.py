@@ -1,4 +1,7 @@
-"""The command ``encoder-engine``: one file per verb; exit code 0 done, 1 failed, 2 usage."""
+"""The command ``encoder-engine``: a file for each subcommand ("verb"); exit code 0, 1 or 2.
+
+0: done; 1: failed; 2: wrong usage.
+"""
 
 from __future__ import annotations
 

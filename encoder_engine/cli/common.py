@@ -1,4 +1,4 @@
-"""The parts that several verbs share: folders, number formats, JSON output."""
+"""What several subcommands share: folders, number formats, JSON output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several verbs have, by one name and one help: ``@option.model``."""
+"""Options that several subcommands have, with the same name and help: ``@option.model``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 class CommandLine:
     """The command that this process runs, for its error messages.
 
-    debug: whether ``--debug`` was given, before or after the verb alike.
+    debug: whether ``--debug`` was given, before or after the subcommand.
     verb: the command whose options were read last.
     """
 

@@ -60,7 +60,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[SentenceTokens]:
-    """Yield the tokens of each text, without special tokens, and how its sentences share them.
+    """Yield the tokens of each text, without special tokens, and where its sentences begin.
 
     Texts are encoded whole: a vocabulary of bytes writes the space before a sentence, which a
     sentence by itself does not have. A token belongs to the last sentence that begins before the

@@ -80,7 +80,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """A shard's entry in the manifest; ``sha256``: each file's digest by part, as ``tokens``."""
+    """A shard's entry in the manifest; ``sha256``: file digests by part, such as ``tokens``."""
 
     name: str
     num_documents: int

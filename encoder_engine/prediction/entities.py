@@ -339,7 +339,7 @@ def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
 
 
 class EntityLabel(NamedTuple):
-    """The type of an entity, and whether the label begins or ends one; else it continues one."""
+    """A label's type of entity, and whether it begins or ends an entity; else it continues one."""
 
     type: str
     begins: bool = False

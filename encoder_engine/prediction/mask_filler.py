@@ -60,7 +60,7 @@ class MaskCandidate(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Tokens for all masks of a text, with the log probability of all of them."""
+    """Tokens for all masks of a text, with their joint log probability."""
 
     tokens: tuple[str, ...]
     log_probability: float
@@ -68,7 +68,7 @@ class Filling(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """A word for a mask: its pieces, and the log probability of all of them."""
+    """A word for a mask: its pieces (subword tokens), and their joint log probability."""
 
     target: str
     pieces: tuple[str, ...]

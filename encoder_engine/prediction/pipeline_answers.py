@@ -63,7 +63,7 @@ class _Window(NamedTuple):
 class PipelineAnswers(QuestionAnsweringTask):
     """Answers questions as transformers' pipeline does.
 
-    ``top_k``: the most answers. ``max_tokens``: the most tokens of one.
+    ``top_k``: the most answers. ``max_tokens``: the most tokens of an answer.
     ``align_to_words``: widens answers to whole words, as the tokenizer finds them.
     ``no_answer``: ``"yes"``: no answer is one of the answers.
     """

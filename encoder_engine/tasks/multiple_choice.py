@@ -128,7 +128,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the texts."""
+        """Return the offsets of each item's features: one for each text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

@@ -61,7 +61,7 @@ class _Window(NamedTuple):
 class PromptedSpanTask(SpanClassificationTask):
     """Finds spans of texts; its examples are texts.
 
-    ``settings``: of the model's layers. ``labels``: of the spans, given when predicting.
+    ``settings``: those of the GLiNER model. ``labels``: the spans' labels, given when predicting.
     """
 
     settings: GlinerSettings

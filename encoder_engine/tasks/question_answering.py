@@ -81,8 +81,8 @@ class AnswerPrediction(NamedTuple):
     """The answer of a question.
 
     ``text``: empty where there is no answer; ``start``, ``stop``: its characters in the context.
-    ``probability``: of the answer, by softmax over the spans in ``best`` and, if allowed, no
-    answer.
+    ``probability``: that of the answer, by softmax over the spans in ``best`` and, if allowed, the
+    score of no answer.
     ``best``: the best spans, highest first. ``null``: the score of no answer.
     """
 
@@ -194,7 +194,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return example.question, example.context
 
     def gold_key(self, example: QuestionExample) -> object:
-        """Return the answers, to find equal questions with different ones."""
+        """Return the answers, by which equal questions with different answers are found."""
         return example.answers
 
     def encode_rows(
@@ -276,7 +276,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of the tokens."""
+        """Return the offsets of each item's features: one for each token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -358,7 +358,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def score(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
-        """Return exact match and F1 in percent: of all questions, those with and those without."""
+        """Return exact match and F1 in percent: of all, answerable and unanswerable questions."""
         gold = _gold(examples)
         texts = [prediction.text for prediction in predictions]
         whole = answer_scores(dict(enumerate(texts)), dict(enumerate(gold)))  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return None
 
     def key(self, example: RetrievalExample) -> object:
-        """Return all texts."""
+        """Return the query and the documents, by which equal examples are found."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
@@ -154,7 +154,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the texts."""
+        """Return the offsets of each item's features: one for each text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

@@ -191,7 +191,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return example.words
 
     def gold_key(self, example: SpanExample) -> object:
-        """Return the spans, to find equal sentences with different ones."""
+        """Return the spans, by which equal sentences with different spans are found."""
         return example.spans
 
     def encode(
@@ -244,7 +244,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of the hidden states that the head reads of each item's words."""
+        """Return the offsets of each item's features: one for each word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:

@@ -74,7 +74,7 @@ def read_records(
 class SavedTask(NamedTuple):
     """A task with its fitted settings, and the windows and the form of files it was trained on.
 
-    ``base_sha256``: of a model of adapters, a digest of the weights of the encoder under them.
+    ``base_sha256``: if the model is adapters, a digest of the encoder that they were trained on.
     """
 
     task: Task[Any, Any]

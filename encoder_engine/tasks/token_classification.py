@@ -212,7 +212,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return example.words
 
     def gold_key(self, example: TaggedExample) -> object:
-        """Return the tags, to find equal sentences with different ones."""
+        """Return the tags, by which equal sentences with different tags are found."""
         return example.tags
 
     def encode(
@@ -247,7 +247,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the hidden states that the head reads of each item's words."""
+        """Return the offsets of each item's features: one for each token that the head reads."""
         return items.ragged("places").offsets
 
     @property

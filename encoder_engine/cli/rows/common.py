@@ -1,4 +1,4 @@
-"""The options, inputs and summary that the verbs for training rows share."""
+"""The options, inputs and summary that the subcommands for training rows share."""
 
 from __future__ import annotations
 

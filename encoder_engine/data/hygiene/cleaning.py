@@ -51,7 +51,7 @@ class CleanSettings:
     look for matches.
     languages: the languages to keep; empty: all.
     least_characters: shorter texts are dropped.
-    seed: of the hash functions.
+    seed: the seed of the hash functions.
 
     Raises :class:`InputError` for values out of range.
     """
@@ -79,7 +79,7 @@ class CleanSettings:
 class CleanCounts:
     """Numbers of texts.
 
-    ``dropped``: by reason. ``personal``: matches by kind; ``with_personal``: texts with one.
+    ``dropped``: texts by reason. ``personal``: matches by kind; ``with_personal``: texts with any.
     ``languages``: kept texts by language, where they are labelled.
     """
 

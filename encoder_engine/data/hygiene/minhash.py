@@ -80,7 +80,7 @@ class NearDuplicates:
 
     threshold: the Jaccard similarity of shingles from which texts are near.
     size: words of a shingle.
-    seed: of the hash functions.
+    seed: the seed of the hash functions.
 
     Memory holds the shingles of kept texts, 8 bytes for each word, and their bands.
     """

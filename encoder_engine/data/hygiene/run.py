@@ -71,7 +71,7 @@ class CleanJob:
     output: the .jsonl file of kept rows. dropped: the file of dropped rows' numbers; None: no file.
     column: the column of the texts.
     language_column: takes the languages of labelled texts; rows must not have it.
-    begun: everything that the output depends on, as JSON values; a run resumes one with equal ones.
+    begun: everything that the output depends on, as JSON values; only equal values are resumed.
     overwrite: replace files, and an interrupted run of other settings.
     """
 
@@ -123,7 +123,7 @@ def clean_rows(
 ) -> None:
     """Clean rows into the files of a job; goes on where an interrupted run stopped.
 
-    records: all rows, from the first. cleaner: a new one.
+    records: all rows, from the first. cleaner: one that has read no text yet.
     finish: called with the SHA-256 of the kept rows once the files have their names.
     watch: called after each window.
 

@@ -395,7 +395,7 @@ def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any])
 
 
 def _outermost(names: set[str]) -> list[str]:
-    """Return the names that are not within another one of them."""
+    """Return the dotted names that do not lie below another name of ``names``."""
     return sorted(name for name in names if name.rpartition(".")[0] not in names)
 
 

@@ -75,7 +75,7 @@ class NativeCalls:
         self._remembered = RememberedOptions()
 
     def read(self) -> Tokenizer:
-        """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` does."""
+        """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` raises."""
         place = Path(self._tokenizer.name_or_path or type(self._tokenizer).__name__)
         spec = spec_from_content(self._tokenizer._tokenizer.to_str().encode(), place)
         check_added(spec, place)
@@ -245,7 +245,7 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return ids whose token's text the library takes from the input, such as the unknown one."""
+    """Return ids whose tokens Hugging Face names by the input's text, such as the unknown one."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)

@@ -248,7 +248,7 @@ class EmbeddingTask(EmbeddingSettings):
         return stacked
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of :meth:`score`: of closeness to a teacher, or of documents."""
+        """Return the names of the scores: of closeness to a teacher, or of documents."""
         return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
 
     def score(

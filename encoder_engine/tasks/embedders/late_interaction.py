@@ -135,7 +135,7 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's tokens whose vectors are compared."""
+        """Return the offsets of each item's features: one for each token that is compared."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 

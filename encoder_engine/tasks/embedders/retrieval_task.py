@@ -129,11 +129,11 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return unfit_for(metric, examples, NAMES)
 
     def key(self, example: RetrievalExample) -> object:
-        """Return all texts."""
+        """Return the query and the documents, by which equal examples are found."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
-        """Return the scores, to find equal texts with different ones."""
+        """Return the scores, by which equal texts with different scores are found."""
         return example.scores
 
     def given_prompts(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The settings of the tasks of embedders, as their losses and their models read them."""
+"""The settings of the embedders' tasks, for the tasks' losses and models."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class EmbeddingSettings(RetrievalTask[Any]):
     ``scale``: the factor of similarities in ``in_batch`` and ``cosent``. ``symmetric``: in
     ``in_batch``, documents are compared with all queries as well.
     ``similarity``: ``"cosine"`` or ``"dot"``, in ``in_batch`` and in evaluation.
-    ``distance``, ``margin``: of ``triplet``; ``temperature``: of ``divergence``;
-    ``vector_metric``: of ``vectors``.
+    ``distance``, ``margin``: used by ``triplet``; ``temperature``: by ``divergence``;
+    ``vector_metric``: by ``vectors``.
     ``matryoshka``: the lengths of vector prefixes that are trained too, with
     ``matryoshka_weights``.
     ``guide``: an embedder that filters false negatives (GIST), with ``guide_margin``.
@@ -84,7 +84,7 @@ class ListSettings(RetrievalTask[Vectors]):
     ``loss``: ``in_batch`` negatives, ``margin`` (MarginMSE) or ``divergence`` (KL), which learn a
     cross-encoder's scores; None: ``divergence`` where every row has several documents with
     scores, else ``in_batch``.
-    ``scale``: of similarities in ``in_batch``; ``temperature``: of ``divergence``.
+    ``scale``: the factor of similarities in ``in_batch``; ``temperature``: used by ``divergence``.
     """
 
     loss: ListLoss | None = None

@@ -71,7 +71,7 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the tokens."""
+        """Return the offsets of each item's features: one for each token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

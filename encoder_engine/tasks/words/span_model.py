@@ -53,7 +53,7 @@ class SpanModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, num_outputs: int, **settings: Any) -> Self:
-        """Make a model whose head is random; ``settings``: of the :class:`SpanHead`."""
+        """Make a model whose head is random; ``settings``: keywords of :class:`SpanHead`."""
         return cls(encoder, SpanHead(encoder.spec.width, num_outputs, **settings))
 
     @classmethod

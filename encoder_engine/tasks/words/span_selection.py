@@ -91,7 +91,7 @@ def window_of_spans(
     """Mark the spans that belong to each window of a sentence, in the order of its span list.
 
     A span belongs to its window of maximum context (see :mod:`windows`), the first of equals.
-    words, before, after: of each window; see :class:`WordWindow`.
+    words, before, after: the fields of each window's :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}
     listed = []

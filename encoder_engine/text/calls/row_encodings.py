@@ -59,7 +59,7 @@ class RowEncoding:
         return self._read_tokens()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, tokens included, without what reads them."""
+        """Return the fields and the tokens, without the function that reads tokens."""
         return {name: value for name, value in vars(self).items() if name != "_read_tokens"} | {
             "tokens": self.tokens
         }
@@ -99,7 +99,7 @@ class RowEncoding:
         return self.offsets[token_index]
 
     def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the tokens of a word, first and last plus one."""
+        """Return the range of a word's tokens: the first, and the last plus one."""
         places = [
             place
             for place, word in enumerate(self.word_ids)

@@ -46,7 +46,7 @@ SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u012
 
 
 class LibraryEncoder:
-    """Encodes with the library, by ``_native.BatchEncoder``'s methods; threads may share it."""
+    """Encodes with Hugging Face tokenizers, by ``_native.BatchEncoder``'s methods; thread-safe."""
 
     def __init__(self, spec: TokenizerSpec, model: LibrarySpec) -> None:
         self._spec = spec
@@ -138,7 +138,7 @@ class LibraryEncoder:
 
 
 class LibraryNormalizer:
-    """Normalizes texts as a model of the library does."""
+    """Normalizes texts as a model of Hugging Face tokenizers does."""
 
     def __init__(self, model: LibrarySpec) -> None:
         # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
@@ -159,7 +159,7 @@ class LibraryNormalizer:
 
 
 class LibraryJoiner:
-    """Joins tokens by the library's decoder."""
+    """Joins tokens by a decoder of Hugging Face tokenizers."""
 
     def __init__(self, spec: LibraryDecoderSpec) -> None:
         self._spec = spec
@@ -188,12 +188,12 @@ class LibraryJoiner:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Return whether the library failed on a text: by a panic, or a bare Exception of its own."""
+    """Return whether Hugging Face tokenizers failed on a text: a panic, or a bare Exception."""
     return type(error).__name__ == "PanicException" or type(error) is Exception
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Return the error for a text on which the library fails."""
+    """Return the error for a text on which Hugging Face tokenizers fails."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",
@@ -202,7 +202,7 @@ def _refused(error: BaseException, where: str, row: int | None) -> TextError:
 
 
 def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
-    """Return the index of the first text that makes the library fail by itself."""
+    """Return the index of the first text that alone makes Hugging Face tokenizers fail."""
     for index, text in enumerate(texts):
         try:
             encode([text])
@@ -236,7 +236,7 @@ def _build(model: LibrarySpec, added: list[dict[str, Any]], decoder: DecoderSpec
 
 
 def _from_json(members: dict[str, Any], reason: str = "its decoder is the library's") -> Any:
-    """Build the library's tokenizer from members given as values or as JSON."""
+    """Build a Hugging Face tokenizer from members of a tokenizer.json, as values or as JSON."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

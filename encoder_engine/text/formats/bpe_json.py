@@ -93,10 +93,11 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse a library's model with merges whose parts or results the vocabulary lacks.
+    """Refuse a model for Hugging Face tokenizers with merges that its vocabulary does not fit.
 
-    The library removes as many bytes from the right part as the prefix has, whichever they are, and
-    ends the process if that splits a character.
+    Both parts and the result of a merge must be in the vocabulary. The library removes as many
+    bytes from the right part as the prefix has, whichever they are, and ends the process if that
+    splits a character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -115,7 +116,7 @@ def check_merges(node: JsonValue) -> None:
 
 
 def _check(spec: BpeSpec, node: JsonValue) -> None:
-    """Refuse a model that the extension does not encode as the library does."""
+    """Refuse a model that the extension does not encode as Hugging Face tokenizers does."""
     if spec.splitting.byte_level:
         if spec.byte_fallback:
             raise node.get("byte_fallback").fail("of a byte-level model, it is not the engine's")

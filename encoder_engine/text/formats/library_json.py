@@ -62,14 +62,14 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
 
 
 def _as_the_library_reads(score: float) -> float:
-    """Return the number whose digits the library reads as ``score``, to the last bit."""
+    """Return the number whose digits Hugging Face tokenizers reads as ``score``, bit for bit."""
     near = (score, math.nextafter(score, math.inf), math.nextafter(score, -math.inf))
     read = extension().read_json_number
     return next((number for number in near if read(repr(number)) == score), score)
 
 
 def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
-    """Return the decoder as JSON for the library; None if the file has none."""
+    """Return the decoder as JSON for Hugging Face tokenizers; None if the file has no decoder."""
     return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
 
 

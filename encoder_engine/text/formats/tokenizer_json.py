@@ -85,7 +85,7 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read a parsed file for the engine, or for the library where the engine lacks a setting."""
+    """Read a parsed file for the engine or, if it lacks a setting, for Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
@@ -127,7 +127,7 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
 def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
     """Read a whole file's content as a specification.
 
-    ``reason``: why the library must encode, whatever the model; empty: the engine encodes.
+    ``reason``: why Hugging Face tokenizers must encode, whatever the model; empty: the engine does.
     """
     top.only_keys(TOP_KEYS)
     version = top.get("version")
@@ -201,7 +201,7 @@ def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | N
 
 
 def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
-    """Read the added tokens; refuse ids that differ from those that the library would assign."""
+    """Read the added tokens; refuse ids other than Hugging Face tokenizers would assign."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
         return ()

@@ -34,7 +34,7 @@ class ReadRows(NamedTuple):
     ``input_ids``: the call's own tensor, by which the encoder recognises the call.
     ``places_BL``: bool, true at these rows.
     ``selected``: the head gets no other rows.
-    ``output_weight``: of a head whose logits are skipped, [V, E].
+    ``output_weight``: the output layer's weight if its logits are skipped, [V, E]; else None.
     """
 
     input_ids: Tensor
@@ -43,7 +43,7 @@ class ReadRows(NamedTuple):
     output_weight: Tensor | None = None
 
     def has_any(self, others_BL: Tensor) -> bool:
-        """Return whether any of these places is among others."""
+        """Return whether any of these rows is marked in ``others_BL``."""
         return bool((self.places_BL & others_BL).any())
 
     def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
