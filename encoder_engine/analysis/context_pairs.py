@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ContextPair", "PairScores", "read_pairs", "score_pairs"]
 
-# Letters that an inflected form shares with its lemma at least, where it does not begin with it.
+# The least letters that an inflected form shares with its lemma, if it does not begin with it.
 LEAST_SHARED = 3
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RelationScore", "points_over_offset", "score_relations"]
 
-# Matrices of weights exist for so many tokens at once.
+# Tokens of a batch, whose attention matrices are in memory together.
 BATCH_TOKENS = 1024
 
 

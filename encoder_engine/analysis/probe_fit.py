@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedProbe", "fit_probe"]
 
-# Of the gradient's greatest entry, in nats.
+# Training ends when the gradient's greatest entry is below this, in nats.
 TOLERANCE = 1e-4
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Subject", "WordBatch", "WordStates"]
 
-# Of a batch: enough for full speed on a CPU, and few enough for all layers' states in memory.
+# Tokens of a batch: enough for full speed on a CPU, and all layers' states still fit in memory.
 BATCH_TOKENS = 4096
-# Of a model without a limit.
+# The longest sequence of a model without a limit.
 LONGEST = 512
 
 

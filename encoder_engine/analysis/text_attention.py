@@ -29,7 +29,7 @@ __all__ = ["TextAttention", "attention_page", "measure_attention", "render_atten
 
 # Cells of a thumbnail in each direction, at most.
 SIDE = 22
-# Of the page: what is left of 1 MB to its bytes, of which base64 makes 4 / 3.
+# Bytes of weights in a page of 1 MB: base64 makes 4 / 3 of them, and the rest is text.
 DATA_BYTES = 670_000
 
 

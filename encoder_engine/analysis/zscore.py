@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD_SHARE", "ZScore"]
 
-# Of the median standard deviation.
+# A feature is dead whose standard deviation is below this share of the median one.
 DEAD_SHARE = 1e-4
 
 

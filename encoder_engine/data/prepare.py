@@ -174,7 +174,7 @@ def prepare(
         reading = _checked(texts, len(languages))
         for batch in _batches(islice(reading, done.texts)):
             run.digest(batch)
-        # Of a corpus that was begun before digests were recorded, the source alone is compared.
+        # A corpus begun before digests were recorded is compared by its source alone.
         if run.read.hexdigest() != recorded.get("texts_sha256", run.read.hexdigest()):
             change = f"its first {done.texts:,} texts are others now"
             refuse_changes(directory, [change], _ADVICE, CorpusError)

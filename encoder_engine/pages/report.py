@@ -28,7 +28,7 @@ tr:nth-child(even) td { background: #f5f7fa; }
 svg { display: block; width: 100%; height: auto; font: 12px sans-serif; }
 """
 _WORD = re.compile(r"[^\W\d_]{3}")
-# In SVG units, of which the drawing is 800 wide.
+# Widths and height in SVG units; the drawing is 800 wide.
 _LABEL, _BAR, _ROW = 180, 540, 24
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-# The keywords of ``from_pretrained``; others are of the pipeline's calls.
+# The keywords of ``from_pretrained``; all other keywords belong to the pipeline's calls.
 _LOADING = (
     *("dtype", "quantization", "num_threads", "engine"),
     *("revision", "token", "cache_dir", "local_files_only"),
@@ -91,7 +91,7 @@ def _load(
         return loads.from_pretrained(model, **loading)
     loading.pop("tokenizer", None)
     with warnings.catch_warnings():
-        # Features are of the encoder, whatever head the checkpoint has.
+        # Features are the encoder's, whatever head the checkpoint has.
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         warnings.simplefilter("ignore", MissingPoolerWarning)
         embedder = Embedder.from_pretrained(model, pooling="mean", **loading)

@@ -130,7 +130,7 @@ class PipelineAnswers(QuestionAnsweringTask):
         if self.no_answer == "yes":
             answers.append(Answer("", 0, 0, null))
         answers = sorted(answers, key=lambda one: -one.score)[: self.top_k]
-        # A context without a token may leave none.
+        # A context without a token may leave no answer.
         text, start, stop, score = answers[0] if answers else Answer("", 0, 0, 0.0)
         return AnswerPrediction(text, start, stop, score, tuple(answers), null)
 

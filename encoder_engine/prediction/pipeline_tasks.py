@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PIPELINES"]
 
-# Of the tokenizer; rows are never padded.
+# Keywords for the tokenizer; rows are never padded.
 _TOKENIZING = ("truncation", "max_length", "padding")
 
 
@@ -172,7 +172,7 @@ def _label_list(labels: Any) -> list[Any]:
 
 def _zero_shot(text: str, found: Any) -> dict[str, Any]:
     scores = found.scores.tolist()
-    # Of equal scores the last label comes first.
+    # Among equal scores, the last label comes first.
     order = sorted(range(len(scores)), key=lambda n: (-scores[n], -n))
     return {
         "sequence": text,

@@ -55,7 +55,7 @@ _OTHERS = {
     "adapter_config.json": "peft, as an adapter without the settings of a task",
     "meta.json": "spaCy",
 }
-# Of SQuAD's readers.
+# The usual tokens and stride of models for SQuAD.
 _QUESTION_TOKENS, _QUESTION_STRIDE = 384, 128
 
 

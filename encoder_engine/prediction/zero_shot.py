@@ -55,7 +55,7 @@ class ZeroShotClassifier(Predictor):
         self._entailment, contradiction = found
         if contradiction is None:
             contradiction = _find(task.labels, "not")
-        # Of two labels the other one.
+        # Where the model has two labels, the other one.
         if contradiction is None and len(task.labels) == 2:
             contradiction = 1 - found[0]
         self._contradiction = contradiction

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-# No more digits than int() reads, and none of the characters, such as "²", that it does not.
+# Texts that int() reads: not too many digits, and no characters such as "²".
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 

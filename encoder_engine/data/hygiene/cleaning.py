@@ -151,7 +151,7 @@ class Cleaner:
             self._near = NearDuplicates(settings.near, size=size, seed=settings.seed)
         if settings.semantic is not None:
             self._semantic = SemanticDuplicates(settings.semantic)
-        # Of the last window: digests that were new, and what the indices remember.
+        # What the last window added: new digests, and the entries of the indices.
         self._new: dict[bytes, int] = {}
         self._added: Added = {}
 

@@ -95,7 +95,7 @@ class NearDuplicates:
         self._mixing = drawn[2] | np.uint64(1)
         self._kept: dict[int, Hashes] = {}
         self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
-        # Of the texts of the last call of start: shingles and band keys; and which were kept.
+        # Shingles and band keys of the last call of start, and which of its texts were kept.
         self._sets: list[Hashes] = []
         self._keys: list[list[int]] = []
         self._new: list[tuple[int, int]] = []

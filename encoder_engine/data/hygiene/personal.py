@@ -62,7 +62,7 @@ def _phone(found: str) -> bool:
     return 8 <= sum(c.isdecimal() for c in found) <= 15
 
 
-# In this order: what one finds, the next does not see.
+# In this order: what one hook finds, the following hooks do not see.
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "email",

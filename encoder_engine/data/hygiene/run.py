@@ -230,7 +230,7 @@ def _clean(
         for window in _windows(reading):
             _digest(rows, window)
             first = cleaner.counts.read
-            # Messages must not show what is to be masked.
+            # Messages must not show personal data.
             texts = [record.text(job.column, quoting=False) for record in window]
             found = cleaner.clean(texts)
             kept = b"".join(

@@ -37,8 +37,8 @@ class SemanticDuplicates:
         self.threshold = threshold
         self._blocks: list[Floats] = []
         self._rows: list[int] = []
-        # Of the vectors of the last call of start: directions, cosines among them, the nearest text
-        # kept before; and which were kept.
+        # The last call of start: its vectors' directions, the cosines among them, the nearest text
+        # kept before; and which of them were kept.
         self._unit = self._among = np.zeros((0, 0), np.float32)
         self._nearest: list[tuple[float, int]] = []
         self._new: list[tuple[int, int]] = []

@@ -28,7 +28,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 DIGEST_BYTES = 16
-# Of different words that keep their hash: memory stays bounded.
+# The most words whose hashes are kept, so that memory stays bounded.
 _MOST_WORDS = 1 << 20
 
 

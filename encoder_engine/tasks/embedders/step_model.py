@@ -33,7 +33,7 @@ class StepModel(CoupledModel, TaskModel):
         self.loss_name: str = loss_name or "in_batch"
         self.weights = {self.loss_name: 1.0}
         if encoder.pooler is not None:
-            # It is saved as it came: no loss trains it.
+            # The pooler is saved as it was loaded: no loss trains it.
             encoder.pooler.requires_grad_(False)
         self.train(encoder.training)
 

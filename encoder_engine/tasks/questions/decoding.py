@@ -68,7 +68,7 @@ def n_best(
         for place in np.argsort(-scores, kind="stable")[:num_best].tolist():
             start = int(window.chars[first[rows[place]], 0])
             stop = int(window.chars[last[columns[place]], 1])
-            # Windows overlap: a span of both has its higher score.
+            # Windows overlap: a span that two windows hold keeps its higher score.
             score = float(scores[place])
             if stop > start and score > found.get((start, stop), -np.inf):
                 found[start, stop] = score

@@ -19,7 +19,7 @@ __all__ = ["RowEncoding", "RowEncodings"]
 Span: TypeAlias = tuple[int, int]
 
 
-# The fields of a row, and the fields of a result that they are.
+# The names of a row's fields, and of the same fields in a result.
 FIELDS = {
     "ids": "input_ids",
     "type_ids": "token_type_ids",

@@ -129,7 +129,7 @@ class LibraryEncoder:
         words = [-1 if word is None else word for word in found.word_ids]
         blanks = None
         if self._trim is not None:
-            # The tokens as they were found: those of an added one depend on the text.
+            # Tokens as they were found: the form of an added token depends on the text.
             known = self._blanks
             counted = [known.get(token) or _count_blanks(known, token) for token in found.tokens]
             blanks = np.asarray(counted, dtype=np.int32).reshape(-1, 2)

@@ -96,7 +96,7 @@ class _Named:
     """The tokens that one file names, by the kind of entry."""
 
     def __init__(self, node: JsonValue, *, typed: bool) -> None:
-        # Where a file writes the type of its tokens, they say themselves whether they are special.
+        # Tokens of a file that writes their type (__type) also state whether they are special.
         self.typed = typed
         self.parts: dict[str, NamedToken] = {}
         self.strings: dict[str, NamedToken] = {}

@@ -170,11 +170,11 @@ def _vocabulary(
 ) -> list[list[Any]]:
     pieces = [list(item) for item in zip(model.spec.pieces, model.spec.scores, strict=True)]
     if name == "XLMRobertaTokenizer":
-        # Fairseq's numbers: its own four in front, the model's first three not at all.
+        # Fairseq's ids: its own four pieces come first and replace the model's first three.
         front = [[names[part], 0.0] for part in ("bos", "pad", "eos", "unk")]
         return [*front, *pieces[3:], [names["mask"], 0.0]]
     if name == "CamembertTokenizer":
-        # Fairseq's as well, whose first four the model's own <s> and </s> replace.
+        # Fairseq's ids as well, but with the model's own <s> and </s> in use, not Fairseq's.
         kept = [["<s>NOTUSED", 0.0], [names["pad"], 0.0], ["</s>NOTUSED", 0.0], [names["unk"], 0.0]]
         return [*kept, ["<unk>NOTUSED", -100.0], *pieces[1:], [names["mask"], 0.0]]
     count = settings.num_extra(name)
@@ -230,7 +230,7 @@ def _added_tokens(
                 out.setdefault(piece, plain | {"special": kind == "control"})
         for index in range(settings.num_extra(name)):
             out.setdefault(f"<extra_id_{index}>", plain | {"special": True})
-    # Those that the vocabulary lacks are numbered by the companions' reader.
+    # Tokens that the vocabulary lacks get their ids from the reader of the companion files.
     known = sorted((ids[content], content) for content in out if content in ids)
     return [{"id": number, "content": content} | out[content] for number, content in known]
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_exactly", "read_tokenizer_json", "spec_from_content", "spec_from_json"]
 
-# What the library's own sizes hold; nobody here reckons with them.
+# The greatest size that Hugging Face tokenizers holds; the engine does not use such sizes.
 MAX_SIZE = 2**64 - 1
 TOP_KEYS = (
     "version",
@@ -60,7 +60,7 @@ TOP_KEYS = (
     "decoder",
     "model",
 )
-# The models that the engine has; the library encodes what their settings are beyond it.
+# The models that the engine encodes; the library encodes those with settings beyond the engine.
 NATIVE_MODELS = ("WordPiece", "Unigram", "BPE")
 SIDES = {"Right": "right", "Left": "left", "right": "right", "left": "left"}
 STRATEGIES = {

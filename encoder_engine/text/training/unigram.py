@@ -24,7 +24,7 @@ __all__ = ["UnigramResult", "train_with_sentencepiece", "train_with_tokenizers"]
 METASPACE = "\u2581"
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
-# The result depends on it, so that it is the same on every machine.
+# Fixed, because the result depends on it and must be the same on every machine.
 NUM_THREADS = 4
 
 
