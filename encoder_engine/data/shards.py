@@ -165,7 +165,7 @@ def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
 
 
 def _refuse_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
-    """Name the first document with an id outside the vocabulary."""
+    """Raise :class:`TokenIdError` for the first document with an id outside the vocabulary."""
     for place, document in enumerate(documents):
         if not len(document.sentences):
             continue

@@ -27,8 +27,8 @@ def embed_dataset(
     ``num_workers``: actors, each with its own copy of the model.
     ``batch_rows``: rows of a batch.
     ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
-    The vectors are those of a single process. Raises :class:`InputError` where the actors and a
-    core for reading need more than the cluster has, for which Ray would wait without end.
+    The vectors are the same as in a single process. Raises :class:`InputError` where the actors and
+    a core for reading need more than the cluster has, for which Ray would wait without end.
     """
     try:
         import ray.data

@@ -134,7 +134,7 @@ class ZeroShotClassification(Pipeline):
     keywords = ("candidate_labels", "hypothesis_template", "multi_label")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return text, {"candidate_labels": ["label"]}
 
     def rows_of_an_input(self, options: Options) -> int:
@@ -192,7 +192,7 @@ class QuestionAnswering(Pipeline):
     single = (Mapping,)
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return {"question": "what?", "context": text}, {}
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -280,7 +280,7 @@ class FillMask(Pipeline):
     keywords = ("top_k", "targets", "tokenizer_kwargs")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text and a mask, and the keywords that its call needs."""
+        """Return an input made of a text and a mask, and the keywords that its call needs."""
         mask = self.tokenizer.mask_token_id
         assert mask is not None
         return f"{text} {self.tokenizer.id_to_token(mask)}", {}
@@ -291,7 +291,7 @@ class FillMask(Pipeline):
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the tokens of each text, or a list of them for each of several masks."""
+        """Return the best tokens for the mask of each text; for several masks, a list for each."""
         filler = self.model
         tokenizing = options.get("tokenizer_kwargs") or {}
         check_keywords("tokenizer_kwargs", tokenizing, _TOKENIZING)

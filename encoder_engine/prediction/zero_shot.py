@@ -71,7 +71,7 @@ class ZeroShotClassifier(Predictor):
     ) -> Any:
         """Score each label for each text: a list, or the prediction of a single ``str``.
 
-        labels: a list; a string is not split at commas, as transformers' pipeline does.
+        labels: a list; unlike in transformers' pipeline, a string is not split at commas.
         template: a hypothesis, with ``{}`` at the place of the label.
         multi_label: score each label alone, entailment against contradiction; False: the scores of
             a text's labels add up to 1. One label is always scored alone.

@@ -74,7 +74,7 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def unlabelled(setting: str, column: str) -> str:
-    """Return why a row without a value in the column that a setting names is not labelled."""
+    """Return the message for an unlabelled row; ``setting``: that of the task for ``column``."""
     return (
         f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
         "or drop the row"

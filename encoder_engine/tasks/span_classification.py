@@ -79,12 +79,13 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     """Finds spans of words and their types.
 
     Columns and files: see :class:`WordTask`. Gold is BIO tags, or the column ``entities``: a list
-    of ``{"start": 0, "stop": 2, "label": "PER"}``; this one spans words 0 and 1.
+    of dicts such as ``{"start": 0, "stop": 2, "label": "PER"}``, here of words 0 and 1.
     ``labels``: the types, in the order of the head's outputs after NULL; empty: those of the
     training rows.
     ``nested``: spans may contain one another; False: gold that overlaps is refused.
     ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
-    ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: of the head.
+    ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: the features of the head's
+    hidden layer, and its dropout rate.
     ``metric``: the score that selects the best checkpoint; None: span_f1.
 
     Fitted in training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of at most

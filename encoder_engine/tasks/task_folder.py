@@ -53,7 +53,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Read the rows of files: each in a format of the task's own, or as a table.
 
-    settable: the task's settings can be changed, as errors about columns then say.
+    settable: errors about columns name the setting of the task that can be changed.
     """
     settings = task_values(task) if settable else {}
     keywords = {

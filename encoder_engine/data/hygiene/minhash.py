@@ -32,7 +32,7 @@ MOST_MISSED = 0.05
 
 
 class Bands(NamedTuple):
-    """``number`` bands of ``rows`` numbers of a signature each."""
+    """The division of a signature into ``number`` bands of ``rows`` numbers each."""
 
     number: int
     rows: int
@@ -150,7 +150,7 @@ class NearDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what :meth:`added` returned; windows are restored in their order."""
+        """Remember again what :meth:`added` returned; restore windows in their order."""
         sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
         kept = added["rows"].tolist()
         for row, keys, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):

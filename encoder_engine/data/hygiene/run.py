@@ -70,7 +70,7 @@ class CleanJob:
 
     output: the .jsonl file of kept rows. dropped: the file of dropped rows' numbers; None: no file.
     column: the column of the texts.
-    language_column: takes the languages of labelled texts; rows must not have it.
+    language_column: the column to write labelled texts' languages to; rows must not have it.
     begun: everything that the output depends on, as JSON values; only equal values are resumed.
     overwrite: replace files, and an interrupted run of other settings.
     """

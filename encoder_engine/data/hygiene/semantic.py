@@ -73,7 +73,7 @@ class SemanticDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what :meth:`added` returned; windows are restored in their order."""
+        """Remember again what :meth:`added` returned; restore windows in their order."""
         if len(added["rows"]):
             self._blocks.append(added["vectors"])
             self._rows += added["rows"].tolist()

@@ -47,7 +47,7 @@ class TaskModel(TrainingModel):
         }
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; frozen layers below the first trained one have no dropout in either."""
+        """Set the mode; frozen layers below the first trained layer never have dropout."""
         super().train(mode)
         if mode:
             for part in (self.encoder.embedding, *self.encoder.blocks):

@@ -92,7 +92,7 @@ class BatchEncoding(UserDict[str, Any]):
         return list(self[batch_index].sequence_ids)
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Return the word of each of a row's tokens, or ``None``."""
+        """Return the index of each token's word in a row, or ``None``."""
         return list(self[batch_index].word_ids)
 
     token_to_sequence: Callable[..., int | None] = _of_row("token_to_sequence", "a token's text")

@@ -335,7 +335,7 @@ class CallableTokenizer(ABC):
 
     @property
     def model_max_length(self) -> int | None:
-        """The files' limit on the tokens of a row."""
+        """The most tokens of a row, as the tokenizer's files state."""
         return self.spec.model_max_length
 
     @property

@@ -95,7 +95,7 @@ class LibraryEncoder:
     ) -> Iterator[Tokens]:
         """Tokenize texts without truncation, a few at a time.
 
-        ``alone`` passes one text at a time, which the library encodes in the calling thread.
+        ``alone`` passes one text at a time, which is encoded in the calling thread.
         """
         tokenizer = self._tokenizer
         # Version 1.0 has one method, which gives ids alone.
@@ -150,7 +150,7 @@ class LibraryNormalizer:
         self._bytes = None if model.normalizer == "null" else _from_json(members, model.reason)
 
     def normalize(self, text: str) -> str:
-        """Normalize a text by itself."""
+        """Normalize one text."""
         if self._bytes is None:
             return text
         ids = self._bytes.encode(text, add_special_tokens=False).ids

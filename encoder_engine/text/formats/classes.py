@@ -1,4 +1,4 @@
-"""The tokenizer class of transformers 5 that a directory names, and the inputs that it gives."""
+"""The tokenizer class of transformers 5 that a directory names; the classes with token types."""
 
 from __future__ import annotations
 

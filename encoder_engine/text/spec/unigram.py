@@ -144,7 +144,7 @@ class UnigramSpec:
 
     @property
     def unk_token(self) -> str | None:
-        """The piece for what the vocabulary cannot spell."""
+        """The piece that stands for text that the vocabulary cannot spell."""
         return None if self.unk_id is None else self.pieces[self.unk_id]
 
     @property
@@ -196,12 +196,12 @@ class SentencePieceSpec:
 
     @property
     def unk_id(self) -> int:
-        """The id for what the vocabulary cannot spell."""
+        """The id of text that the vocabulary cannot spell."""
         return self.kinds.index("unknown")
 
     @property
     def unk_token(self) -> str:
-        """The piece for what the vocabulary cannot spell."""
+        """The piece that stands for text that the vocabulary cannot spell."""
         return self.pieces[self.unk_id]
 
     @property

@@ -44,7 +44,7 @@ class Alphabet:
         self._pairs.update(pairwise(text))
 
     def pieces(self, coverage: float) -> list[str]:
-        """Return the single-character pieces that cover that share of all characters.
+        """Return the single-character pieces that cover the share ``coverage`` of all characters.
 
         The most frequent characters come first, equally frequent ones by code point.
         """

@@ -47,7 +47,7 @@ class ReadRows(NamedTuple):
         return bool((self.places_BL & others_BL).any())
 
     def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
-        """Return these rows as rows of the packed batch."""
+        """Return these rows' indices in the packed batch."""
         return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
 
     def shaped(self, hidden_MD: Tensor) -> Tensor:
