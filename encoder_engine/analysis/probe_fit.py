@@ -58,7 +58,7 @@ class FittedProbe:
     """A trained probe.
 
     ``converged``: the gradient vanished before the steps ended.
-    ``weights``: of the mixed layers; empty for one layer.
+    ``weights``: those of the mixed layers; empty for one layer.
     """
 
     probe: Probe

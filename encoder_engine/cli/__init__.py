@@ -153,7 +153,7 @@ def _fail(reason: str) -> int:
 
 
 def in_options(message: str) -> str:
-    """Return a message with ``--on-error skip`` where it says ``on_error='skip'``."""
+    """Write keywords in a message as options: ``on_error='skip'`` as ``--on-error skip``."""
     verb = option.CommandLine.verb
     # A message about a store may advise to embed it again, so that it names options of embed.
     again = embed.params if verb in SECTIONS["Stores"] else []

@@ -24,7 +24,7 @@ class SentenceTokens(NamedTuple):
     """The tokens of a text, T in all.
 
     sentences: the characters of each sentence.
-    ids_T: int32; a sentence has those from one of the ``borders`` to the next.
+    ids_T: int32; a sentence has the ids from one of the ``borders`` to the next.
     offsets_T2: the characters of each token.
     borders: where the second and all further sentences begin among the tokens.
     """

@@ -71,7 +71,7 @@ class MtebEncoder:
         return torch_engine("mteb").as_tensor(found)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compare the vectors of equal rows: a tensor [N]."""
+        """Compare each vector with the other matrix's vector of the same row: a tensor [N]."""
         found = self.embedder.similarity_pairwise(embeddings1, embeddings2)
         return torch_engine("mteb").as_tensor(found)
 

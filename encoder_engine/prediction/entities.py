@@ -2,8 +2,8 @@
 
 How it works: a text is tokenized as it stands, without being split into words first. A text beyond
 the model's limit is read in windows that overlap, each token in the window of its maximum context.
-Tokens are joined to words or not (the aggregation), and neighbours of one type to entities, by the
-rules of transformers' token-classification pipeline.
+The aggregation says whether tokens are joined to words. Neighbours of one type are joined to
+entities, by the rules of transformers' token-classification pipeline.
 
 Dimensions: M rows of tokens or of words, K labels.
 """

@@ -1,4 +1,4 @@
-"""The base of pipelines: options of all calls and of one, single inputs, lists and iterators."""
+"""The base of pipelines: options for all calls or one; inputs alone, in lists or iterators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pipeline(Model):
         return self.results(inputs[0], options)
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of one input, or those of many, in their shape."""
+        """Return the result of one input, or a list or iterator of results as the inputs are."""
         merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)

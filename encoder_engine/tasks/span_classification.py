@@ -85,7 +85,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     ``nested``: spans may contain one another; False: gold that overlaps is refused.
     ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
     ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: the features of the head's
-    hidden layer, and its dropout rate.
+    own layers, and its dropout rate.
     ``metric``: the score that selects the best checkpoint; None: span_f1.
 
     Fitted in training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of at most

@@ -386,7 +386,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return the fields of a ModelOutput, padded; ``read``: the only rows of the last states."""
+    """Return a ModelOutput's fields, padded; ``read``: the only rows of ``last_hidden_state``."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}

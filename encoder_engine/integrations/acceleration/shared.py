@@ -1,10 +1,9 @@
 """Builds an encoder of this engine that shares the parameters of a transformers model.
 
-How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
-one, both sides hold the same tensor. Query, key and value are joined in each call
-(``joined.py``). Tables of positions, angles and slopes are made anew
-for the device and dtype. The encoder is made again where the model's members or configuration have
-changed.
+How it works: the family's renames pair the parameters of both sides. Where one parameter
+corresponds to one, both sides hold the same tensor. Query, key and value are joined in each call
+(``joined.py``). Tables of positions, angles and slopes are made anew for the device and dtype. The
+encoder is made again where the model's members or configuration have changed.
 
 Dimensions: B texts, L longest, T packed tokens, K features in, N features out, D width.
 """

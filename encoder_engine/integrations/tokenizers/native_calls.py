@@ -1,10 +1,10 @@
 """The methods that replace those of a fast tokenizer of transformers.
 
 How it works: ``tokenizer(...)``, ``encode`` and ``tokenize`` of transformers go through
-``_encode_plus``. The first call reads the library's tokenizer as JSON and makes one of this engine.
-Each call compares a description of the library's parts (3 us for BERT), so that normalizers,
-templates and added tokens may change later. transformers computes what the engine does not do in
-exactly its way, and raises its own errors.
+``_encode_plus``. The first call reads the tokenizer of Hugging Face tokenizers ("the library") as
+JSON and makes one of this engine. Each call compares a description of its parts (3 us for BERT), so
+that normalizers, templates and added tokens may change later. transformers itself computes what the
+engine does not compute in exactly the same way, and raises its own errors.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class LateInteractionModel(StepModel):
         counts_S = targets[NUM_VECTORS]
 
         def of_texts(places: Tensor) -> tuple[Tensor, npt.NDArray[np.int64]]:
-            """Return the vectors of these texts, and their offsets on the host."""
+            """Return the vectors of these texts, and their offsets on the CPU."""
             counts, starts = counts_S[places], (counts_S.cumsum(0) - counts_S)[places]
             ends = np.zeros(len(places) + 1, np.int64)
             ends[1:] = counts.cumsum(0).cpu().numpy()

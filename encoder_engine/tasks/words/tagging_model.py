@@ -38,7 +38,7 @@ __all__ = ["TaggingModel"]
 
 
 class TaggingModel(TaskModel):
-    """Logits of the tokens read; the loss is the cross-entropy of each, or the loss of a CRF.
+    """Logits of the tokens that the head reads; the loss is their cross-entropy, or a CRF's loss.
 
     The targets are ``tags`` int64 [M], and for a CRF ``runs`` int32 [R + 1]: offsets of runs of
     words, and ``begins`` and ``ends`` bool [R]: whether a run holds the first, and the last, word

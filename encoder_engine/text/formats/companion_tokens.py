@@ -22,7 +22,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, kw_only=True)
 class NamedToken:
-    """A token that a companion names without its id; ``where`` is the place in the file."""
+    """A token that a companion file names without an id; ``where``: its place in the file."""
 
     where: str
     content: str

@@ -193,7 +193,7 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The fields that a model reads; ``token_type_ids`` if a template has a segment not 0."""
+        """Fields that a model reads; ``token_type_ids`` if a template has segments other than 0."""
         # Only BERT's and DeBERTa's classes give token types by default.
         types = any(piece.type_id for piece in (*self.single, *self.pair))
         return ("input_ids", *(["token_type_ids"] if types else []), "attention_mask")

@@ -1,11 +1,11 @@
 """Lets an accelerated encoder compute in training only the rows that transformers' head reads.
 
-How it works: a hook before the model's forward leaves the places of these rows for the encoder
-(:data:`RUNNING`), and transformers' own code computes the head of what the encoder returns.
+How it works: a hook before the model's forward notes the places of these rows for the encoder
+(:data:`RUNNING`), and transformers' own code computes the head from what the encoder returns:
 
-- Of a ``...ForMaskedLM`` that gets labels, the labelled rows: [1, M, D] instead of [B, L, D]. The
+- For a ``...ForMaskedLM`` that gets labels, the labelled rows: [1, M, D] instead of [B, L, D]. The
   hook passes labels [1, M] on. A hook after the forward takes the logits out of the output.
-- Of a ``...ForSequenceClassification``, the first row of each text: [B, 1, D].
+- For a ``...ForSequenceClassification``, the first row of each text: [B, 1, D].
 
 Dimensions: B texts, L longest, M labelled rows, D width, E width of the output layer's input, V
 vocabulary.
