@@ -56,7 +56,7 @@ class Preference:
     """Holds the preference of a model over the pairs; intervals are 95% bootstraps over pairs.
 
     ``difference``: the mean pseudo-log-likelihood of the own minus the English-like sentence, nats.
-    ``per_token``: the same of mean log probabilities of tokens, which lengths do not move.
+    ``per_token``: the same of tokens' mean log probabilities, which do not grow with the length.
     ``own_share``: percent of the pairs whose own sentence is more likely; equal ones count half.
     """
 
@@ -69,7 +69,7 @@ class Preference:
 class Accent:
     """The preference of a multilingual model minus that of a monolingual one, over the same pairs.
 
-    ``p_value``: that the mean differences are equal, by paired randomisation.
+    ``p_value``: of the hypothesis that both mean preferences are equal, by paired randomisation.
     """
 
     difference: Interval
@@ -80,7 +80,7 @@ class Accent:
 def read_constructions(
     files: Sequence[str], *, own: str = "own", english_like: str = "english_like"
 ) -> list[ConstructionPair]:
-    """Read the two columns of .jsonl, .tsv, .csv and other tables.
+    """Read pairs from two columns of .jsonl, .tsv, .csv and other tables.
 
     Raises :class:`RowError` for a row whose sentences are equal or blank, and :class:`InputError`
     where there is no row.
@@ -107,7 +107,7 @@ def measure_preferences(
 
     The first column holds differences of sums over tokens, the second of their means. See
     :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token, or of more
-    than the model takes.
+    tokens than the model takes.
     """
     found: list[tuple[float, float]] = []
     for start in range(0, len(pairs), WINDOW_PAIRS):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ContextPair", "PairScores", "read_pairs", "score_pairs"]
 
-# Letters that an inflected form shares with its lemma at least, where it does not begin with it.
+# The least letters that an inflected form shares with its lemma, if it does not begin with it.
 LEAST_SHARED = 3
 
 
@@ -37,9 +37,9 @@ class ContextPair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PairScores:
-    """Accuracy, in percent, on the half of the words that did not choose ``threshold``.
+    """Accuracy, in percent, on the half of the words that ``threshold`` was not chosen on.
 
-    ``constant``: accuracy of the more frequent answer there.
+    ``constant``: the accuracy there of always giving the more frequent answer.
     """
 
     accuracy: float
@@ -49,11 +49,11 @@ class PairScores:
 
 
 def read_pairs(records: Sequence[Record]) -> tuple[list[ContextPair], int]:
-    """Return pairs of records with ``word``, ``s1``, ``s2`` and ``label``, and those left out.
+    """Return pairs of records with ``word``, ``s1``, ``s2``, ``label``; and how many are left out.
 
-    The word in a sentence is the first that equals the lemma, else that shares most first letters
-    with it; a pair without such a word (go, went) is left out. Raises :class:`RowError` for another
-    label than 1, the same sense, and 0.
+    The word in a sentence is the first that equals the lemma, else the one that shares most first
+    letters with it; a pair without such a word (go, went) is left out. Raises :class:`RowError` for
+    a label other than 1, the same sense, and 0.
     """
     pairs = []
     for record in records:
@@ -77,7 +77,7 @@ def _find(lemma: str, words: list[str]) -> SenseWord | None:
 
 
 def _shared(lemma: str, word: str) -> float:
-    """Return the first letters that two words share; infinite where they are equal."""
+    """Return how many first letters two words share; infinity where the words are equal."""
     if lemma == word:
         return float("inf")
     equal = [a == b for a, b in zip(lemma, word, strict=False)]
@@ -129,7 +129,7 @@ def _best_threshold(cosines: npt.NDArray[np.float64], same: npt.NDArray[np.bool_
     """Return the cosine from which on "same" is right most often; the lowest of equals."""
     order = np.argsort(cosines, kind="stable")
     labels = same[order]
-    # Right answers where the first k pairs are called different: those, and the same ones after.
+    # right[k]: right answers if the first k pairs are called different, and the others the same.
     right = np.r_[0, np.cumsum(~labels)] + np.r_[labels[::-1].cumsum()[::-1], 0]
     place = int(right.argmax())
     return float(cosines[order][place]) if place < len(order) else float("inf")

@@ -25,7 +25,7 @@ __all__ = ["measure_corpus", "read_sentences"]
 def read_sentences(path: str | os.PathLike[str], num_rows: int | None = None) -> list[list[str]]:
     """Return the first sentences of a CoNLL-U or CoNLL file, or a table's ``text``, as words.
 
-    Raises :class:`InputError` where there is none.
+    Raises :class:`InputError` for a file without a sentence.
     """
     found = [words for words in islice(_sentences(path), num_rows) if words]
     if not found:
@@ -43,7 +43,7 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[list[str]]:
 
 
 def measure_corpus(subject: Subject, path: str, num_rows: int) -> ZScore:
-    """Measure the features of a corpus' words, of the last four layers summed."""
+    """Measure mean and deviation of a corpus's word vectors, the sums of the last four layers."""
     last = subject.num_layers
     first = max(0, last - LAST_LAYERS + 1)
     vectors = [

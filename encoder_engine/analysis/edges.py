@@ -39,7 +39,7 @@ class Edge(NamedTuple):
 
 
 class EdgeSet(NamedTuple):
-    """Sentences of words, and the edges in them; each has one span, or each has two.
+    """Sentences of words, and the edges in them; all edges have one span, or all have two.
 
     ``label``: the column of the labels.
     """

@@ -1,8 +1,9 @@
 """Heads that find syntactic relations, beside the best fixed offset (Clark et al. 2019).
 
 How it works: the attention of a word to another is summed over the other's subwords, and averaged
-over its own. A head finds a dependent's head where that is the word it attends to most, the word
-itself and special tokens left out; or, the other way, finds the dependent from its head.
+over its own. An attention head finds a dependent's syntactic head where the dependent attends to
+that word most, the word itself and special tokens left out; or, the other way, it finds the
+dependent from its syntactic head.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RelationScore", "points_over_offset", "score_relations"]
 
-# Matrices of weights exist for so many tokens at once.
+# Tokens of a batch, whose attention matrices are in memory together.
 BATCH_TOKENS = 1024
 
 
 class RelationScore(NamedTuple):
-    """The best head of a relation, and the best fixed offset, in percent of its pairs.
+    """The best attention head of a relation, and the best fixed offset, in percent of its pairs.
 
-    ``from_dependent``: the head attends from the dependent to its head; False: the other way.
-    ``offset``: the head's place less the dependent's, in words.
-    ``accuracies``: of every head, [layer][head], in its better direction.
+    ``from_dependent``: it attends from the dependent to the syntactic head; False: the other way.
+    ``offset``: the position of the syntactic head minus the dependent's, in words.
+    ``accuracies``: of every attention head, [layer][head], in its better direction.
     """
 
     relation: str
@@ -97,9 +98,9 @@ def _score(
 
 
 def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int], float]:
-    """Return each head's most points over the best fixed offset, of all relations.
+    """Return each head's greatest lead over the best fixed offset of a relation, in points.
 
-    A head finds a relation where these are at least 10 (Voita et al. 2019).
+    A head counts as finding a relation where the lead is at least 10 (Voita et al. 2019).
     """
     found: dict[tuple[int, int], float] = {}
     for score in scores:
@@ -115,7 +116,7 @@ def _most_attended(
 ) -> Iterator[tuple[int, Sequence[int], npt.NDArray[np.int64]]]:
     """Yield each sentence, its words, and the word each attends to most, [all heads, words].
 
-    The words of a window of a long sentence are a part of the sentence.
+    A long sentence is yielded once for each window, with the words of the window.
     """
     with torch.no_grad():
         output = subject.encoder(batch.batch, output_attentions=True, output_pooled=False)

@@ -31,7 +31,7 @@ __all__ = ["HeadSummary", "kinds_of", "measure_heads"]
 # Maxima at one offset, mass on special tokens, maxima on the rarest token, entropy as a share of
 # that of even weights.
 POSITIONAL, SPECIAL, RARE, BROAD = 90.0, 50.0, 50.0, 90.0
-# Points over the best fixed offset.
+# The least lead over the best fixed offset of a syntactic head, in points.
 SYNTACTIC = 10.0
 
 
@@ -40,8 +40,10 @@ class HeadSummary:
     """Means of a head over the queries of a corpus; shares in percent.
 
     ``entropy`` in nats; ``evenness``: its share of the entropy of even weights.
-    ``offset``: the most frequent one of the maxima; ``offset_share``: how many maxima have it.
-    ``previous``, ``itself``, ``following``, ``first``, ``special``, ``punctuation``: mass.
+    ``offset``: the most frequent offset of the greatest weight from the query; ``offset_share``:
+    the queries that have it.
+    ``previous``, ``itself``, ``following``, ``first``, ``special``, ``punctuation``: the summed
+    weights of such tokens.
     ``rare``: queries whose maximum is on the rarest token of their sequence.
     """
 
@@ -95,14 +97,14 @@ def measure_heads(
 
 
 def _special(subject: Subject) -> torch.Tensor:
-    """Return bool [V]: the tokens of the template."""
+    """Mark the tokens of the template, bool [V]."""
     found = torch.zeros(subject.tokenizer.vocab_size, dtype=torch.bool)
     found[torch.from_numpy(np.asarray(subject.tokenizer.encode(""), np.int64))] = True
     return found
 
 
 def _punctuation(subject: Subject) -> torch.Tensor:
-    """Return bool [V]: the tokens whose text, without the space before it, is punctuation alone."""
+    """Mark the tokens whose text, without the space before it, is punctuation alone, bool [V]."""
     tokenizer = subject.tokenizer
     texts = (
         "" if tokenizer.id_to_token(n) is None else tokenizer.decode([n], skip_special_tokens=False)
@@ -115,7 +117,7 @@ def _punctuation(subject: Subject) -> torch.Tensor:
 def _rarest(
     batch: PackedBatch, frequencies: Counts, special: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Return bool [T]: no token of its sequence that is not special is rarer in the corpus."""
+    """Mark the tokens of a sequence that are rarest in the corpus, special ones aside, bool [T]."""
     ids = batch.input_ids.cpu().numpy()
     counts = np.where(special[ids], np.iinfo(np.int64).max, frequencies[ids])
     rarest: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
@@ -190,7 +192,7 @@ def _summary(
 
 
 def kinds_of(summary: HeadSummary, points: float | None = None) -> tuple[str, ...]:
-    """Return the kinds of a head; ``points``: those over the best fixed offset for a relation."""
+    """Return the kinds of a head; ``points``: its lead by :func:`points_over_offset`."""
     found = {
         "positional": summary.offset_share >= POSITIONAL,
         "special": summary.special >= SPECIAL,

@@ -4,8 +4,8 @@ How it works: a head's output is multiplied by a gate of 1. The gradient of an e
 gate is the sum over its tokens of ``output . gradient of the output``; the importance is the mean
 of its absolute value over the examples. The absolute value is taken of each example, which may
 have several sequences (the choices of a question, the windows of a long text), so the importance
-does not depend on which examples are computed together. It does where the loss does: in-batch
-negatives are those of a batch of ``batch_tokens``.
+does not depend on which examples are computed together. Only a loss that couples examples makes it
+depend on them: in-batch negatives come from a batch of ``batch_tokens``.
 """
 
 from __future__ import annotations

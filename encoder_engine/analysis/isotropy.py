@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Cosines(NamedTuple):
-    """The mean cosine of all pairs of vectors, and the part of each feature, float64 [D]."""
+    """The mean cosine of all pairs of vectors, and each feature's part of it, float64 [D]."""
 
     mean: float
     features: npt.NDArray[np.float64]
@@ -45,10 +45,10 @@ class Cosines(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerIsotropy:
-    """The words of one layer.
+    """The isotropy of the word vectors of one layer.
 
     ``mean_cosine``: of all pairs; 0 where directions are even.
-    ``standardised``: the same of z-scores.
+    ``standardised``: the mean cosine of the vectors' z-scores.
     ``features``, ``shares``: the features with the greatest parts of the mean cosine, and each
         one's share of it in percent.
     ``num_dead``: features whose standard deviation is below 1e-4 of the median's.

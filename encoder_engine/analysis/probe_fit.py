@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedProbe", "fit_probe"]
 
-# Of the gradient's greatest entry, in nats.
+# Training ends when the gradient's greatest entry is below this, in nats.
 TOLERANCE = 1e-4
 
 
 class Probe(nn.Module):
-    """A classifier of [L, n, D], whose L layers are mixed where L is above 1."""
+    """A classifier of states [L, n, D]; several layers are mixed by learned weights first."""
 
     def __init__(self, num_layers: int, width: int, num_labels: int, hidden: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class FittedProbe:
     """A trained probe.
 
     ``converged``: the gradient vanished before the steps ended.
-    ``weights``: of the mixed layers; empty of one layer.
+    ``weights``: those of the mixed layers; empty for one layer.
     """
 
     probe: Probe
@@ -66,7 +66,7 @@ class FittedProbe:
     weights: tuple[float, ...]
 
     def accuracy(self, states_LND: Tensor, labels_N: Tensor) -> float:
-        """Return the share of labels that are predicted, in percent; -1 is never right."""
+        """Return the share of labels that are predicted, in percent; a label -1 never is."""
         with torch.no_grad():
             predicted = self.probe(states_LND).argmax(1)
         return 100.0 * float((predicted == labels_N).double().mean())

@@ -3,8 +3,9 @@
 How it works: features are centred by the training edges' mean. The control task gives each word
 type a random label, drawn from the labels' frequencies: a probe that learns it as well has
 memorised words. Selectivity is the task's accuracy minus the control's. The expected layer (Tenney
-et al. 2019) is the mean layer, weighted by what each one adds to the mix of those below it. Unlike
-theirs, what a layer takes away counts as 0, so that the mean lies between the layers.
+et al. 2019) is the mean layer, weighted by the accuracy that each layer adds to the mix of the
+layers below it. Unlike in the paper, an accuracy that a layer takes away counts as 0, so that the
+mean lies between the layers.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class MixProbe:
     ``accuracies``: in percent, of each l.
     ``weights``: of the mix of all layers.
     ``centre``: the mean layer by these weights.
-    ``expected_layer``: the mean layer by what each adds, of which less than 0 counts as 0; None: no
-    layer adds anything.
+    ``expected_layer``: the mean layer, weighted by what each layer adds to the accuracy (a loss
+    counts as 0); None: no layer adds anything.
     """
 
     accuracies: tuple[float, ...]
@@ -80,7 +81,7 @@ class ProbeData:
 
     @classmethod
     def measure(cls, subject: Subject, train: EdgeSet, test: EdgeSet, seed: int = 0) -> ProbeData:
-        """Compute all states once.
+        """Compute the states of training and test edges, once for all probes.
 
         Raises :class:`InputError` for fewer than two labels, and for edges of one span beside edges
         of two.
@@ -124,7 +125,7 @@ class ProbeData:
 def _states(
     subject: Subject, train: EdgeSet, test: EdgeSet
 ) -> tuple[list[npt.NDArray[np.float32]], list[list[Edge]]]:
-    """Return the states and the edges of both; halves of one file are computed in one pass."""
+    """Return states and edges of training and test; halves of one file are computed in one pass."""
     tested = {edge.sentence for edge in test.edges}
     if train.sentences is not test.sentences or any(e.sentence in tested for e in train.edges):
         found = [edge_states(subject, part) for part in (train, test)]

@@ -57,7 +57,7 @@ def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Set the output weights of heads to 0, in place: no later layer sees them.
 
     ``save_pretrained`` then writes a checkpoint of the same shape, which transformers loads. Raises
-    :class:`InputError` for a head that is not there.
+    :class:`InputError` for a head that does not exist.
     """
     for number, head in heads:
         spec = _spec_of(encoder, number, head)
@@ -123,9 +123,9 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 
 
 def _all_pruned(encoder: Encoder, removed: dict[int, set[int]]) -> dict[str, list[int]]:
-    """Return all heads that blocks lost, by their numbers in the whole block.
+    """Return all heads that each block has lost, numbered as in the unpruned block.
 
-    ``removed``: those that they lose now, among the heads that they had left.
+    ``removed``: those that each block loses now, numbered among the heads that it still had.
     """
     pruned = read_pruned(config_values(encoder.config))
     found = {block: set(heads) for block, heads in pruned.items()}

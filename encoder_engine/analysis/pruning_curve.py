@@ -28,7 +28,7 @@ __all__ = ["CurvePoint", "prune_curve", "read_examples", "save_pruned"]
 
 
 class CurvePoint(NamedTuple):
-    """The main score without ``removed`` heads: the least important ones, and random ones."""
+    """The main score after ``removed`` heads are removed: the least important, or random ones."""
 
     removed: int
     score: float
@@ -60,7 +60,7 @@ def prune_curve(
     points: int,
     seed: int = 0,
 ) -> list[CurvePoint]:
-    """Score the model without 0 heads up to all, at ``points`` evenly spaced numbers of heads."""
+    """Score the model with none up to all of its heads removed, in ``points`` even steps."""
     encoder = predictor.module.encoder
     num_heads = sum(map(len, importance))
     numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))
@@ -89,7 +89,7 @@ def save_pruned(
 ) -> None:
     """Cut heads out of the model and write it with its tokenizer and task.
 
-    keep_shape: their output weights are 0 instead, in a shape that every transformers loads.
+    keep_shape: set the heads' output weights to 0 instead, a shape that every transformers loads.
     """
     if keep_shape:
         zero_heads(predictor.module.encoder, heads)

@@ -1,4 +1,4 @@
-"""Retrieval by an embedder as it is: translations, and labelled candidates of queries."""
+"""Scores retrieval by an embedder: of translations, and of labelled candidates of queries."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_translations(
     """Return pairs of translations by the value of the column ``group``, else by ``""``.
 
     translations: the columns of the two texts.
-    header: the columns of files without one; quotation marks are then plain characters.
+    header: the columns of files without a header; quotation marks are then plain characters.
     most: the first pairs of each group that are kept; None: all.
     """
     found: dict[str, list[tuple[str, str]]] = {}
@@ -126,8 +126,8 @@ def _percent(right: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> float
 def margin_scores(cosines: Floats, queries: Floats, documents: Floats) -> Floats:
     """Return cosines [q, n] over the mean of both sides' mean cosine with their neighbours.
 
-    ``queries`` [q], ``documents`` [n]: mean cosines with the nearest texts of the other side. A
-    mean that is not positive, of texts without a like, is taken as the least positive number.
+    ``queries`` [q], ``documents`` [n]: mean cosines with the nearest texts of the other side. Texts
+    unlike all others may have a mean that is not positive; the least positive number replaces it.
     """
     least = np.finfo(np.float32).tiny
     means = np.maximum((queries[:, None] + documents) / 2, least)

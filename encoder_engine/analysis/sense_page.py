@@ -75,7 +75,7 @@ def sense_map(
     kind: str = "",
     most_points: int = 600,
 ) -> Drawing:
-    """Draw words by their two principal components, coloured by sense; ``kind``: of vectors."""
+    """Draw words by two principal components, coloured by sense; ``kind``: the title's suffix."""
     words, vectors = words[:most_points], vectors[:most_points]
     centred = vectors - vectors.mean(0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)

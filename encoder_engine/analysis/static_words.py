@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StaticWords"]
 
-# Of the vocabulary, whose files begin with the frequent words: those that can be neighbours.
+# The most words that can be neighbours: files of word vectors begin with the frequent words.
 MOST_WORDS = 50_000
 
 

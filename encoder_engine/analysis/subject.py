@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Subject", "WordBatch", "WordStates"]
 
-# Of a batch: enough for full speed on a CPU, and few enough for all layers' states in memory.
+# Tokens of a batch: enough for full speed on a CPU, and all layers' states still fit in memory.
 BATCH_TOKENS = 4096
-# Of a model without a limit.
+# The longest sequence of a model without a limit.
 LONGEST = 512
 
 
@@ -72,7 +72,7 @@ class Subject:
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
-        """Load a checkpoint with its tokenizer, in float32. Raises as :class:`Encoder` does."""
+        """Load a checkpoint in float32, with its tokenizer; raises what :class:`Encoder` raises."""
         with warnings.catch_warnings():
             # Heads and poolers are not analysed.
             warnings.simplefilter("ignore", MissingPoolerWarning)
@@ -84,13 +84,13 @@ class Subject:
 
     @property
     def num_layers(self) -> int:
-        """Blocks that a token passes."""
+        """The number of blocks that a token passes; a shared block counts each time."""
         order = self.encoder.spec.order
         return len(self.encoder.spec.blocks if order is None else order)
 
     @property
     def num_heads(self) -> tuple[int, ...]:
-        """Heads of each layer; those of a pruned model differ."""
+        """The number of heads of each layer, which may differ in a pruned model."""
         spec = self.encoder.spec
         order = range(len(spec.blocks)) if spec.order is None else spec.order
         return tuple(spec.blocks[block].attention.num_heads for block in order)
@@ -102,7 +102,7 @@ class Subject:
         *,
         batch_tokens: int = BATCH_TOKENS,
     ) -> Iterator[WordBatch]:
-        """Yield batches in which every word of the sentences is there once.
+        """Yield batches of the sentences, in which every word is read once.
 
         The model reads the words with a space between them, as in a text. A long sentence is cut
         into windows that overlap. A word without a token is left out.

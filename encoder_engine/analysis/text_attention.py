@@ -29,7 +29,7 @@ __all__ = ["TextAttention", "attention_page", "measure_attention", "render_atten
 
 # Cells of a thumbnail in each direction, at most.
 SIDE = 22
-# Of the page: what is left of 1 MB to its bytes, of which base64 makes 4 / 3.
+# Bytes of weights in a page of 1 MB: base64 makes 4 / 3 of them, and the rest is text.
 DATA_BYTES = 670_000
 
 
@@ -135,7 +135,7 @@ def _words(
 
 
 def _between_words(weights_HLL: Weights, owners: Integers) -> Weights:
-    """Return float32 [H, W, W]: summed over the tokens of a key, averaged over those of a query."""
+    """Return weights between words, float32 [H, W, W]: summed over keys, averaged over queries."""
     firsts = np.flatnonzero(np.diff(owners, prepend=-1))
     counts = np.bincount(owners).astype(np.float32)[:, None]
     summed = np.add.reduceat(weights_HLL, firsts, axis=2)
@@ -144,7 +144,7 @@ def _between_words(weights_HLL: Weights, owners: Integers) -> Weights:
 
 
 def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
-    """Return the weights of each word that a page of 1 MB holds."""
+    """Return how many weights of each word a page of 1 MB holds, at most ``top_k``."""
     width = 2 if num_words <= 256 else 3
     room = DATA_BYTES - num_heads * min(num_words, SIDE) ** 2
     most = room // (num_heads * num_words * width)
@@ -157,7 +157,7 @@ def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
 
 
 def _thumbnails(weights: Weights) -> npt.NDArray[np.uint8]:
-    """Return uint8 [A, S, S]: roots of the weights, added over keys and averaged over queries."""
+    """Return small maps, uint8 [A, S, S]: roots of weights, summed over keys, averaged by query."""
     num_words = weights.shape[1]
     side = min(num_words, SIDE)
     edges = np.arange(side) * num_words // side

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD_SHARE", "ZScore"]
 
-# Of the median standard deviation.
+# A feature is dead whose standard deviation is below this share of the median one.
 DEAD_SHARE = 1e-4
 
 
@@ -60,7 +60,7 @@ class ZScore:
 
     @property
     def scale(self) -> npt.NDArray[np.float64]:
-        """The factor of each feature, float64 [D]; 0 of a dead one."""
+        """The factor of each feature, float64 [D]; 0 for a dead feature."""
         alive = self.alive
         return np.where(alive, 1.0 / np.where(alive, self.deviation, 1.0), 0.0)
 

@@ -1,4 +1,7 @@
-"""The command ``encoder-engine``: one file per verb; exit code 0 done, 1 failed, 2 usage."""
+"""The command ``encoder-engine``: a file for each subcommand ("verb"); exit code 0, 1 or 2.
+
+0: done; 1: failed; 2: wrong usage.
+"""
 
 from __future__ import annotations
 
@@ -150,9 +153,9 @@ def _fail(reason: str) -> int:
 
 
 def in_options(message: str) -> str:
-    """Return a message with ``--on-error skip`` where it says ``on_error='skip'``."""
+    """Write keywords in a message as options: ``on_error='skip'`` as ``--on-error skip``."""
     verb = option.CommandLine.verb
-    # A store that does not do is to be embedded again, with options of embed.
+    # A message about a store may advise to embed it again, so that it names options of embed.
     again = embed.params if verb in SECTIONS["Stores"] else []
     options = {one.name: one for one in (*again, *verb.params)}
 

@@ -29,7 +29,7 @@ def bench(arguments: tuple[str, ...]) -> int:
             "the benchmark suite is not part of the installed package: run this in a checkout, "
             "set up by `make bench` or by `pip install -e '.[bench]' -c constraints.txt`"
         )
-    # -P: a folder "benchmarks" in the working directory is another one.
+    # -P: do not import a folder "benchmarks" of the working directory.
     command = [sys.executable, "-P", "-m", "benchmarks", *(arguments or ("quick",))]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode

@@ -1,4 +1,4 @@
-"""The parts that several verbs share: folders, number formats, JSON output."""
+"""What several subcommands share: folders, number formats, JSON output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say of an interrupted command that the same one goes on."""
+    """Tell the user of an interrupted command that running it again resumes it."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -41,7 +41,7 @@ def engine_version() -> str:
 
 
 def file_version(path: Path) -> list[int]:
-    """Return a file's size and time of change; an empty list for a pipe or standard input."""
+    """Return a file's size and modification time; an empty list for a pipe or standard input."""
     if not path.is_file():
         return []
     found = path.stat()
@@ -51,7 +51,7 @@ def file_version(path: Path) -> list[int]:
 def labelled_inputs(
     inputs: tuple[str, ...], labelled: tuple[str, ...], label: str
 ) -> dict[str, list[str]]:
-    """Group inputs by the label of ``--corpus``; inputs without one are one corpus."""
+    """Group inputs by the label of ``--corpus``; inputs without a label form one corpus."""
     if bool(inputs) == bool(labelled):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
     names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
@@ -81,7 +81,7 @@ def check_new_folder(path: str | os.PathLike[str]) -> None:
 
 
 def split_columns(value: str | None) -> tuple[str, ...] | None:
-    """Return the names of ``--header``; none in an empty text, None where it was not given."""
+    """Split ``--header`` into names; () for an empty text, None if the option is not given."""
     return None if value is None else tuple(name for name in value.split(",") if value)
 
 
@@ -96,7 +96,7 @@ def print_json(value: object) -> None:
 
 
 def _finite(value: object) -> object:
-    """Replace numbers that JSON cannot hold, and records by their fields, at any depth."""
+    """Replace numbers that JSON cannot hold by null, and records by dicts, at any depth."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type):
@@ -144,7 +144,10 @@ def binary_size(num_bytes: float) -> str:
 
 @contextmanager
 def spinner(title: str = "", *, shown: bool) -> Iterator[Callable[..., None] | None]:
-    """Yield what updates a spinner's ``description`` and ``texts``; None without a terminal."""
+    """Yield a function that updates a spinner's ``description`` and ``texts``; else None.
+
+    None: standard error is no terminal, or ``shown`` is False.
+    """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -26,7 +26,7 @@ _OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedTask:
-    """A job whose inputs and output are checked, and the loading of its model by name."""
+    """A job whose inputs and output are checked, and the function that loads its model by name."""
 
     job: DatasetJob
     load: Callable[[str], Kind]
@@ -67,7 +67,7 @@ def _check_options(task: str, options: dict[str, Any]) -> None:
 
 
 def _call(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of the call that the kind of results resolves."""
+    """Return the keywords that the task's kind of results takes in :meth:`Kind.resolve`."""
     names = ["batch_tokens", "on_truncation"]
     if task != "tokens":
         names += ["prompt", "prompt_name"]

@@ -1,4 +1,4 @@
-"""The options that several verbs have, by one name and one help: ``@option.model``."""
+"""Options that several subcommands have, with the same name and help: ``@option.model``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 class CommandLine:
-    """The command that runs, of which a process has one, for its errors.
+    """The command that this process runs, for its error messages.
 
-    debug: whether ``--debug`` was given, before or after the verb alike.
+    debug: whether ``--debug`` was given, before or after the subcommand.
     verb: the command whose options were read last.
     """
 
@@ -102,7 +102,7 @@ model = _model(required=True, help="A model directory, or an id on the hub.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
 run = _model(required=True, help="The folder of a run, as finetune wrote it.")
-# Of a file without a header, or of another table than a model was trained on.
+# Options for a file without a header, or for tables unlike those a model was trained on.
 table = together(
     click.option(
         "--header",
@@ -116,7 +116,7 @@ table = together(
     ),
 )
 threads = number("--threads", "CPU threads.  [default: all cores]")
-# Of pretrain and finetune, beside the recipe.
+# Options of pretrain and finetune, beside the recipe.
 training = together(
     click.option(
         "--model",
@@ -145,7 +145,7 @@ training = together(
     click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON."),
     quiet,
 )
-# Of the queries that are embedded to search STORE.
+# Options for the queries that are embedded to search STORE.
 queries = together(
     _model(help="The model.  [default: the one that the manifest of STORE names]"),
     click.option(

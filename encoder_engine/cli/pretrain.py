@@ -142,7 +142,7 @@ def _lines() -> Callable[[Progress], None]:
 
 
 def _shown(value: float, digits: int = 3) -> str:
-    """Format a score; one of 1e6 or more in scientific notation."""
+    """Format a score; from 1e6 on in scientific notation."""
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
 
 

@@ -169,7 +169,7 @@ def _read_keys(path: str | None) -> Keys | None:
 
 
 def _configure_log() -> None:
-    """Write the service's log to standard error, and of uvicorn's only errors."""
+    """Write the service's log to standard error, and only the errors of uvicorn's log."""
     import logging
 
     handler = logging.StreamHandler()
@@ -224,7 +224,7 @@ def _load(path: str, options: dict[str, Any]) -> Any:
 def _stated_task(path: str) -> str:
     """Return the task that a directory states: its sentence-transformers type, or its head.
 
-    Own classifiers are pipelines, others' rankers, as TEI decides.
+    Classifiers of finetune are served as pipelines, published ones as rankers, as TEI does.
     """
     from encoder_engine.families.checkpoints.files import resolve_directory
     from encoder_engine.opening.json_files import read_value

@@ -31,7 +31,7 @@ __all__ = ["Loader", "Position", "Slice"]
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """The next batch of the stream, over all processes: its epoch, window and place in it."""
+    """The next batch of the stream, over all processes: its epoch, window and index therein."""
 
     epoch: int = 0
     window: int = 0

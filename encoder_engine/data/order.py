@@ -33,7 +33,7 @@ WINDOW_BATCHES = 256
 def _generator(seed: int, *places: int) -> np.random.Generator:
     """Return the generator of a seed and of integers such as epoch and index.
 
-    It draws without those before it having drawn (Philox: Salmon et al. 2011).
+    Its numbers do not depend on what others have drawn before (Philox: Salmon et al. 2011).
     """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *places))))
 
@@ -95,9 +95,9 @@ def pack_windows(
 ) -> Iterator[list[Numbers]]:
     """Pack sequences into batches of at most ``batch_tokens``, window by window.
 
-    ``lengths`` [N], in the epoch's order. Yields the batches of each window, shuffled. A batch is
-    places in the epoch's order, int64 [b], ascending. Windows before ``first_window`` are skipped
-    without packing. Raises :class:`ConfigError` for a sequence longer than a batch.
+    ``lengths`` [N], in the epoch's order. Yields the batches of each window, shuffled. A batch has
+    indices into the epoch's order, int64 [b], ascending. Windows before ``first_window`` are
+    skipped without packing. Raises :class:`ConfigError` for a sequence longer than a batch.
     """
     longest = int(lengths.max(initial=0))
     if longest > batch_tokens:
@@ -116,7 +116,7 @@ def pack_windows(
 
 
 def _best_fit(lengths: npt.NDArray[np.integer], room: int) -> list[Numbers]:
-    """Pack one window by best fit decreasing; return each batch's places in the window."""
+    """Pack one window by best fit decreasing; return each batch's indices into the window."""
     batches: list[list[int]] = []
     # (room that remains, batch), ascending: bisection finds the tightest batch that fits.
     open_batches: list[tuple[int, int]] = []

@@ -20,10 +20,9 @@ __all__ = ["ParquetRows"]
 class ParquetRows:
     """Writes groups of rows; the schema is that of all rows, not of the first group.
 
-    A parquet file has one schema. A group that needs wider types (a value where all before were
-    null, a fraction where all before were integers, strings in lists that were empty) makes the
-    groups before be written again with them. That is as rare as types are few: a column widens at
-    most three times.
+    A parquet file has one schema. Where a group needs wider types (a value where all before were
+    null, a fraction where all before were integers, strings in lists that were empty), all groups
+    before it are written again with these types. That is rare: a column widens at most three times.
     """
 
     def __init__(self, pending: PendingFile) -> None:
@@ -36,8 +35,8 @@ class ParquetRows:
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append a group of rows.
 
-        Raises :class:`OutputError` that names the first row that has other columns than the first
-        one, or a value that no type of its column holds with those before.
+        Raises :class:`OutputError` that names the first row with other columns than the very first
+        row, or with a value that shares no type with the values before it in its column.
         """
         self._check_columns(rows)
         plain = [dict(row) for row in rows]
@@ -70,7 +69,7 @@ class ParquetRows:
         return self._pyarrow.unify_schemas([schema, other], promote_options="permissive")
 
     def _widen(self, schema: Any) -> None:
-        """Write the groups before again, by way of a temporary file beside the target."""
+        """Write the earlier groups again, by way of a temporary file beside the target."""
         self.close()
         stream = self._pending.stream
         stream.flush()
@@ -95,7 +94,7 @@ class ParquetRows:
                 )
 
     def _refuse(self, rows: list[dict[str, Any]], error: Exception) -> NoReturn:
-        """Find the first row that does not go with those before, and name it."""
+        """Raise an error that names the first row whose types do not fit those before it."""
         number, schema = self.num_rows, self._schema
         for row in rows:
             number += 1
@@ -107,7 +106,7 @@ class ParquetRows:
                 error = reason
                 break
         else:
-            # Every row alone has the types; integers of former rows are no exact fractions.
+            # Each row alone has the types, but integers of former rows are no exact fractions.
             number = 0
         named = f"row {number}" if number else f"the first {self.num_rows + len(rows)} rows"
         raise OutputError(

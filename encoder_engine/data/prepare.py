@@ -59,7 +59,7 @@ _BATCH_TEXTS = 512
 
 
 class Text(NamedTuple):
-    """A document, and the number of its language; ``salient``: ranges of its characters."""
+    """A document, and the number of its language; ``salient``: spans of characters to mark."""
 
     text: str
     language: int = 0
@@ -113,7 +113,7 @@ def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     if prefix:
         found = np.array([not token.startswith(prefix) for token in tokens], np.bool_)
     else:
-        # One mark alone: that of byte-level BPE is a letter of Maltese to SentencePiece.
+        # One mark alone: in SentencePiece, byte-level BPE's mark is a letter of Maltese.
         mark = next((m for m in WORD_MARKS if any(t.startswith(m) for t in tokens)), None)
         if mark is None:
             raise CorpusError(
@@ -174,7 +174,7 @@ def prepare(
         reading = _checked(texts, len(languages))
         for batch in _batches(islice(reading, done.texts)):
             run.digest(batch)
-        # Of a corpus that was begun before digests were recorded, the source alone is compared.
+        # A corpus begun before digests were recorded is compared by its source alone.
         if run.read.hexdigest() != recorded.get("texts_sha256", run.read.hexdigest()):
             change = f"its first {done.texts:,} texts are others now"
             refuse_changes(directory, [change], _ADVICE, CorpusError)
@@ -191,7 +191,7 @@ class _Run(NamedTuple):
     read: RowsDigest
 
     def digest(self, batch: Sequence[Text]) -> None:
-        """Digest texts: an address or a pipe has no time of change by which to know others."""
+        """Add texts to a digest, which tells changed texts also of addresses and pipes."""
         rest = [f"{text.language} {text.salient}" for text in batch]
         self.read.add([text.text for text in batch], rest)
 
@@ -315,7 +315,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """List the differences to the first run's settings; a JSON source's by its keys."""
+    """List the differences to the first run's settings; a source in JSON is compared by key."""
     return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 

@@ -26,7 +26,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool
     """Write rows that have the same columns, and return their number.
 
     Raises :class:`OutputError` for another suffix, for an existing file without ``overwrite``, if
-    there is no row, and for a row that does not go with those before in a ``.parquet`` file.
+    there is no row, and for a row whose types do not fit those before in a ``.parquet`` file.
     """
     check_row_file(path, overwrite=overwrite)
     pending = PendingFile(path, overwrite=overwrite)

@@ -24,7 +24,7 @@ class SentenceTokens(NamedTuple):
     """The tokens of a text, T in all.
 
     sentences: the characters of each sentence.
-    ids_T: int32; a sentence has those from one of the ``borders`` to the next.
+    ids_T: int32; a sentence has the ids from one of the ``borders`` to the next.
     offsets_T2: the characters of each token.
     borders: where the second and all further sentences begin among the tokens.
     """
@@ -35,7 +35,7 @@ class SentenceTokens(NamedTuple):
     borders: npt.NDArray[np.int64]
 
     def split(self, rows: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return the rows of each sentence, of an array with one for each token."""
+        """Cut an array with a row for each token into the rows of each sentence."""
         ends = [0, *self.borders.tolist(), len(rows)]
         return [rows[ends[i] : ends[i + 1]] for i in range(len(ends) - 1)]
 
@@ -60,7 +60,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[SentenceTokens]:
-    """Yield the tokens of each text, without special tokens, and how its sentences share them.
+    """Yield the tokens of each text, without special tokens, and where its sentences begin.
 
     Texts are encoded whole: a vocabulary of bytes writes the space before a sentence, which a
     sentence by itself does not have. A token belongs to the last sentence that begins before the
@@ -71,7 +71,7 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Sen
     )
     assert encoded.offsets is not None
     spans_S2, starts = extension().find_sentences(texts)
-    # Characters count through all texts: places of one text are then behind those of another.
+    # Characters are counted through all texts, so that places ascend from text to text.
     bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([*map(len, texts)], dtype=np.int64)])
     reached_T = np.repeat(bases[:-1], np.diff(encoded.cu_seqlens))
     np.maximum.accumulate(reached_T + encoded.offsets[:, 1], out=reached_T)

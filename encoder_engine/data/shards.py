@@ -80,7 +80,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """A shard's entry in the manifest; ``sha256``: the digest of each of its files, by part."""
+    """A shard's entry in the manifest; ``sha256``: file digests by part, such as ``tokens``."""
 
     name: str
     num_documents: int
@@ -108,7 +108,7 @@ def write_shard(
 
     Empty sentences and documents are left out. Raises :class:`TokenIdError` for an id outside the
     vocabulary, naming the document; :class:`CorpusError` where only some documents have salient
-    spans; and :class:`OutputError` where the disk refuses.
+    spans; and :class:`OutputError` where a file cannot be written.
     """
     sentences: list[npt.NDArray[np.integer[Any]]] = []
     document_ends, languages = [0], []
@@ -165,7 +165,7 @@ def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
 
 
 def _refuse_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
-    """Name the first document with an id outside the vocabulary."""
+    """Raise :class:`TokenIdError` for the first document with an id outside the vocabulary."""
     for place, document in enumerate(documents):
         if not len(document.sentences):
             continue

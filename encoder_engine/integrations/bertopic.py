@@ -1,4 +1,4 @@
-"""An embedder as the embedding model of BERTopic, which takes none but those of its own base class.
+"""An embedder as BERTopic's embedding model, which must be of BERTopic's own base class.
 
 ::
 

@@ -37,8 +37,8 @@ def embed_column(
 
     ``num_workers``: processes, each with its own copy of the model.
     ``batch_rows``: the most rows of a batch.
-    The vectors are those of a single process. Raises :class:`InputError` where workers on Ray need
-    more than the cluster has, for which they would wait without end.
+    The vectors are the same as in a single process. Raises :class:`InputError` where workers on Ray
+    need more than the cluster has, for which they would wait without end.
     """
     daft = _checked_daft(num_workers, batch_rows, gpus_per_worker)
     number = getattr(daft.DataType, _NUMBERS[embed.precision])()

@@ -24,7 +24,7 @@ class _Component:
     """A model that is loaded at its first use, or by ``warm_up``.
 
     model: a directory or hub id.
-    loading, options: of its ``from_pretrained``; of its ``encode`` or ``rank``.
+    loading: the options of ``from_pretrained``. options: those of ``encode`` or ``rank``.
     """
 
     _kind: Any = Embedder
@@ -71,7 +71,7 @@ class DocumentRanker(_Component):
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, query: str, documents: list[Document], top_k: Any = None) -> dict[str, Any]:
-        """Return ``documents``, ``top_k`` at most, by default that of the options, or ten."""
+        """Return at most ``top_k`` ``documents``; None: as in the options, or ten."""
         self.warm_up()
         options = {"top_k": 10, **self.options, **({} if top_k is None else {"top_k": top_k})}
         order = self._loaded.rank(query, [one.content for one in documents], **options)

@@ -1,4 +1,4 @@
-"""An embedder as the model of KeyBERT, which takes none but those of its own base class.
+"""An embedder as KeyBERT's model, which must be of KeyBERT's own base class.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A ranker as a compressor of LangChain; an :class:`Embedder` is its ``Embeddings`` as it is.
+"""A ranker as a LangChain compressor; an :class:`Embedder` already serves as ``Embeddings``.
 
 ::
 

@@ -35,7 +35,7 @@ class EmbedderModel(BaseEmbedding):  # type: ignore[misc]
 
     def __init__(self, embedder: Any, **options: Any) -> None:
         embedder.encode([], **options)  # refuses unknown options
-        super().__init__(model_name=str(embedder.name), embed_batch_size=2048)  # its most
+        super().__init__(model_name=str(embedder.name), embed_batch_size=2048)  # the most allowed
         self._embedder, self._options = embedder, options
 
     def _get_query_embedding(self, query: str) -> Any:

@@ -66,12 +66,12 @@ class MtebEncoder:
         )
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compare all vectors with all by the directory's similarity: a tensor [N, M]."""
+        """Compare all vectors with all by the model's own similarity: a tensor [N, M]."""
         found = self.embedder.similarity(embeddings1, embeddings2)
         return torch_engine("mteb").as_tensor(found)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compare the vectors of equal rows: a tensor [N]."""
+        """Compare each vector with the other matrix's vector of the same row: a tensor [N]."""
         found = self.embedder.similarity_pairwise(embeddings1, embeddings2)
         return torch_engine("mteb").as_tensor(found)
 

@@ -27,8 +27,8 @@ def embed_dataset(
     ``num_workers``: actors, each with its own copy of the model.
     ``batch_rows``: rows of a batch.
     ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
-    The vectors are those of a single process. Raises :class:`InputError` where the actors and a
-    core for reading need more than the cluster has, for which Ray would wait without end.
+    The vectors are the same as in a single process. Raises :class:`InputError` where the actors and
+    a core for reading need more than the cluster has, for which Ray would wait without end.
     """
     try:
         import ray.data
@@ -65,7 +65,7 @@ def check_cluster(
 ) -> None:
     """Raise :class:`InputError` where workers need more than the cluster has, or may grow to.
 
-    ``cpus_per_worker``: with a core for reading; None: a core each, and none for reading.
+    ``cpus_per_worker``: beside one core for reading; None: one each, and no core for reading.
     """
     if not ray.is_initialized():
         ray.init()

@@ -133,7 +133,7 @@ class ReplacedForward:
 
     @property
     def __code__(self) -> CodeType:
-        """The original's code: PyTorch's exporter reads argument names from it."""
+        """The original ``forward``'s code: PyTorch's exporter reads argument names from it."""
         return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
@@ -147,7 +147,7 @@ class ReplacedForward:
         return self._made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Compute the original's result from its arguments."""
+        """Compute what the original ``forward`` returns for these arguments."""
         refuse_tracing()
         compute = self._compute
         computed: Tensor = (

@@ -38,7 +38,7 @@ def normalize_answer(text: str) -> str:
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
     """Return 1 where the normalized prediction is one of the gold answers, else 0.
 
-    answers: the gold texts; none, or an empty one, if the question has no answer.
+    answers: the gold texts; an empty list, or an empty text, if the question has no answer.
     Raises :class:`InputError` for one text instead of a list.
     """
     found = normalize_answer(predicted)

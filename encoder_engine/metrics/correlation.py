@@ -18,7 +18,7 @@ __all__ = ["pearson", "rank_agreement", "spearman"]
 
 
 def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """Return Pearson's correlation of two [N]; NaN where either is constant.
+    """Return Pearson's correlation of two arrays [N]; NaN where either is constant.
 
     Raises :class:`InputError` for unequal lengths, no row, and a score that is not finite.
     """
@@ -26,7 +26,7 @@ def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
 
 
 def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """Return Spearman's rank correlation of two [N], ties sharing their mean rank.
+    """Return Spearman's rank correlation of two arrays [N]; ties share their mean rank.
 
     NaN where either is constant. Raises :class:`InputError` as :func:`pearson`.
     """
@@ -35,7 +35,7 @@ def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
 
 
 def rank_agreement(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Scores:
-    """Return minus the squared difference of ranks divided by N, of each row of two [N].
+    """Return, for each row of two arrays [N], minus the square of (rank difference / N).
 
     Ties share their mean rank, so that the order of rows changes nothing. Raises
     :class:`InputError` as :func:`pearson`.

@@ -17,7 +17,7 @@ __all__ = ["paired", "paired_scores"]
 def paired(
     gold: npt.ArrayLike, predicted: npt.ArrayLike, *, num_classes: int | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return both as int64 [N]; raises :class:`InputError` that names the first bad row."""
+    """Return gold and predicted classes, int64 [N]; :class:`InputError` names the first bad row."""
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
         array = np.asarray(values)
@@ -44,7 +44,7 @@ def paired(
 def paired_scores(
     gold: npt.ArrayLike, predicted: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return both as finite float64 [N]; raises :class:`InputError` with the first bad row."""
+    """Return both as finite float64 [N]; :class:`InputError` names the first bad row."""
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
         try:

@@ -26,7 +26,7 @@ class RankingScores(NamedTuple):
     """Means over the queries that have a relevant document, shares from 0 to 1.
 
     ``mean_average_precision``, ``mean_reciprocal_rank``: over the whole ranking.
-    ``ndcg``: of the first ``depth`` documents, gains as given, discounted by ``log2(rank + 1)``.
+    ``ndcg``: of the first ``depth`` documents; a gain is the relevance over ``log2(rank + 1)``.
     """
 
     mean_average_precision: float

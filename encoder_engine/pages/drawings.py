@@ -20,7 +20,7 @@ _UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
 
 
 def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str:
-    """Return points (x, y, title) in a colour of each group, with the groups' names."""
+    """Return an SVG of points (x, y, title) coloured by group, with the groups' names."""
     everything = [point for group in points.values() for point in group]
     xs, ys = [x for x, _, _ in everything], [y for _, y, _ in everything]
     drawn = []
@@ -35,7 +35,7 @@ def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str
 
 
 def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str]) -> str:
-    """Return one line a name, over places that ``ticks`` names.
+    """Return an SVG with one line for each name, over the places that ``ticks`` names.
 
     The vertical axis starts at 0, or at the least value where one is negative. A value that is not
     finite leaves a gap; a value between two gaps is a dot.
@@ -49,7 +49,10 @@ def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str]) -> st
 def draw_curves(
     curves: Mapping[str, Sequence[tuple[float, float]]], across: str, upward: str
 ) -> str:
-    """Return one line a name through points (x, y), with the axes' names; x starts at 0."""
+    """Return an SVG with a line for each name through points (x, y); x starts at 0.
+
+    ``across``, ``upward``: the names of the axes.
+    """
     xs = [0.0] + [x for curve in curves.values() for x, _ in curve]
     ys = [y for curve in curves.values() for _, y in curve if isfinite(y)] or [0.0]
     drawn = _plot(curves, (xs, ys), round_ticks(xs))
@@ -85,7 +88,7 @@ def _plot(
     within: tuple[Sequence[float], Sequence[float]],
     ticks: Sequence[tuple[float, str]],
 ) -> list[str]:
-    """Return rules at round values of y, the names of x, and the lines."""
+    """Return SVG elements: rules at round values of y, the names of x, and the lines."""
     xs, ys = within
     drawn = []
     for value, name in round_ticks(ys):
@@ -121,7 +124,7 @@ def draw_grid(
     columns: Sequence[str],
     titles: Sequence[Sequence[str]],
 ) -> str:
-    """Return a grid of cells, 0 white to 1 blue, each with a title that the pointer shows."""
+    """Return an SVG grid of cells, 0 white to 1 blue, each with a title that the pointer shows."""
     left = _MARGIN + 40
     drawn = [
         f'<text x="{left + _CELL * (n + 0.5)}" y="14" text-anchor="middle">{escape(name)}</text>'
@@ -154,7 +157,7 @@ def _share(value: float, values: Sequence[float]) -> float:
 
 
 def _with_legend(drawn: Sequence[str], names: Sequence[str]) -> str:
-    """Return a drawing below the names of its groups, of which two fit into its margin."""
+    """Return a drawing below the names of its groups; the margin has room for two names."""
     lower = max(0, 15 * (len(names) - 2))
     body = [f'<g transform="translate(0 {lower})">', *drawn, "</g>"]
     return _svg([*body, *_legend(names)], _HEIGHT + lower)

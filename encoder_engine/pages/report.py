@@ -28,7 +28,7 @@ tr:nth-child(even) td { background: #f5f7fa; }
 svg { display: block; width: 100%; height: auto; font: 12px sans-serif; }
 """
 _WORD = re.compile(r"[^\W\d_]{3}")
-# In SVG units, of which the drawing is 800 wide.
+# Widths and height in SVG units; the drawing is 800 wide.
 _LABEL, _BAR, _ROW = 180, 540, 24
 
 
@@ -44,13 +44,13 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """A titled chart: a bar a label, from 0; negative values lie left of it."""
+    """A titled chart with a bar for each label, from 0; bars of negative values go left."""
 
     title: str
     labels: Sequence[str]
     values: Sequence[float]
     note: str = ""
-    # Of the number at a bar.
+    # The format of the number at a bar.
     form: str = field(default=".3f")
 
 
@@ -67,7 +67,7 @@ Part = Table | Bars | Drawing
 
 
 def report_page(title: str, summary: str, parts: Sequence[Part]) -> str:
-    """Return the page; all texts are shown as they are, markup included."""
+    """Return the page; texts are escaped, so that markup in them is shown and not applied."""
     body = "\n".join(_part(part) for part in parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -110,7 +110,7 @@ def _table(part: Table) -> str:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Return whether a column holds words: it is set to the left, and its lines break."""
+    """Return whether a column holds words; such a column is aligned left, and its lines break."""
     return any(_WORD.search(cell) for cell in cells)
 
 

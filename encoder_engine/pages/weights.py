@@ -66,7 +66,7 @@ class HeadWeights(NamedTuple):
 
 
 def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWeights) -> str:
-    """Return the page; all texts are shown as they are, markup included."""
+    """Return the page; texts are escaped, so that markup in them is shown and not applied."""
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sizes = {

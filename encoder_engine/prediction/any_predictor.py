@@ -34,7 +34,7 @@ _DTYPES = {"double": np.float64, "int64": np.int64}
 def load_predictor(
     path_or_hub_id: str | os.PathLike[str], device: str = "auto", **options: Any
 ) -> Predictor:
-    """Load a :class:`Classifier`, :class:`Tagger`, :class:`Reader`, ... by what a directory is for.
+    """Load a model as :class:`Classifier`, :class:`Tagger`, :class:`Reader`, ..., by its task.
 
     ``options`` and exceptions: see :meth:`Predictor.from_pretrained`.
     """
@@ -51,9 +51,9 @@ class PredictBatch(BatchStep):
     """Adds the columns of predictions to a batch: ``PredictBatch(model)({"text": [...]})``.
 
     The columns are those of :meth:`Predictor.predict_dataset`, such as ``label`` and ``score``.
-    ``pair_column``: of the second texts of pairs. ``device``, ``dtype``, ``quantization`` and
-    ``engine``: see :meth:`Predictor.from_pretrained`. ``hub``: see :class:`HubKeywords`. See also
-    :class:`BatchStep`.
+    ``pair_column``: the column of the second texts of pairs. ``device``, ``dtype``,
+    ``quantization`` and ``engine``: see :meth:`Predictor.from_pretrained`. ``hub``: see
+    :class:`HubKeywords`. See also :class:`BatchStep`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PredictBatch(BatchStep):
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the columns of predictions: arrays of numbers, else lists.
 
-        Raises :class:`InputError` for columns that are missing, or there already.
+        Raises :class:`InputError` if a column of texts is missing, or one of predictions exists.
         """
         read = [name for name in (self.text_column, self.pair_column) if name is not None]
         self.check(batch, read, self.types)

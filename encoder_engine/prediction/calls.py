@@ -1,4 +1,4 @@
-"""The calls of a pipeline as a kind of results, which a server computes with those of others."""
+"""The calls of a pipeline as a kind of results, so that a server computes them like other kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _CallOptions(Options):
 
 
 class Calls(Kind):
-    """Results of a pipeline, of the inputs that it takes: texts, or dicts of texts."""
+    """The results of a pipeline for its inputs: texts, or dicts of texts."""
 
     name = "calls"
     row_name = "input"
@@ -38,7 +38,7 @@ class Calls(Kind):
     noun = "predictions"
 
     def resolve(self, *, parameters: str | None = None, **common: Any) -> _CallOptions:
-        """Check the keywords of a call. Raises :class:`InputError` for one that there is not."""
+        """Check the keywords of a call. Raises :class:`InputError` for an unknown one."""
         given = {} if parameters is None else json.loads(parameters)
         try:
             self.model.checked(given)
@@ -61,7 +61,7 @@ class Calls(Kind):
         return sum(map(len, _texts(row)))
 
     def tokenize(self, rows: list[Any], options: Any) -> InputRows:
-        """Count the tokens of inputs, by which they are batched; the pipeline tokenizes itself."""
+        """Count the tokens of inputs, for batching alone: the pipeline tokenizes them again."""
         groups = [_texts(row) for row in rows]
         texts = [text for group in groups for text in group]
         encoded = self.tokenizer.encode_batch(texts, num_threads=self.model.engine.num_threads)
@@ -73,7 +73,7 @@ class Calls(Kind):
         return InputRows(ids=ids, cu_seqlens=offsets, truncated=none, inputs=rows)
 
     def wanted(self, options: Any) -> tuple[()]:
-        """Return nothing: the pipeline's model asks its engine itself."""
+        """Return no outputs to compute: the pipeline's model runs its engine itself."""
         del options
         return ()
 
@@ -83,7 +83,7 @@ class Calls(Kind):
         rows: Any = window.encoding
         merged = self.model.options | self.model.checked(json.loads(options.parameters))
         with warnings.catch_warnings():
-            # The caller is elsewhere.
+            # The server's client would not see the warning.
             warnings.simplefilter("ignore", TruncationWarning)
             results: list[Any] = self.model.run(rows.inputs, merged)
         return results
@@ -95,6 +95,6 @@ class Calls(Kind):
 
 
 def _texts(row: Any) -> list[str]:
-    """Return the texts of an input; what is none is refused where the pipeline reads it."""
+    """Return the texts of an input; the pipeline refuses other values when it reads them."""
     values = row.values() if isinstance(row, Mapping) else [row]
     return [one for one in values if isinstance(one, str)]

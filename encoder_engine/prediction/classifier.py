@@ -41,7 +41,7 @@ class Classifier(Predictor):
 
     @property
     def problem(self) -> Literal["single", "multi", "regression"]:
-        """One label of each text, any number of labels, or a score."""
+        """Whether a text gets one label, any number of labels, or a score."""
         if isinstance(self.task, RegressionTask):
             return "regression"
         assert isinstance(self.task, SequenceClassificationTask)
@@ -58,20 +58,20 @@ class Classifier(Predictor):
     ) -> Any:
         """Predict each text, or each pair of texts.
 
-        A model of a ``finetune`` run reads what it was trained on; one that others trained reads
-        both, also side by side. Returns a list, or the prediction of a single text or pair.
+        A model of a ``finetune`` run reads texts or pairs, as in training; a published model reads
+        both, also mixed. Returns a list, or the prediction of a single text or pair.
 
-        thresholds: the least probability of a label, by name, of a model with any number of labels;
-            a label that is not named keeps its own.
-        function: of the logits: ``"softmax"``, ``"sigmoid"`` of each label alone, or ``"none"``,
-            whose probabilities are the logits; None: as the model was trained.
+        thresholds: the least probability of each label, by name, if a text gets any number of
+            labels; a label that is not named keeps its threshold.
+        function: makes probabilities of the logits: ``"softmax"``, ``"sigmoid"`` of each label
+            alone, or ``"none"``, which returns the logits; None: as the model was trained.
         long: a text beyond the model's limit loses its end (``"cut"``, with a
             :class:`TruncationWarning`), is read in windows whose logits are averaged, or raises
-            :class:`SequenceLengthError`; None: as the model was trained, of others' models a cut.
+            :class:`SequenceLengthError`; None: as in training, or a cut by a published model.
 
         A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
         probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score. Raises
-        :class:`InputError` with the row of what is neither a text nor a pair.
+        :class:`InputError` for a row that is neither a text nor a pair.
         """
         task, windows = self._task(function, thresholds), self.windows
         if long is not None:
@@ -131,7 +131,7 @@ class Classifier(Predictor):
         return task
 
     def example(self, row: int, content: Any) -> TextExample[Any]:
-        """Return a row as the task reads it. Raises :class:`InputError`."""
+        """Return the task's example of a text or pair. Raises :class:`InputError`."""
         text = content
         task: Any = self.task
         paired = isinstance(text, (tuple, list)) and len(text) == 2

@@ -2,8 +2,8 @@
 
 How it works: a text is tokenized as it stands, without being split into words first. A text beyond
 the model's limit is read in windows that overlap, each token in the window of its maximum context.
-Tokens are joined to words or not (the aggregation), and neighbours of one type to entities, by the
-rules of transformers' token-classification pipeline.
+The aggregation says whether tokens are joined to words. Neighbours of one type are joined to
+entities, by the rules of transformers' token-classification pipeline.
 
 Dimensions: M rows of tokens or of words, K labels.
 """
@@ -67,7 +67,7 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-    """An entity, with the place of its first token in the text's row, and that token's id."""
+    """An entity, with the index of its first token among those of the text, and its token id."""
 
     entity: Entity
     place: int
@@ -91,8 +91,8 @@ class EntityTask(TokenClassificationTask):
     first, each with the label of its first token, of the mean of its tokens' probabilities, or of
     its most certain token.
     ``ignored``: labels of no entity.
-    ``stride``: reads long texts in windows that share so many tokens, and keeps of overlapping
-    entities the longer one, then the more probable; None: each token in the window of its maximum
+    ``stride``: the tokens that the windows of a long text share; of overlapping entities the longer
+    one is kept, then the more probable one. None: each token is read in the window of its maximum
     context.
     """
 
@@ -111,7 +111,7 @@ class EntityTask(TokenClassificationTask):
 
     @classmethod
     def of(cls, task: TokenClassificationTask, **options: Any) -> Self:
-        """Make the task of a tagger's; ``options``: its own fields."""
+        """Make this task from a tagger's; ``options``: the fields that only this task has."""
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, **options)
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
@@ -179,7 +179,7 @@ class EntityTask(TokenClassificationTask):
                 yield _Window(start, stop, start, stop)
             return
         starts.append(length - room)
-        # The middle of what two windows share is where the context of either is the same.
+        # In the middle of what two windows share, both give a token the same context.
         cuts = [0, *((one + other + room) // 2 for one, other in pairwise(starts)), length]
         for start, first, last in zip(starts, cuts[:-1], cuts[1:], strict=True):
             yield _Window(start, start + room, first, last)
@@ -189,8 +189,9 @@ class EntityTask(TokenClassificationTask):
     ) -> npt.NDArray[np.bool_]:
         """Mark the tokens that continue the word before them, bool [T].
 
-        A piece of WordPiece does where it is longer or shorter than its characters; a token of
-        other tokenizers where no space is before it or begins it. An unknown token begins a word.
+        In WordPiece, those that are longer or shorter than their characters (as ``##ing``); in
+        other tokenizers, those with no space before them or at their start. An unknown token
+        begins a word.
         """
         chars, ids = encoding.offsets, encoding.ids
         if self.aggregation in ("none", "simple"):
@@ -217,7 +218,7 @@ class EntityTask(TokenClassificationTask):
     def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
         """Return the entities of each text, a list of :class:`FoundEntity`."""
         logits_MK = outputs["logits"].astype(np.float32)
-        # In float32 as transformers, where rows of the same maximum, 1, are more common.
+        # In float32 as in transformers, where more rows have the same maximum, 1.
         raised = np.exp(logits_MK - logits_MK.max(-1, keepdims=True))
         probabilities_MK = raised / raised.sum(-1, keepdims=True)
         labels, bounds = read_labels(self.labels), items.ragged("words").offsets
@@ -270,7 +271,7 @@ class EntityTask(TokenClassificationTask):
                 )
 
     def _words(self, rows_MK: Floats, firsts: Integers) -> Floats:
-        """Return the probabilities of words, given where they begin among their tokens."""
+        """Return the probabilities of words; ``firsts``: the index of each word's first token."""
         if self.aggregation == "first":
             return rows_MK[firsts]
         if self.aggregation == "average":
@@ -296,7 +297,7 @@ class EntityTask(TokenClassificationTask):
             legal = self.legal_tags
             allowed = (legal.start, legal.end, legal.transitions)
             scores = [np.where(one, 0.0, -np.inf) for one in allowed]
-        # Log probabilities differ from logits by a number for each row, which changes no path.
+        # Log probabilities differ from logits by one number per row: the best path is the same.
         emissions = np.log(np.maximum(rows_MK, np.finfo(np.float32).tiny))
         return viterbi(emissions, np.array([0, len(rows_MK)]), *scores)
 
@@ -338,7 +339,7 @@ def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
 
 
 class EntityLabel(NamedTuple):
-    """The type of an entity, and whether the label begins or ends one; else it continues one."""
+    """A label's type of entity, and whether it begins or ends an entity; else it continues one."""
 
     type: str
     begins: bool = False

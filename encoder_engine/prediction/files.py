@@ -23,7 +23,7 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """The examples of a window's rows, and their items: :class:`WindowRows`."""
+    """The examples of a window's rows, and their items, as a :class:`WindowRows`."""
 
     examples: list[Any]
     items: Items
@@ -35,7 +35,7 @@ class TaskRows(NamedTuple):
 
     @property
     def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """As many True as rows were cut, bool [n]: items count them."""
+        """True as often as rows were cut, bool [n]: items know how many rows, but not which."""
         return np.arange(len(self.examples)) < self.items.num_truncated
 
 
@@ -48,7 +48,7 @@ class Predictions(Kind):
     noun = "predictions"
 
     def resolve(self, **keywords: Any) -> Options:
-        """Check the options that all kinds have; the columns say their own lengths."""
+        """Check the options that all kinds have; ``dimension`` means nothing for predictions."""
         return Options(**self.common_options(**keywords), dimension=1)
 
     def needs_tokens(self, options: Options) -> bool:
@@ -76,7 +76,7 @@ class Predictions(Kind):
         return rows
 
     def wanted(self, options: Options) -> tuple[()]:
-        """Return nothing: the task's engine computes what its decoding reads."""
+        """Return no outputs to compute: the task's engine computes what its decoding reads."""
         del options
         return ()
 

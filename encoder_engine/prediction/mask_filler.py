@@ -60,7 +60,7 @@ class MaskCandidate(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Tokens for all masks of a text, with the log probability of all of them."""
+    """Tokens for all masks of a text, with their joint log probability."""
 
     tokens: tuple[str, ...]
     log_probability: float
@@ -68,7 +68,7 @@ class Filling(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """A word for a mask: its pieces, and the log probability of all of them."""
+    """A word for a mask: its pieces (subword tokens), and their joint log probability."""
 
     target: str
     pieces: tuple[str, ...]
@@ -98,7 +98,7 @@ class TextScore(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Token ids with masks, the position that is predicted, and the text that they are of."""
+    """Token ids with masks, the position that is predicted, and the index of their text."""
 
     ids: Ids
     place: int
@@ -108,7 +108,8 @@ class _Copy(NamedTuple):
 class MaskFiller:
     """A masked language model with its tokenizer.
 
-    ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
+    ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; else a PyTorch
+    module.
     """
 
     def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:
@@ -134,7 +135,7 @@ class MaskFiller:
     ) -> Self:
         """Load a checkpoint with a head for masked tokens.
 
-        tokenizer: another than the directory's.
+        tokenizer: replaces the directory's.
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Other
         options and exceptions: see :meth:`Embedder.from_pretrained`.
@@ -147,8 +148,9 @@ class MaskFiller:
     def fill(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` tokens for each mask of each text, most probable first.
 
-        A list for each text, or that of a single ``str``. Masks are filled independently. Raises
-        :class:`InputError` for a text without a mask, and for ``top_k`` below 1.
+        Returns a list for each text, or one list for a single ``str``. Masks are filled
+        independently. Raises :class:`InputError` for a text without a mask, and for ``top_k`` below
+        1.
         """
         check_integer(top_k, "top_k", least=1)
         opened = open_texts(texts)
@@ -177,9 +179,9 @@ class MaskFiller:
     def fill_jointly(self, texts: str | Iterable[str], *, top_k: int = 5) -> Any:
         """Return the ``top_k`` joint fillings of all masks of each text, most probable first.
 
-        A list for each text, or that of a single ``str``. Masks are filled from left to right by
-        beam search with ``top_k`` beams; each mask is predicted with the earlier ones filled in.
-        Raises :class:`InputError` as :meth:`fill`.
+        Returns a list for each text, or one list for a single ``str``. Masks are filled from left
+        to right by beam search with ``top_k`` beams; each mask is predicted with the earlier ones
+        filled in. Raises :class:`InputError` as :meth:`fill`.
         """
         check_integer(top_k, "top_k", least=1)
         opened = open_texts(texts)
@@ -274,9 +276,10 @@ class MaskFiller:
     def _masked_copies(
         self, rows: Sequence[tuple[Ids, list[int]]], within_words: bool
     ) -> Iterator[_Copy]:
-        """Yield a copy for each token of a word, given the words of the tokens of each row.
+        """Yield a copy of a row for each token in it that belongs to a word.
 
-        All copies of a text of n tokens would have n^2.
+        rows: token ids, and the word of each. Copies are made one by one: those of a text of n
+        tokens have n^2 tokens together.
         """
         for row, (ids, owners) in enumerate(rows):
             for place, owner in enumerate(owners):

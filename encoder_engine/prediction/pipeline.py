@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-# The keywords of ``from_pretrained``; others are of the pipeline's calls.
+# The keywords of ``from_pretrained``; all other keywords belong to the pipeline's calls.
 _LOADING = (
     *("dtype", "quantization", "num_threads", "engine"),
     *("revision", "token", "cache_dir", "local_files_only"),
@@ -50,7 +50,7 @@ def pipeline(
     tokenizer: a directory of another tokenizer than the model's, or a :class:`Tokenizer`.
     device: ``"cpu"``, ``"cuda:1"``, or a number as in transformers, where -1 is the CPU; None: a
         GPU if there is one.
-    options: of all calls, such as ``top_k``; and of loading: ``dtype``, ``quantization``,
+    options: for all calls, such as ``top_k``; and for loading: ``dtype``, ``quantization``,
         ``num_threads``, ``engine``, ``revision``, ``token``, ``cache_dir``, ``local_files_only``.
 
     Raises :class:`InputError` for an unknown task, ``TypeError`` for an unknown keyword, and
@@ -91,7 +91,7 @@ def _load(
         return loads.from_pretrained(model, **loading)
     loading.pop("tokenizer", None)
     with warnings.catch_warnings():
-        # Features are of the encoder, whatever head the checkpoint has.
+        # Features are the encoder's, whatever head the checkpoint has.
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         warnings.simplefilter("ignore", MissingPoolerWarning)
         embedder = Embedder.from_pretrained(model, pooling="mean", **loading)

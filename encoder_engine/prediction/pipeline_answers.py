@@ -49,7 +49,7 @@ class _Window(NamedTuple):
 
     ``allowed`` bool [T]: the tokens of the context and the classification tokens.
     ``words`` int64 [T]: the word of each token of the context, else -1.
-    ``chars`` int32 [T, 2].
+    ``chars`` int32 [T, 2]: the characters of each token.
     """
 
     starts: Floats
@@ -61,9 +61,9 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineAnswers(QuestionAnsweringTask):
-    """Answers questions as transformers' pipeline.
+    """Answers questions as transformers' pipeline does.
 
-    ``top_k``: the most answers. ``max_tokens``: the most tokens of one.
+    ``top_k``: the most answers. ``max_tokens``: the most tokens of an answer.
     ``align_to_words``: widens answers to whole words, as the tokenizer finds them.
     ``no_answer``: ``"yes"``: no answer is one of the answers.
     """
@@ -74,7 +74,7 @@ class PipelineAnswers(QuestionAnsweringTask):
 
     @classmethod
     def of(cls, task: QuestionAnsweringTask, **options: Any) -> Self:
-        """Make the task of a reader's; ``options``: its own fields, and those to change."""
+        """Make this task from a reader's; ``options``: fields that are new or differ."""
         own = {field.name: getattr(task, field.name) for field in fields(task)}
         return cls(**own | {"max_tokens": cls.max_tokens} | options)
 
@@ -130,7 +130,7 @@ class PipelineAnswers(QuestionAnsweringTask):
         if self.no_answer == "yes":
             answers.append(Answer("", 0, 0, null))
         answers = sorted(answers, key=lambda one: -one.score)[: self.top_k]
-        # A context without a token may leave none.
+        # A context without a token may leave no answer.
         text, start, stop, score = answers[0] if answers else Answer("", 0, 0, 0.0)
         return AnswerPrediction(text, start, stop, score, tuple(answers), null)
 

@@ -1,4 +1,4 @@
-"""The base of pipelines: options of all calls and of one, single inputs, lists and iterators."""
+"""The base of pipelines: options for all calls or one; inputs alone, in lists or iterators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STREAMED_ROWS = 256
 
 
 class Pipeline(Model):
-    """A model with options of its calls; those of a single call come first.
+    """A model with options for all calls, which the options of a single call override.
 
     ``model``: the :class:`Classifier`, :class:`Tagger`, ... that computes.
     """
@@ -61,7 +61,7 @@ class Pipeline(Model):
         return self.results(inputs[0], options)
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of one input, or those of many, in their shape."""
+        """Return the result of one input, or a list or iterator of results as the inputs are."""
         merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)
@@ -82,7 +82,7 @@ class Pipeline(Model):
             yield from self.run(rows, options)
 
     def checked(self, options: Options) -> Options:
-        """Return the keywords of a call but those about speed. Raises ``TypeError``."""
+        """Return a call's keywords but those about speed; raise ``TypeError`` for unknown ones."""
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
 
@@ -92,11 +92,11 @@ class Pipeline(Model):
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the calls, which a server computes; see :meth:`Model.kinds`."""
+        """Return the kind of results by which a server computes calls; see :meth:`Model.kinds`."""
         return {"calls": Calls(self)}
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return text, {}
 
     def rows_of_an_input(self, options: Options) -> int:

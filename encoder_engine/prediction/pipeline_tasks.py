@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PIPELINES"]
 
-# Of the tokenizer; rows are never padded.
+# Keywords for the tokenizer; rows are never padded.
 _TOKENIZING = ("truncation", "max_length", "padding")
 
 
@@ -134,7 +134,7 @@ class ZeroShotClassification(Pipeline):
     keywords = ("candidate_labels", "hypothesis_template", "multi_label")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return text, {"candidate_labels": ["label"]}
 
     def rows_of_an_input(self, options: Options) -> int:
@@ -172,7 +172,7 @@ def _label_list(labels: Any) -> list[Any]:
 
 def _zero_shot(text: str, found: Any) -> dict[str, Any]:
     scores = found.scores.tolist()
-    # Of equal scores the last label comes first.
+    # Among equal scores, the last label comes first.
     order = sorted(range(len(scores)), key=lambda n: (-scores[n], -n))
     return {
         "sequence": text,
@@ -192,7 +192,7 @@ class QuestionAnswering(Pipeline):
     single = (Mapping,)
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text, and the keywords that its call needs."""
+        """Return an input made of a text, and the keywords that its call needs."""
         return {"question": "what?", "context": text}, {}
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -280,18 +280,18 @@ class FillMask(Pipeline):
     keywords = ("top_k", "targets", "tokenizer_kwargs")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input with a text and a mask, and the keywords that its call needs."""
+        """Return an input made of a text and a mask, and the keywords that its call needs."""
         mask = self.tokenizer.mask_token_id
         assert mask is not None
         return f"{text} {self.tokenizer.id_to_token(mask)}", {}
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of a text, or those of texts; of a list of one text a bare one."""
+        """Return the result of a text, or a list of results; for a list of one text, its result."""
         found = super().results(inputs, options)
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the tokens of each text, or a list of them for each of several masks."""
+        """Return the best tokens for the mask of each text; for several masks, a list for each."""
         filler = self.model
         tokenizing = options.get("tokenizer_kwargs") or {}
         check_keywords("tokenizer_kwargs", tokenizing, _TOKENIZING)
@@ -390,7 +390,7 @@ def _text_or_pair(row: int, one: Any) -> Any:
 
 
 def _limit(options: Options, most: int | None, tokenizer: Any = None) -> Any:
-    """Return the most tokens of a row: the model's, or with truncation those that are asked for."""
+    """Return the most tokens of a row: the model's limit, or with truncation ``max_length``."""
     limits = [most, None if tokenizer is None else tokenizer.spec.model_max_length]
     given = options.get("max_length")
     if given is not None and options.get("truncation"):

@@ -74,7 +74,8 @@ def model_directory(path: str | os.PathLike[str]) -> Path:
 class Predictor(Model):
     """A fine-tuned model with its task, of any kind, and its tokenizer.
 
-    ``model``, ``engine``: on a CPU by default the compiled engine without PyTorch, else a module.
+    ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; else a PyTorch
+    module.
     ``task``: with the labels, columns and decoding settings of training.
     ``tables``: the form of the .csv and .tsv files of training.
     ``is_published``: others trained the model, whose config.json says what it is for.
@@ -120,7 +121,7 @@ class Predictor(Model):
         path_or_hub_id: a run's folder, its ``model`` or ``adapter``, or a directory or hub id of a
             model for sequence classification, token classification, question answering or multiple
             choice.
-        tokenizer: another than the directory's.
+        tokenizer: replaces the directory's.
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Raises
         :class:`UnsupportedFeatureError` for a model of another head, which names the class that
@@ -158,14 +159,14 @@ class Predictor(Model):
 
     @property
     def text_task(self) -> Task[Any, Any]:
-        """The task as files of texts are predicted."""
+        """The task by which files of texts are predicted."""
         return self.task
 
     def example(self, row: int, content: Any) -> Any:
-        """Return that task's example of a text, or of a pair of texts.
+        """Return the example of a text, or of a pair of texts, for :attr:`text_task`.
 
-        Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` where a row is
-        more than that.
+        Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` where the
+        task's rows hold more than that.
         """
         del row, content
         raise UnsupportedFeatureError(
@@ -204,7 +205,7 @@ class Predictor(Model):
 
     @property
     def module(self) -> TaskModel:
-        """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` if it is none."""
+        """The model as a PyTorch module; :class:`UnsupportedFeatureError` if there is no module."""
         if self.engine is self.model and self.engine.name == "torch":
             raise UnsupportedFeatureError(
                 "of this model PyTorch computes the encoder alone: engine.encoder"
@@ -227,7 +228,7 @@ class Predictor(Model):
     ) -> list[Any]:
         """Return the prediction of each example, computed as in evaluation during training.
 
-        ``task``, ``windows``: with other settings than the model's.
+        ``task``, ``windows``: replace the model's.
 
         Warns of texts that are cut. Raises :class:`NonFiniteVectorError` where the model computes
         NaN or infinity.
@@ -262,8 +263,8 @@ def load_task_model(
 ) -> CompiledModel | TaskModel:
     """Load a task's model from its directory or that of its adapters.
 
-    Adapters are merged into the encoder of their base. Raises :class:`ChecksumError` if that has
-    other weights than in training. Other exceptions: see :meth:`Ranker.from_pretrained` and
+    Adapters are merged into the encoder of their base. Raises :class:`ChecksumError` if the encoder
+    has other weights than in training. Other exceptions: see :meth:`Ranker.from_pretrained` and
     :meth:`CompiledSource.read_beside`.
     """
     task = saved.task

@@ -55,15 +55,15 @@ _OTHERS = {
     "adapter_config.json": "peft, as an adapter without the settings of a task",
     "meta.json": "spaCy",
 }
-# Of SQuAD's readers.
+# The usual tokens and stride of models for SQuAD.
 _QUESTION_TOKENS, _QUESTION_STRIDE = 384, 128
 
 
 def read_published(directory: Path, wanted: Sequence[str]) -> SavedTask:
     """Return the task of a directory without task.json.
 
-    wanted: the tasks of the class that loads it, the first of which a directory has that names no
-        class of transformers; empty: any.
+    wanted: the tasks of the class that loads the directory; if config.json names no class of
+        transformers, the first is assumed. Empty: any task.
 
     Raises :class:`UnsupportedFeatureError` for a model of another library or of another head, and
     :class:`ConfigError` where config.json does not say what the head is for.
@@ -135,9 +135,9 @@ def _make_task(named: str, config: Mapping[str, Any]) -> Task[Any, Any]:
 
 
 def _windows(named: str, directory: Path, config: Mapping[str, Any]) -> Windows:
-    """Return the most tokens of a sequence: sequences are cut, others read in windows."""
+    """Return how long texts are read: classifiers' are cut, taggers' and readers' windowed."""
     limits = (tokenizer_limit(directory), spec_from_config(config).max_length)
-    # Without any limit, as models of relative positions are.
+    # Models of relative positions may have no limit at all.
     most = min((limit for limit in limits if limit is not None), default=2**20)
     if named == "question-answering":
         most = min(most, _QUESTION_TOKENS)

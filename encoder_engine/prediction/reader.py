@@ -42,12 +42,12 @@ class Reader(Predictor):
     ) -> Any:
         """Return the answer to each pair of a question and its context, or to a single pair.
 
-        top_k: the most answers in ``best``; None: those that share the probability, or with
-            ``rule="pipeline"`` one.
+        top_k: the most answers in ``best``; None: all over which the probability is a softmax, or
+            one with ``rule="pipeline"``.
         max_tokens: the most tokens of an answer; None: as in training, or 15 by the pipeline's
             rule.
-        allow_none: a question may have no answer; None: as the model was trained, of others'
-            models each has one.
+        allow_none: a question may have no answer; None: as in training, and never by a published
+            model.
         rule: ``"engine"`` compares sums of logits over all windows, each span by itself.
             ``"pipeline"`` is that of transformers' question-answering pipeline: products of
             probabilities within a window, added over answers of the same text, so that a
@@ -68,7 +68,7 @@ class Reader(Predictor):
         return found[0] if single else found
 
     def example(self, row: int, content: Any) -> Any:
-        """Return a pair of a question and its context as the task reads it."""
+        """Return the task's example of a pair of a question and its context."""
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)
         if not isinstance(content, (tuple, list)) or len(content) != 2:

@@ -34,8 +34,8 @@ class _WordPredictor(Predictor):
     def predict(self, sentences: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Predict each sentence, given as a list of words.
 
-        Raises :class:`InputError` for a sentence that is one string, which the caller splits into
-        words, or no list: a list of strings may be sentences or words.
+        Raises :class:`InputError` for a sentence that is no list. A string is refused as well: a
+        list of strings could be one sentence of words or many sentences.
         """
         task = self.task
         assert isinstance(task, WordTask)
@@ -96,7 +96,7 @@ class Tagger(_WordPredictor):
 
     @property
     def text_task(self) -> EntityTask:
-        """Entities, of neighbouring tokens of a type."""
+        """The task that finds entities by joining neighbouring tokens of a type."""
         assert isinstance(self.task, TokenClassificationTask)
         return EntityTask.of(self.task)
 
@@ -119,7 +119,7 @@ class SpanTagger(_WordPredictor):
     """Predicts spans of words with their types, flat or nested.
 
     A :class:`~encoder_engine.tasks.span_classification.SpanPrediction` has the spans. A directory
-    of the library gliner is loaded too: :meth:`entities` finds what it is asked for.
+    of the library gliner is loaded too: :meth:`entities` then finds the labels that it is given.
     """
 
     tasks = ("span-classification",)
@@ -144,8 +144,8 @@ class SpanTagger(_WordPredictor):
         beyond the model's limit is read in windows, to its end. A blank text has none.
 
         Raises :class:`UnsupportedFeatureError` for a model with labels of its own,
-        :class:`TextError` with the row of what is no text, and :class:`InputError` for labels that
-        are none, blank, repeated or too many for the model.
+        :class:`TextError` with the row of what is no text, and :class:`InputError` for no label,
+        and for labels that are blank, repeated or too many for the model.
         """
         task = self.task
         if not isinstance(task, PromptedSpanTask):

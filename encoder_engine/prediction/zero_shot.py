@@ -55,7 +55,7 @@ class ZeroShotClassifier(Predictor):
         self._entailment, contradiction = found
         if contradiction is None:
             contradiction = _find(task.labels, "not")
-        # Of two labels the other one.
+        # Where the model has two labels, the other one.
         if contradiction is None and len(task.labels) == 2:
             contradiction = 1 - found[0]
         self._contradiction = contradiction
@@ -71,10 +71,10 @@ class ZeroShotClassifier(Predictor):
     ) -> Any:
         """Score each label for each text: a list, or the prediction of a single ``str``.
 
-        labels: not split at commas, as lists of labels in one string are elsewhere.
+        labels: a list; unlike in transformers' pipeline, a string is not split at commas.
         template: a hypothesis, with ``{}`` at the place of the label.
-        multi_label: each label alone, entailment against contradiction; False: the scores of a
-            text's labels add up to 1. One label is always scored alone.
+        multi_label: score each label alone, entailment against contradiction; False: the scores of
+            a text's labels add up to 1. One label is always scored alone.
 
         A text beyond the model's limit loses its end, with a :class:`TruncationWarning`. Raises
         :class:`InputError` for no label or an empty one, for a template without ``{}``, and for

@@ -61,7 +61,7 @@ def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -
 
 
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
-    """Return the rows of an encoding as items of one sequence.
+    """Return the rows of an encoding as items of one sequence each.
 
     ``columns``: [examples, ...]; each window gets the values of its example.
     """

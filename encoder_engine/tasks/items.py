@@ -1,4 +1,4 @@
-"""Tokenized examples, ready to be batched, and the place of the model that computes them.
+"""Tokenized examples, ready to be batched, and where the model that computes them is saved.
 
 An example is a row of a file. Its items are the units of batching: the windows of a long text, or
 the whole text. An item has one sequence in most tasks; the choices of a question, or the texts of a
@@ -151,8 +151,8 @@ class TaskBatch(NamedTuple):
 
     ``rows``: the tokens of all sequences.
     ``targets``: arrays by name: int64 classes and rows, float32 scores.
-    ``chosen``: the tokens whose rows the head reads, int64 [M], ascending; None: all, or one of
-    each sequence.
+    ``chosen``: the tokens whose hidden states the head reads, int64 [M], ascending; None: all
+    tokens, or one of each sequence.
     """
 
     rows: TokenRows
@@ -161,7 +161,7 @@ class TaskBatch(NamedTuple):
 
 
 def feature_targets(items: Items) -> dict[str, npt.NDArray[Any]]:
-    """Return the features that a frozen encoder computed for items as a target; else nothing."""
+    """Return the cached features of a frozen encoder as a target; without them, an empty dict."""
     if FEATURES not in items.columns:
         return {}
     return {FEATURES: items.ragged(FEATURES).values}

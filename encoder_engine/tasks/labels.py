@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 
-# No more digits than int() reads, and none of the characters, such as "²", that it does not.
+# Texts that int() reads: not too many digits, and no characters such as "²".
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_labels(labels: Sequence[str]) -> list[str]:
-    """Return labels that are given when predicting; raises :class:`InputError` for others."""
+    """Return labels given when predicting; raise :class:`InputError` unless all are names."""
     if isinstance(labels, str):
         raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
     names = list(labels)
@@ -74,7 +74,7 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def unlabelled(setting: str, column: str) -> str:
-    """Return why a row without a value in the column that a setting names is not labelled."""
+    """Return the message for an unlabelled row; ``setting``: that of the task for ``column``."""
     return (
         f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
         "or drop the row"
@@ -92,7 +92,7 @@ def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
 
 
 def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
-    """Return the weight N / (C n_c) of each class, so that the mean weight of the rows is 1."""
+    """Return the weight N / (C n_c) of each of C classes, n_c of N rows; the rows' mean is 1."""
     counts = np.bincount(classes, minlength=num_classes)
     weights = len(classes) / (num_classes * np.maximum(counts, 1))
     return tuple(float(weight) for weight in weights)

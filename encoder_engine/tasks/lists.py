@@ -32,7 +32,7 @@ def encode_lists(
     pairs: Sequence[Sequence[tuple[str, str]]],
     labels: Sequence[Sequence[float]] | None,
 ) -> Items:
-    """Tokenize lists of text pairs; pairs beyond the limit are truncated, and their lists counted.
+    """Tokenize lists of text pairs; too long pairs are truncated, and lists with some counted.
 
     ``labels``: one for each pair; None: unlabelled.
     """

@@ -38,7 +38,7 @@ def best_thresholds(probabilities: Scores, gold: npt.NDArray[np.float32]) -> tup
         order = np.argsort(-probability, kind="stable")
         ranked, hits = probability[order], np.cumsum(right[order])
         f1 = 2.0 * hits / (np.arange(1, len(probability) + 1) + right.sum())
-        # Rows of one probability are predicted together.
+        # A threshold cannot separate rows of equal probability.
         last = np.r_[ranked[1:] != ranked[:-1], True]
         f1 = np.where(last, f1, -1.0)
         place = len(f1) - 1 - int(f1[::-1].argmax())

@@ -52,7 +52,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     """Chooses one of any number of endings; each is read as ``[CLS] context [SEP] ending [SEP]``.
 
     ``context``: the column of contexts.
-    ``stem``: a column put before every ending, as in SWAG; None: there is none.
+    ``stem``: a column put before every ending, as in SWAG; None: endings stand alone.
     ``endings``: one column of lists, or a column for each ending.
     ``label``: the number of the right ending, from 0.
     """
@@ -128,7 +128,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the texts."""
+        """Return the offsets of each item's features: one for each text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

@@ -47,7 +47,10 @@ WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 
 
 class _Window(NamedTuple):
-    """Words ``first`` to ``last - 1`` of a text; spans begin before the word ``owned``."""
+    """Words ``first`` to ``last - 1`` of a text; its spans begin before the word ``owned``.
+
+    Spans that begin later belong to the next window.
+    """
 
     first: int
     last: int
@@ -58,7 +61,7 @@ class _Window(NamedTuple):
 class PromptedSpanTask(SpanClassificationTask):
     """Finds spans of texts; its examples are texts.
 
-    ``settings``: of the model's layers. ``labels``: of the spans, given when predicting.
+    ``settings``: those of the GLiNER model. ``labels``: the spans' labels, given when predicting.
     """
 
     settings: GlinerSettings
@@ -134,7 +137,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:
-        """Return the tokens of the labels with their markers, and the places of the labels."""
+        """Return the tokens of markers and labels, and the index of each label's marker."""
         settings = self.settings
         parts = [part for label in self.labels for part in (settings.label_token, label)]
         found = tokenizer.encode_batch(
@@ -154,7 +157,7 @@ class PromptedSpanTask(SpanClassificationTask):
         return found.ids.astype(np.int64), places + (not settings.reads_marker)
 
     def _windows(self, starts: Integers, room: int) -> Iterator[_Window]:
-        """Yield the windows of a text; ``starts``: of each word's tokens, then their end."""
+        """Yield a text's windows; ``starts``: each word's first token, then the token count."""
         count, first = len(starts) - 1, 0
         if not count:
             yield _Window(0, 0, 0)
@@ -170,7 +173,7 @@ class PromptedSpanTask(SpanClassificationTask):
             first = following
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch: where the words and the labels of the rows are."""
+        """Make the input of a batch; its targets locate the words and the labels in the rows."""
         firsts = items.token_offsets[:-1]
         tokens, words, chars = (items.ragged(name) for name in ("tokens", "words", "chars"))
         of_item = np.repeat(np.arange(len(items)), np.diff(tokens.offsets))
@@ -191,7 +194,7 @@ class PromptedSpanTask(SpanClassificationTask):
         return engines.load_prompted(source, self.settings)
 
     def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
-        """Return the spans of each text, of characters, with their labels, in their order."""
+        """Return the labelled spans of each text, in characters, in the order of the text."""
         chars = items.ragged("chars")
         found: list[list[PredictedSpan]] = [[] for _ in examples]
         place = 0

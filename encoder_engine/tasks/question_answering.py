@@ -65,9 +65,9 @@ class GoldAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuestionExample:
-    """A question, its context and gold answers; (): it has no answer; None: unlabelled.
+    """A question, its context and gold answers: () if it has none, None if it is unlabelled.
 
-    ``group``: the article that its context is from; the bootstrap resamples groups.
+    ``group``: the article that the context is from; the bootstrap resamples groups.
     """
 
     id: str
@@ -81,8 +81,8 @@ class AnswerPrediction(NamedTuple):
     """The answer of a question.
 
     ``text``: empty where there is no answer; ``start``, ``stop``: its characters in the context.
-    ``probability``: of the answer, by softmax over the spans in ``best`` and, if allowed, no
-    answer.
+    ``probability``: that of the answer, by softmax over the spans in ``best`` and, if allowed, the
+    score of no answer.
     ``best``: the best spans, highest first. ``null``: the score of no answer.
     """
 
@@ -100,7 +100,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     ``id``, ``question``, ``context``, ``answers``: the columns; answers are a mapping of two lists,
     ``text`` and ``answer_start``, as in the tables of the Hub. A .json file is SQuAD's.
-    ``no_answer``: ``"auto"``: where a training question has none (SQuAD 2.0).
+    ``no_answer``: whether a question may have no answer; ``"auto"``: if a training question has
+    none (SQuAD 2.0).
     ``num_best``: starts and ends that are paired in a window. ``max_tokens``: the most tokens of an
     answer.
     ``metric``: the score that selects the best checkpoint; None: f1.
@@ -193,7 +194,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return example.question, example.context
 
     def gold_key(self, example: QuestionExample) -> object:
-        """Return the answers, to find equal questions with different ones."""
+        """Return the answers, by which equal questions with different answers are found."""
         return example.answers
 
     def encode_rows(
@@ -275,7 +276,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of the tokens."""
+        """Return the offsets of each item's features: one for each token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -348,7 +349,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return [self._predict(one.best, one.null) for one in predictions]
 
     def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
-        """Return the names of exact match and F1, also of the kinds of questions there are."""
+        """Return the names of exact match and F1, of all questions and of each kind present."""
         scores = ("exact_match", "f1")
         there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
         kinds = [kind for kind, wanted in _KINDS if wanted in there]
@@ -357,7 +358,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def score(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
-        """Return exact match and F1 in percent, and those of questions with and without answer."""
+        """Return exact match and F1 in percent: of all, answerable and unanswerable questions."""
         gold = _gold(examples)
         texts = [prediction.text for prediction in predictions]
         whole = answer_scores(dict(enumerate(texts)), dict(enumerate(gold)))  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example of a kind that a metric does not score, or that has no ranking.
+        """Return the first example that a metric does not score, or whose labels rank nothing.
 
         Scored pairs alone have correlations, other rows are ranked, each on its own.
         """
@@ -135,7 +135,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return None
 
     def key(self, example: RetrievalExample) -> object:
-        """Return all texts."""
+        """Return the query and the documents, by which equal examples are found."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
@@ -154,7 +154,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the texts."""
+        """Return the offsets of each item's features: one for each text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -199,7 +199,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         }
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return one group for all rows of a query; scored pairs are their own groups."""
+        """Return each row's group: one per query, or per row where all are scored pairs."""
         return query_groups(examples)
 
     def row_scores(

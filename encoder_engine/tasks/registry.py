@@ -54,7 +54,7 @@ def find_task(name: str) -> type[Task[Any, Any]]:
 def read_task(value: JsonValue) -> Task[Any, Any]:
     """Make a task from its ``name`` and settings; missing settings get their defaults.
 
-    Raises the source's error for unknown settings and wrong values.
+    Raises the error type of the value's :class:`JsonSource` for unknown settings and wrong values.
     """
     settings = dict(value.object())
     name = value.get("name").string()
@@ -72,5 +72,5 @@ def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
 def task_values(task: Task[Any, Any]) -> dict[str, Any]:
     """Return a task's name and settings, as JSON stores them."""
     values: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
-    # Tuples are lists there.
+    # JSON makes lists of tuples.
     return json.loads(json.dumps({"name": task.name, **values}))  # type: ignore[no-any-return]

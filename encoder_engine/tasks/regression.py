@@ -37,8 +37,8 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     """Predicts a score of a text or a pair of texts.
 
     ``metric``: the score that selects the best checkpoint.
-    ``activation``: ``"sigmoid"`` of models that were trained to decide, as one label of
-    transformers' classifiers is.
+    ``activation``: ``"sigmoid"`` makes the score a probability, for models that were trained as
+    transformers' classifiers of one label.
     """
 
     name: ClassVar[str] = "regression"
@@ -81,7 +81,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def unscored(
         self, examples: Sequence[TextExample[float]], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without a score; for a correlation, the first of equal ones."""
+        """Return the first example without a score, or why equal scores have no correlation."""
         found = super().unscored(examples, metric)
         if found is not None or metric not in ("spearman", "pearson"):
             return found

@@ -120,7 +120,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the labels of a row; once the task is fitted, in its order."""
+        """Return the labels of a row; once the task is fitted, in the order of its ``labels``."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)

@@ -104,7 +104,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         return example.content
 
     def gold_key(self, example: TextExample[Gold]) -> object:
-        """Return the gold value, to find equal texts with different ones."""
+        """Return the gold value, by which equal texts with different gold values are found."""
         return example.gold
 
     def encode(

@@ -1,8 +1,8 @@
 """Classification of spans of words: entities that may nest.
 
-Every span of up to ``max_width`` words is scored, in its window of maximum context. Spans whose 1 -
-P(NULL) reaches a threshold are predicted, highest first. Flat predictions do not overlap; nested
-ones may contain one another, but do not cross.
+Every span of up to ``max_width`` words is scored, in its window of maximum context. NULL is the
+class of spans that are no entity. Spans whose 1 - P(NULL) reaches a threshold are predicted,
+highest first. Flat predictions do not overlap; nested ones may contain one another, but not cross.
 """
 
 from __future__ import annotations
@@ -79,12 +79,13 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     """Finds spans of words and their types.
 
     Columns and files: see :class:`WordTask`. Gold is BIO tags, or the column ``entities``: a list
-    of ``{"start": 0, "stop": 2, "label": "PER"}``; this one spans words 0 and 1.
+    of dicts such as ``{"start": 0, "stop": 2, "label": "PER"}``, here of words 0 and 1.
     ``labels``: the types, in the order of the head's outputs after NULL; empty: those of the
     training rows.
     ``nested``: spans may contain one another; False: gold that overlaps is refused.
     ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
-    ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: of the head.
+    ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: the features of the head's
+    own layers, and its dropout rate.
     ``metric``: the score that selects the best checkpoint; None: span_f1.
 
     Fitted in training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of at most
@@ -191,7 +192,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return example.words
 
     def gold_key(self, example: SpanExample) -> object:
-        """Return the spans, to find equal sentences with different ones."""
+        """Return the spans, by which equal sentences with different spans are found."""
         return example.spans
 
     def encode(
@@ -226,7 +227,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Mark the spans in a sentence's windows that belong to another window."""
+        """Exclude from each window of a sentence the spans that another window scores."""
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
         inside = [words.of(item) for item in group.tolist()]
@@ -237,14 +238,14 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
             classes[item][~mine] = NOT_HERE
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch: the last block computes the first subwords alone."""
+        """Make the input of a batch; the last block computes the words' first subwords alone."""
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         targets = {"classes": self._classes(items)[1], **feature_targets(items)}
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of the rows of words."""
+        """Return the offsets of each item's features: one for each word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
@@ -327,7 +328,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     def score(
         self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
     ) -> dict[str, float]:
-        """Return precision, recall and F1 of spans, in percent; longer gold counts as missed."""
+        """Return span precision, recall and F1 in percent; too wide gold spans count as missed."""
         whole = scores_of_spans(_gold(examples), _found(predictions))[""]
         return {f"span_{name}": whole[name] for name in ("f1", "precision", "recall")}
 

@@ -97,7 +97,7 @@ class Task(ABC, Generic[Example, Prediction]):
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the checkpoint's tokenizer as the model is trained with it, and saved."""
+        """Return the tokenizer to train and save the model with, made of the checkpoint's."""
         return tokenizer
 
     def digests(self) -> dict[str, str]:
@@ -120,8 +120,8 @@ class Task(ABC, Generic[Example, Prediction]):
     ) -> tuple[int, str] | None:
         """Return the first example that cannot be scored, and the reason; None: all can.
 
-        ``metric``: the score that is wanted, where it is one that rows of another kind give; None:
-        any score. By default an example that is labelled can be scored.
+        ``metric``: the wanted score, which may need rows of one kind; None: any score. By default
+        every labelled example can be scored.
         """
         del metric
         reasons = ((place, self.unlabelled(one)) for place, one in enumerate(examples))
@@ -157,7 +157,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """Make the model that training begins with; its head is random."""
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the weights of a new model that the checkpoint holds beside its encoder, if any."""
+        """Load into a new model what weights the checkpoint has beside its encoder, if any."""
         del model, checkpoint
 
     @abstractmethod
@@ -166,7 +166,7 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load the same for the compiled engine: on a CPU, without PyTorch."""
+        """Load a saved model for the compiled engine: on a CPU, without PyTorch."""
 
     @abstractmethod
     def decode(

@@ -1,6 +1,6 @@
-"""Reads and writes ``task.json`` beside a trained model: the task, its windows and its files.
+"""Reads and writes ``task.json`` beside a trained model: its task, windows and form of files.
 
-Reads the rows of files in the form that it states.
+Also reads the rows of files in that form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TableFormat:
     quoting: bool = True
 
     def replaced(self, header: Sequence[str] | None, quoting: bool | None) -> TableFormat:
-        """Return the form with another header or quoting; None: as it is."""
+        """Return the form with another header or quoting; None keeps the present one."""
         return TableFormat(
             header=self.header if header is None else tuple(header),
             quoting=self.quoting if quoting is None else quoting,
@@ -53,7 +53,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Read the rows of files: each in a format of the task's own, or as a table.
 
-    settable: the task's settings can be changed, as errors about columns then say.
+    settable: errors about columns name the setting of the task that can be changed.
     """
     settings = task_values(task) if settable else {}
     keywords = {
@@ -72,9 +72,9 @@ def read_records(
 
 
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows and the files it was trained on.
+    """A task with its fitted settings, and the windows and the form of files it was trained on.
 
-    ``base_sha256``: beside adapters, a digest of the encoder's weights that they are for.
+    ``base_sha256``: if the model is adapters, a digest of the encoder that they were trained on.
     """
 
     task: Task[Any, Any]

@@ -212,7 +212,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return example.words
 
     def gold_key(self, example: TaggedExample) -> object:
-        """Return the tags, to find equal sentences with different ones."""
+        """Return the tags, by which equal sentences with different tags are found."""
         return example.tags
 
     def encode(
@@ -247,7 +247,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the rows of words."""
+        """Return the offsets of each item's features: one for each token that the head reads."""
         return items.ragged("places").offsets
 
     @property
@@ -291,7 +291,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         counts = np.array([len(example.words) for example in examples], np.int64)
         logits, silent = decode_words(outputs["logits"], items, counts, self.pooling)
         offsets = np.r_[0, np.cumsum(counts)]
-        # Words without a token have the tag of no entity for certain.
+        # Words without a token get the silent tag, with certainty for the decoding.
         logits[silent] = -np.inf
         logits[silent, self.labels.index(self.silent_tag)] = 0.0
         tags = self._best(logits, offsets, outputs)

@@ -36,7 +36,7 @@ def check_integer(value: object, name: str, *, least: int) -> int:
 
 
 def sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return the texts of any iterable as a list or tuple; rows of files stay what they are."""
+    """Return any iterable of texts as a list or tuple; the extension's rows of files are kept."""
     if isinstance(texts, list | tuple | extension().TextRows):
         return texts
     if isinstance(texts, str):

@@ -1,4 +1,4 @@
-"""The letters by which byte-level vocabularies write bytes."""
+"""The letters that stand for bytes in byte-level vocabularies."""
 
 from __future__ import annotations
 

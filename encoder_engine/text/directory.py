@@ -112,7 +112,7 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
 
 
 def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Read a SentencePiece model with its family's rules; without a family, as it is."""
+    """Read a SentencePiece model by its tokenizer class's rules, or without a class as bare."""
     if config.kind is None:
         return spec_from_sentencepiece(path)
     spec = spec_from_family(path, config.kind, config)
@@ -265,14 +265,14 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
 
 
 def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
-    """Add the tokens that only the companions name, as transformers does."""
+    """Add the tokens that only the companion files name, as transformers does."""
     vocab, wanted = spec.model.vocab, config.companions.wanted
     added = append_tokens(spec.added_tokens, vocab, wanted)
     ids = {token.content: token.id for token in added}
     fresh = [token for token in wanted if token.content not in vocab]
     fresh = [token for token in fresh if spec.token_to_id(token.content) is None]
     taken = set(vocab.values()) if fresh else set()
-    # Of BERT's tokenizer transformers adds [PAD] and [MASK] as well, and nobody says where.
+    # transformers adds [PAD] and [MASK] to BERT's tokenizer as well, with ids that no file states.
     open_ids = isinstance(spec.model, WordPieceSpec) and None in (
         spec.special.pad,
         spec.special.mask,
@@ -300,7 +300,7 @@ def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerS
 
 
 def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
-    """Return the specification with the settings that only the companions have."""
+    """Return the specification with the settings that only the companion files have."""
     names = {part: getattr(config.names, part) or getattr(spec.special, part) for part in PARTS}
     for part, name in names.items():
         if name is not None and spec.token_to_id(name) is None:

@@ -63,7 +63,7 @@ class Tokenizer(CallableTokenizer):
 
     def __init__(self, spec: TokenizerSpec, num_rows: int | None = None) -> None:
         self._spec = spec
-        # Of a model's table, where it has fewer than the tokenizer has tokens.
+        # The rows of a model's table, where it has fewer than the tokenizer has tokens.
         self._num_rows = num_rows
         self._native = build_encoder(spec)
         self._decoder = Decoder(spec)
@@ -288,10 +288,10 @@ class Tokenizer(CallableTokenizer):
             raise TokenizerFileError(self._spec.template_fault)
 
     def fitted_to(self, num_rows: int) -> Tokenizer:
-        """Return a tokenizer for a model whose table has ``num_rows``.
+        """Return a tokenizer for a model whose embedding table has ``num_rows`` rows.
 
-        Texts with tokens beyond the table are then refused, with their row, and the tokens are
-        named in a warning; it is the same tokenizer where there are none.
+        It refuses texts with tokens beyond the table, and names their row; a warning names these
+        tokens. Where the tokenizer has no such token, it is returned unchanged.
 
         Raises:
             ConfigError: a row's template itself has such a token.
@@ -424,7 +424,7 @@ class Tokenizer(CallableTokenizer):
 def _encode_rows(
     groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
 ) -> Iterator[Encoding]:
-    """Encode groups of rows; an error's row counts all of them."""
+    """Encode groups of rows; an error's row is counted from the start of the first group."""
     num_rows = 0
     for rows in groups:
         try:

@@ -1,1 +1,1 @@
-"""Verbs that analyse a model."""
+"""Subcommands that analyse a model."""

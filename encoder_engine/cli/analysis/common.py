@@ -1,4 +1,4 @@
-"""The parts that the verbs of analysis share: loading the model, the page and the JSON."""
+"""What the subcommands of analysis share: loading the model, the page and the JSON."""
 
 from __future__ import annotations
 

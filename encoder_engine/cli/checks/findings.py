@@ -21,7 +21,7 @@ class Finding(NamedTuple):
 
 
 def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -> list[Finding]:
-    """Return findings about the processor, its share, and the GPU."""
+    """Return findings about the processor, the cores that may be used of it, and the GPU."""
     found = []
     usable = machine["usable_cores"] or 1
     quota = machine["cpu_quota_cores"]

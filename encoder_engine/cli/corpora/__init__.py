@@ -1,1 +1,1 @@
-"""The verbs of corpora: cleaning, and cards."""
+"""Subcommands for corpora: cleaning, and cards."""

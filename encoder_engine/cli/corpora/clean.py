@@ -173,7 +173,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
-    """Return a cleaner, and what decides the vectors of --semantic."""
+    """Return a cleaner, and a description of the model of --semantic."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 

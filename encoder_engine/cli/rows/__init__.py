@@ -1,1 +1,1 @@
-"""Verbs that make training rows from plain texts."""
+"""Subcommands that make training rows from plain texts."""

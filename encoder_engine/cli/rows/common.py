@@ -1,4 +1,4 @@
-"""The options, inputs and summary that these verbs share."""
+"""The options, inputs and summary that the subcommands for training rows share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Verbs that read stored vectors and write beside them."""
+"""Subcommands that read stored vectors, and write files beside them."""

@@ -1,1 +1,1 @@
-"""Verbs of fine-tuned models."""
+"""Subcommands for fine-tuned models."""

@@ -117,7 +117,7 @@ class _Scoring(NamedTuple):
     """A model's scores of texts.
 
     perplexity: the name of their perplexity.
-    score: the log-likelihood of each text, and its tokens that count.
+    score: returns the log-likelihood of each text, and the number of its scored tokens.
     """
 
     perplexity: str

@@ -43,15 +43,15 @@ CLEANING = 2
 class CleanSettings:
     """The steps of cleaning.
 
-    exact: drop texts whose normal form is that of a kept one.
-    near: the Jaccard similarity of near duplicates; None: they stay.
+    exact: drop texts whose normal form equals that of a kept text.
+    near: the Jaccard similarity from which texts are near duplicates; None: these are kept.
     shingle_size: words of a shingle.
-    semantic: the cosine of semantic duplicates; None: they stay.
-    personal: ``mask`` puts the kind in place of each match, ``drop`` drops the text, ``keep`` does
-    not look.
-    languages: texts of others are dropped; none: all stay.
+    semantic: the cosine from which texts are semantic duplicates; None: these are kept.
+    personal: ``mask`` replaces each match by its kind, ``drop`` drops the text, ``keep`` does not
+    look for matches.
+    languages: the languages to keep; empty: all.
     least_characters: shorter texts are dropped.
-    seed: of the hash functions.
+    seed: the seed of the hash functions.
 
     Raises :class:`InputError` for values out of range.
     """
@@ -79,7 +79,7 @@ class CleanSettings:
 class CleanCounts:
     """Numbers of texts.
 
-    ``dropped``: by reason. ``personal``: matches by kind; ``with_personal``: texts with one.
+    ``dropped``: texts by reason. ``personal``: matches by kind; ``with_personal``: texts with any.
     ``languages``: kept texts by language, where they are labelled.
     """
 
@@ -99,7 +99,7 @@ class CleanCounts:
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the counts for JSON, in the order of their first text, for :meth:`of_record`."""
+        """Return the counts for JSON, in the order of first occurrence, for :meth:`of_record`."""
         return {
             name: dict(value) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
@@ -118,7 +118,7 @@ class CleanCounts:
 class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
 
-    ``text``: as it is kept; None: it was dropped. ``reason``: why.
+    ``text``: the text to keep, masked if so set; None: it was dropped. ``reason``: why.
     ``original``: the row, from 0, of the kept text that it duplicates.
     """
 
@@ -132,7 +132,7 @@ class Cleaner:
     """Cleans texts in order; memory grows with the kept texts' shingles, digests and vectors.
 
     encode: returns vectors of texts, for semantic duplicates. label: returns the language of a
-    text. Raises :class:`InputError` where a setting needs one that is missing.
+    text. Raises :class:`InputError` where a setting needs one of these and it is missing.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class Cleaner:
             self._near = NearDuplicates(settings.near, size=size, seed=settings.seed)
         if settings.semantic is not None:
             self._semantic = SemanticDuplicates(settings.semantic)
-        # Of the last window: digests that were new, and what the indices remember.
+        # What the last window added: new digests, and the entries of the indices.
         self._new: dict[bytes, int] = {}
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return what becomes of the next texts. All results do not depend on the windows."""
+        """Return the outcome for the next texts; it does not depend on how calls divide them."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]
@@ -176,9 +176,9 @@ class Cleaner:
         return {"exact digests": digests, "exact rows": rows, **self._added}
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what a call of :meth:`clean` had; calls are restored in their order.
+        """Remember what a call of :meth:`clean` added; restore calls in their order.
 
-        ``counts`` are the caller's to restore.
+        The caller restores ``counts``.
         """
         digests = map(bytes, added["exact digests"])
         self._seen.update(zip(digests, added["exact rows"].tolist(), strict=True))
@@ -192,9 +192,9 @@ class Cleaner:
                 index.restore(inner)
 
     def _duplicates(self, texts: list[str], rows: list[int]) -> list[tuple[str, int] | None]:
-        """Return why each text is dropped and the row that it duplicates, or None; keep the others.
+        """Return why each text is dropped and the row that it duplicates, or None if it is kept.
 
-        A text is decided after those before it: one that was dropped makes no duplicates.
+        Texts are decided in order: no text is a duplicate of one that was dropped.
         """
         digests = [normal_digest(text) for text in texts] if self.settings.exact else []
         copies: list[tuple[str, int] | None] = [None] * len(texts)
@@ -217,7 +217,7 @@ class Cleaner:
         return copies
 
     def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
-        """Return the kept row whose words a text of the window has, and why that is so."""
+        """Return the kind of duplicate that a text is by its words, and the kept row, or None."""
         if digests and (row := self._seen.get(digests[place])) is not None:
             return "exact duplicate", row
         if self._near is not None and (row := self._near.find(place)) is not None:
@@ -237,7 +237,7 @@ class Cleaner:
             self._semantic.keep(vector, row)
 
     def _alone(self, text: str) -> Cleaned:
-        """Return what becomes of a text before duplicates are looked for."""
+        """Return the outcome for a text before duplicates are looked for."""
         settings = self.settings
         if len(text.strip()) < settings.least_characters:
             return Cleaned(None, None, "short")

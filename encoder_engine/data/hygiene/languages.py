@@ -13,7 +13,7 @@ __all__ = ["Language", "LanguageLabeller"]
 
 
 class Language(NamedTuple):
-    """An ISO 639-1 code, and the probability among the languages that were allowed."""
+    """An ISO 639-1 code, and its probability among the languages that are considered."""
 
     code: str
     probability: float

@@ -1,10 +1,10 @@
 """Finds near duplicates by MinHash and banded hashing (Broder 1997; Indyk & Motwani 1998).
 
 How it works: the signature of a text holds, for each of k hash functions, the least hash of its
-shingles; two texts share a place with the probability of their Jaccard similarity. Signatures are
-cut into b bands of r numbers. Texts that share a band are compared by their shingles themselves, so
-that nothing below the threshold is called a duplicate. Texts come in order: one is a duplicate if
-it is near a text that was kept, and else it is kept.
+shingles; two signatures agree at a place with a probability equal to the Jaccard similarity of the
+texts. Signatures are cut into b bands of r numbers. Texts that share a band are compared by their
+shingles themselves, so that nothing below the threshold is called a duplicate. Texts come in order:
+one is a duplicate if it is near a text that was kept, and else it is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_MISSED = 0.05
 
 
 class Bands(NamedTuple):
-    """``number`` bands of ``rows`` numbers of a signature each."""
+    """The division of a signature into ``number`` bands of ``rows`` numbers each."""
 
     number: int
     rows: int
@@ -80,7 +80,7 @@ class NearDuplicates:
 
     threshold: the Jaccard similarity of shingles from which texts are near.
     size: words of a shingle.
-    seed: of the hash functions.
+    seed: the seed of the hash functions.
 
     Memory holds the shingles of kept texts, 8 bytes for each word, and their bands.
     """
@@ -95,13 +95,13 @@ class NearDuplicates:
         self._mixing = drawn[2] | np.uint64(1)
         self._kept: dict[int, Hashes] = {}
         self._buckets: list[dict[int, list[int]]] = [{} for _ in range(self.bands.number)]
-        # Of the texts of the last call of start: shingles and band keys; and which were kept.
+        # Shingles and band keys of the last call of start, and which of its texts were kept.
         self._sets: list[Hashes] = []
         self._keys: list[list[int]] = []
         self._new: list[tuple[int, int]] = []
 
     def start(self, texts: Sequence[str]) -> None:
-        """Hash the next texts, which :meth:`find` and :meth:`keep` name by number."""
+        """Hash the next texts, which :meth:`find` and :meth:`keep` then take by their index."""
         self._sets = [self._shingles.of(text) for text in texts]
         filled = [number for number, one in enumerate(self._sets) if len(one)]
         self._keys, self._new = [[] for _ in texts], []
@@ -128,7 +128,7 @@ class NearDuplicates:
         return None
 
     def keep(self, number: int, row: int) -> None:
-        """Remember a text as that of a row."""
+        """Remember a text of :meth:`start` as kept; ``row``: the number of its row."""
         if self._keys[number]:
             self._new.append((number, row))
             self._keep(row, self._sets[number], self._keys[number])
@@ -150,7 +150,7 @@ class NearDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what :meth:`added` returned; windows are restored in their order."""
+        """Remember again what :meth:`added` returned; restore windows in their order."""
         sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
         kept = added["rows"].tolist()
         for row, keys, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):

@@ -62,7 +62,7 @@ def _phone(found: str) -> bool:
     return 8 <= sum(c.isdecimal() for c in found) <= 15
 
 
-# In this order: what one finds, the next does not see.
+# In this order: what one hook finds, the following hooks do not see.
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "email",
@@ -107,7 +107,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
-    """Return a text with each match as its kind in angle brackets, such as <email>, and counts."""
+    """Return a text with each match replaced by its kind, such as <email>, and the counts."""
     counts: Counter[str] = Counter()
     for hook in hooks:
 

@@ -1,4 +1,4 @@
-"""Cleans the rows of files into a file, in a folder from which an interrupted run goes on.
+"""Cleans the rows of files into a new file; an interrupted run resumes from a folder beside it.
 
 How it works: ``_OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
 shingles and vectors of the texts so far), and ``progress.json``: counts, how much of each file
@@ -68,10 +68,10 @@ _LENGTH_BYTES = 8
 class CleanJob:
     """The files of a run, and what it depends on.
 
-    output: the .jsonl file of kept rows. dropped: that of dropped rows' numbers; None: none.
-    column: of the texts.
-    language_column: takes the languages of labelled texts; rows must not have it.
-    begun: everything that the output depends on, as JSON values; a run goes on with equal ones.
+    output: the .jsonl file of kept rows. dropped: the file of dropped rows' numbers; None: no file.
+    column: the column of the texts.
+    language_column: the column to write labelled texts' languages to; rows must not have it.
+    begun: everything that the output depends on, as JSON values; only equal values are resumed.
     overwrite: replace files, and an interrupted run of other settings.
     """
 
@@ -84,7 +84,7 @@ class CleanJob:
 
     @property
     def folder(self) -> Path:
-        """The folder of the interrupted run."""
+        """The folder that an interrupted run leaves."""
         return _folder(self.output)
 
     @property
@@ -97,7 +97,7 @@ class CleanJob:
 def check_targets(output: Path, dropped: Path | None, *, overwrite: bool) -> None:
     """Raise :class:`OutputError` where a new run cannot write its files.
 
-    An interrupted run is checked when its record is read: it may have published some of them.
+    An interrupted run is checked later, when its record is read: some files may be published.
     """
     if not _folder(output).exists():
         _check(output, dropped, overwrite=overwrite)
@@ -123,7 +123,7 @@ def clean_rows(
 ) -> None:
     """Clean rows into the files of a job; goes on where an interrupted run stopped.
 
-    records: all rows, from the first. cleaner: a new one.
+    records: all rows, from the first. cleaner: one that has read no text yet.
     finish: called with the SHA-256 of the kept rows once the files have their names.
     watch: called after each window.
 
@@ -137,7 +137,7 @@ def clean_rows(
             try:
                 recorded = _clean(records, cleaner, job, recorded, watch)
             except RowError:
-                # The file has to be changed, so that no run goes on with it.
+                # The input has to be changed, so that no run can resume this one.
                 shutil.rmtree(job.folder)
                 raise
         cleaner.counts = CleanCounts.of_record(recorded["counts"])
@@ -230,7 +230,7 @@ def _clean(
         for window in _windows(reading):
             _digest(rows, window)
             first = cleaner.counts.read
-            # Messages must not show what is to be masked.
+            # Messages must not show personal data.
             texts = [record.text(job.column, quoting=False) for record in window]
             found = cleaner.clean(texts)
             kept = b"".join(
@@ -255,7 +255,7 @@ def _windows(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _digest(rows: RowsDigest, window: Sequence[Record]) -> None:
-    """Add rows to a digest: an address or a pipe has no time of change by which to know others."""
+    """Add rows to a digest, which tells changed rows also of addresses and pipes."""
     lines = [json_line(record.values, default=str).decode() for record in window]
     rows.add(lines, [None] * len(lines))
 
@@ -270,7 +270,7 @@ def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
 
 @contextmanager
 def _reopened(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Yield a file that holds its first bytes alone, at their end."""
+    """Yield a file that is cut to its first ``size`` bytes, open at its end."""
     path.touch()
     if path.stat().st_size < size:
         raise OutputError(

@@ -37,14 +37,14 @@ class SemanticDuplicates:
         self.threshold = threshold
         self._blocks: list[Floats] = []
         self._rows: list[int] = []
-        # Of the vectors of the last call of start: directions, cosines among them, the nearest text
-        # kept before; and which were kept.
+        # The last call of start: its vectors' directions, the cosines among them, the nearest text
+        # kept before; and which of them were kept.
         self._unit = self._among = np.zeros((0, 0), np.float32)
         self._nearest: list[tuple[float, int]] = []
         self._new: list[tuple[int, int]] = []
 
     def start(self, vectors: npt.NDArray[np.floating]) -> None:
-        """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` name by number."""
+        """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` take by index."""
         self.restore(self.added())
         self._unit = unit_vectors(np.asarray(vectors, np.float32))
         self._among, self._new = self._unit @ self._unit.T, []
@@ -62,7 +62,7 @@ class SemanticDuplicates:
         return row if cosine >= self.threshold else None
 
     def keep(self, number: int, row: int) -> None:
-        """Remember the text of a vector as that of a row."""
+        """Remember a vector of :meth:`start` as kept; ``row``: the number of its text's row."""
         self._new.append((number, row))
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
@@ -73,14 +73,14 @@ class SemanticDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what :meth:`added` returned; windows are restored in their order."""
+        """Remember again what :meth:`added` returned; restore windows in their order."""
         if len(added["rows"]):
             self._blocks.append(added["vectors"])
             self._rows += added["rows"].tolist()
             self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return the greatest cosine with a kept text, and its row; -2 where there is none."""
+        """Return the greatest cosine with a kept text, and its row; -2 if no text was kept."""
         best = np.full(len(unit), -2.0, np.float32)
         nearest = np.zeros(len(unit), np.int64)
         rows = np.array(self._rows, np.int64)

@@ -1,8 +1,8 @@
 """Texts as sets of hashed shingles, and their normal form for exact comparison.
 
 A shingle is a run of n words, or of n characters in scripts that do not separate words. Words are
-compared without case, compatibility forms and white space, so that copies by another typesetting
-are equal.
+compared without case, compatibility forms and white space, so that copies that differ in
+typesetting alone are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 DIGEST_BYTES = 16
-# Of different words that keep their hash: memory stays bounded.
+# The most words whose hashes are kept, so that memory stays bounded.
 _MOST_WORDS = 1 << 20
 
 
@@ -38,7 +38,7 @@ def normal_form(text: str) -> str:
 
 
 def normal_digest(text: str) -> bytes:
-    """Return 16 bytes that equal normal forms share."""
+    """Return a digest of a text's normal form, 16 bytes."""
     encoded = normal_form(text).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
 
@@ -51,7 +51,7 @@ class Shingles:
         self._hashes: dict[str, int] = {}
 
     def of(self, text: str) -> Hashes:
-        """Return the distinct shingles of a text, ascending uint64 [n]; none for no word."""
+        """Return the distinct shingles of a text, ascending uint64 [n]; empty without a word."""
         words = _WORDS.findall(normal_form(text))
         if not words:
             return np.zeros(0, np.uint64)
@@ -75,7 +75,7 @@ class Shingles:
 
 
 def jaccard(one: Hashes, other: Hashes) -> float:
-    """Return the shared part of the union of two sets of :class:`Shingles`; 0 for empty ones."""
+    """Return the Jaccard similarity of two sets of :class:`Shingles`; 0 for empty sets."""
     shared = len(np.intersect1d(one, other, assume_unique=True))
     union = len(one) + len(other) - shared
     return shared / union if union else 0.0

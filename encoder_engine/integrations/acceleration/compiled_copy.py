@@ -38,7 +38,7 @@ __all__ = ["CompiledCopy", "refuse_compiled"]
 
 
 def refuse_compiled(spec: EncoderSpec) -> str | None:
-    """Return the reason why a compiled encoder cannot compute, or would be slower; None: none."""
+    """Return why a compiled encoder cannot compute, or would be slower; None: neither is so."""
     if native_instruction_set() == "portable":
         return "the C++ extension has no kernels for this processor"
     try:
@@ -50,7 +50,7 @@ def refuse_compiled(spec: EncoderSpec) -> str | None:
 class CompiledCopy:
     """A compiled encoder of a model's weights, with a check whether these have changed since.
 
-    A pooler is left out. :func:`refuse_compiled` must have no reason against the model.
+    A pooler is left out. :func:`refuse_compiled` must have returned None for the model.
     """
 
     def __init__(self, base: Any) -> None:
@@ -83,7 +83,7 @@ class CompiledCopy:
         self._content = _Content([by_name[name] for name in sorted(copied)])
 
     def hidden(self, batch: PackedBatch) -> Tensor:
-        """Return the vectors of a batch without positions of its own, [T, D]."""
+        """Return the hidden states of a batch, [T, D]; the batch must state no positions."""
         encoder, types = self._encoder, batch.token_type_ids
         encoder.num_threads = torch.get_num_threads()
         rows_TD = encoder.hidden(

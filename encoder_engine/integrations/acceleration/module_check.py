@@ -80,7 +80,7 @@ class ModuleCheck:
     ``base``: the model. It is called through its own ``__call__``: its hooks run, and its
     ``forward`` may be wrapped.
     ``make``: makes the model to compare with; its parameters may be on the meta device.
-    ``with_rates``: compare dropout, in training mode; False: never.
+    ``with_rates``: compare dropout rates in training mode; False: never.
     ``configs``: the configurations that modules refer to.
     The epsilon of a norm may have any value: the engine reads it. Raises
     :class:`UnsupportedFeatureError`.
@@ -286,7 +286,7 @@ def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
 
 
 def _same(found: Any, made: Any) -> bool:
-    """Return whether two values, of a module and of the one to compare with, are equal."""
+    """Return whether a value of a module equals that of the module to compare with."""
     if found is made:
         return True
     if isinstance(found, Tensor) or isinstance(made, Tensor):
@@ -395,7 +395,7 @@ def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any])
 
 
 def _outermost(names: set[str]) -> list[str]:
-    """Return the names that are not within another one of them."""
+    """Return the dotted names that do not lie below another name of ``names``."""
     return sorted(name for name in names if name.rpartition(".")[0] not in names)
 
 

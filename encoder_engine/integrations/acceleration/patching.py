@@ -1,4 +1,4 @@
-"""Accelerates whole classes of transformers: every model made of them from then on."""
+"""Accelerates whole classes of transformers: every model that is made from them afterwards."""
 
 from __future__ import annotations
 

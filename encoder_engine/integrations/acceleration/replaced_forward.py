@@ -1,11 +1,10 @@
 """Computes the whole encoder of a transformers model by this engine, in memory.
 
 How it works: ``accelerate`` replaces ``forward`` of the model's base by a :class:`ReplacedForward`.
-Its first call makes an encoder of this engine over the model's own parameters
-(``shared.py``). Each call checks that the modules are still those the
-config makes (``module_check.py``, 0.1 ms for MiniLM), removes the
-padding, computes, and pads the result. With ``pack=True`` a compiled encoder infers on a CPU;
-each call compares a hash of the weights that it has copies of
+Its first call makes an encoder of this engine over the model's own parameters (``shared.py``). Each
+call checks that the modules are still those the config makes (``module_check.py``, 0.1 ms for
+MiniLM), removes the padding, computes, and pads the result. With ``pack=True`` a compiled encoder
+infers on a CPU; each call compares a hash of the weights that it has copies of
 (``compiled_copy.py``).
 
 Dimensions: B texts, L longest, T tokens without padding, D width, H heads.
@@ -186,13 +185,13 @@ class ReplacedForward:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature of the original."""
+        """The signature of the original ``forward``."""
         plain = inspect.signature(type(self.base).forward)
         return plain.replace(parameters=list(plain.parameters.values())[1:])
 
     @property
     def __code__(self) -> CodeType:
-        """The original's code: PyTorch's exporter reads argument names from it."""
+        """The original ``forward``'s code: PyTorch's exporter reads argument names from it."""
         code: CodeType = inspect.unwrap(type(self.base).forward).__code__
         return code
 
@@ -202,7 +201,7 @@ class ReplacedForward:
         return self._shared is not None and self._shared.recomputes
 
     def prepare(self) -> None:
-        """Make the encoder now, so that errors are raised now."""
+        """Make the encoder before the first call, so that errors are raised at once."""
         encoder = self._make_current().encoder
         if self.pack and not _has_kernels(encoder):
             raise UnsupportedFeatureError(
@@ -225,7 +224,7 @@ class ReplacedForward:
         self._shared = self._compiled = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the original's result from its arguments."""
+        """Compute what the original ``forward`` returns for these arguments."""
         refuse_tracing()
         if torch.compiler.is_compiling():
             return eagerly(self._compute, *args, **kwargs)
@@ -268,7 +267,7 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _call_original(self, named: dict[str, Any], read: ReadRows | None, keep_BL: Tensor) -> Any:
-        """Compute by transformers a batch in which texts begin with padding, or it has labels.
+        """Let transformers compute a batch where texts begin with padding, or padding has labels.
 
         Heads and poolers read the first column, padding or not, and transformers computes it.
         """
@@ -387,7 +386,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return the fields of a ModelOutput, padded; ``read``: the last rows are these alone."""
+    """Return a ModelOutput's fields, padded; ``read``: the only rows of ``last_hidden_state``."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}
@@ -414,14 +413,14 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """A model's class of output, and whether tuples of one without a pooler contain None."""
+    """A model's output class, and whether its tuples hold None in place of a missing pooler."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Determine the form of output by a call with one token, once a class: annotations may err."""
+    """Find the form of output by a call with one token, once per class: annotations may err."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []

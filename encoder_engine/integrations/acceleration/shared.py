@@ -1,10 +1,9 @@
 """Builds an encoder of this engine that shares the parameters of a transformers model.
 
-How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
-one, both sides hold the same tensor. Query, key and value are joined in each call
-(``joined.py``). Tables of positions, angles and slopes are made anew
-for the device and dtype. The encoder is made again where the model's members or configuration have
-changed.
+How it works: the family's renames pair the parameters of both sides. Where one parameter
+corresponds to one, both sides hold the same tensor. Query, key and value are joined in each call
+(``joined.py``). Tables of positions, angles and slopes are made anew for the device and dtype. The
+encoder is made again where the model's members or configuration have changed.
 
 Dimensions: B texts, L longest, T packed tokens, K features in, N features out, D width.
 """
@@ -198,7 +197,7 @@ def read_spec(base: Any) -> EncoderSpec:
 
 
 class _WeightsNowhere(TorchFunctionMode):
-    """Makes weights on the meta device, and small tables that follow from a config for real."""
+    """Makes weights on the meta device, but computes small tables of a config in memory."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -1,10 +1,10 @@
 """The methods that replace those of a fast tokenizer of transformers.
 
 How it works: ``tokenizer(...)``, ``encode`` and ``tokenize`` of transformers go through
-``_encode_plus``. The first call reads the library's tokenizer as JSON and makes one of this engine.
-Each call compares a description of the library's parts (3 us for BERT), so that normalizers,
-templates and added tokens may change later. transformers computes what the engine does not do in
-exactly its way, and raises its own errors.
+``_encode_plus``. The first call reads the tokenizer of Hugging Face tokenizers ("the library") as
+JSON and makes one of this engine. Each call compares a description of its parts (3 us for BERT), so
+that normalizers, templates and added tokens may change later. transformers itself computes what the
+engine does not compute in exactly the same way, and raises its own errors.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NativeCalls:
         self._remembered = RememberedOptions()
 
     def read(self) -> Tokenizer:
-        """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` does."""
+        """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` raises."""
         place = Path(self._tokenizer.name_or_path or type(self._tokenizer).__name__)
         spec = spec_from_content(self._tokenizer._tokenizer.to_str().encode(), place)
         check_added(spec, place)
@@ -86,7 +86,7 @@ class NativeCalls:
         return self._native
 
     def _current(self) -> Tokenizer | None:
-        """Return the engine's tokenizer, made anew after changes; ``None`` where there is none."""
+        """Return the engine's tokenizer, made anew after changes; ``None`` if it cannot be made."""
         description = _describe(self._tokenizer._tokenizer)
         if description != self._description:
             try:
@@ -97,7 +97,7 @@ class NativeCalls:
         return self._native
 
     def encode(self, text: Any, text_pair: Any = None, **settings: Any) -> Any:
-        """Encode as the tokenizer's ``_encode_plus``."""
+        """Encode as the tokenizer's ``_encode_plus`` does."""
         native = self._current()
         # transformers fails on an empty list, and takes no other iterables.
         if native is None or not (isinstance(text, str) or (type(text) in (list, tuple) and text)):
@@ -198,7 +198,7 @@ class NativeCalls:
         )
 
     def _layout(self, padding: object, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of padding, of which some are the tokenizer's own."""
+        """Return the options of padding; what a call does not set is the tokenizer's."""
         tokenizer, side = self._tokenizer, settings.get("padding_side")
         pads = padding != "do_not_pad"
         tensors = settings.get("return_tensors")
@@ -213,7 +213,7 @@ class NativeCalls:
         }
 
     def pad(self, encoded_inputs: Any, padding: Any = True, *more: Any, **settings: Any) -> Any:
-        """Pad as the tokenizer's ``pad``."""
+        """Pad as the tokenizer's ``pad`` does."""
         tokenizer = self._tokenizer
         names, mask = tokenizer.model_input_names, settings.get("return_attention_mask")
         mask = "attention_mask" in names if mask is None else mask
@@ -236,7 +236,7 @@ class NativeCalls:
             return type(tokenizer).pad(tokenizer, encoded_inputs, padding, *more, **settings)
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Add tokens as the tokenizer's ``_add_tokens``, which may change flags alone."""
+        """Add tokens by ``_add_tokens``; the next call reads the tokenizer again, for its flags."""
         self._description = None
         added: int = type(self._tokenizer)._add_tokens(
             self._tokenizer, new_tokens, special_tokens=special_tokens
@@ -245,7 +245,7 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return the ids whose tokens the library names by the text: unknown, and with white space."""
+    """Return ids whose tokens Hugging Face names by the input's text, such as the unknown one."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)
@@ -253,7 +253,7 @@ def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
 
 
 def _describe(library: Any) -> tuple[Any, ...]:
-    """Describe the parts of the library's tokenizer, without its vocabulary."""
+    """Describe the parts of a tokenizer of Hugging Face tokenizers, without its vocabulary."""
     model = library.model
     return (
         library,
@@ -272,9 +272,9 @@ def _model_settings(kind: type) -> Callable[[Any], Any]:
 
 
 def _describe_part(part: Any) -> Any:
-    """Return a part's state, of ``Precompiled`` its class alone."""
+    """Return a part's state; for ``Precompiled`` only the name of its class."""
     name = type(part).__name__
-    # Its state is 300 KB of XLM-R, 175 us, and nothing of it can be set.
+    # Its state cannot be changed; XLM-R's has 300 KB, and reading it takes 175 us.
     if part is None or name == "Precompiled":
         return name
     if name == "Sequence" and type(part).__module__.endswith("normalizers"):

@@ -59,7 +59,7 @@ def restore_tokenizer(tokenizer: Kind) -> Kind:
 
 
 def _reduce(tokenizer: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return how a copy is made: as one of transformers', and accelerated anew."""
+    """Return how a copy is made: as transformers makes it, then accelerated again."""
     parts: Any = object.__reduce_ex__(tokenizer, protocol)
     make, arguments, state = parts[:3]
     kept = {name: value for name, value in state.items() if name not in (*REPLACED, REDUCE)}

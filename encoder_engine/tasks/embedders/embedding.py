@@ -58,8 +58,8 @@ class EmbeddingTask(EmbeddingSettings):
 
     Settings: see :class:`EmbeddingSettings`.
 
-    Fitted in training: ``teacher_width``, the features of the teacher's vectors, for the loss
-    ``vectors`` alone.
+    Fitted in training: ``teacher_width``, the number of features of the teacher's vectors, for the
+    loss ``vectors`` alone.
     """
 
     name: ClassVar[str] = "embedding"
@@ -77,9 +77,10 @@ class EmbeddingTask(EmbeddingSettings):
         return self.loss == "vectors" and self.metric in (None, *TEACHER_SCORES)
 
     def compares_vectors(self, examples: Sequence[RetrievalExample]) -> bool:
-        """Return whether examples are scored beside a teacher's vectors, as ``vectors`` learns.
+        """Return whether examples are scored by how close their vectors are to a teacher's.
 
-        With another metric, and where no example has a vector, documents are scored.
+        So it is with the loss ``vectors``, unless ``metric`` scores documents or no example has a
+        teacher's vector; then documents are scored.
         """
         return self._prefers_vectors and any(example.vector for example in examples)
 
@@ -101,7 +102,7 @@ class EmbeddingTask(EmbeddingSettings):
         return example
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return why an example is refused that lacks the vector or the document of the loss."""
+        """Return why an example without the vector or document that the loss reads is refused."""
         if example.vector and self.loss in (None, "vectors"):
             return None
         return self._no_vector() if self.loss == "vectors" else super().unlabelled(example)
@@ -109,7 +110,7 @@ class EmbeddingTask(EmbeddingSettings):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without the vector, or the documents, that is scored."""
+        """Return the first example without a vector or document to score, and the reason."""
         wanted = self._prefers_vectors and metric in TEACHER_SCORES
         if not wanted and not self.compares_vectors(examples):
             return super().unscored(examples, metric)
@@ -158,7 +159,7 @@ class EmbeddingTask(EmbeddingSettings):
         """Return a digest of all that decides the guide's vectors, if there is a guide."""
         if self.guide is None:
             return {}
-        # On every machine the same engine, whose digest this is.
+        # The same engine on every machine, because the digest depends on it.
         guide = Embedder.from_pretrained(self.guide, "cpu", engine="torch")
         found = describe_results(guide.kind, guide.kind.resolve())
         found = {name: found[name] for name in ("model", "tokenizer", "options")}
@@ -190,8 +191,8 @@ class EmbeddingTask(EmbeddingSettings):
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the model; it has no random weights.
 
-        Raises :class:`InputError` where the teacher's vectors have another width than its own and
-        than the longest prefix of ``matryoshka``.
+        Raises :class:`InputError` unless the teacher's vectors are as wide as the model's, or as
+        the longest prefix of ``matryoshka``.
         """
         width = encoder.spec.width * len(self.pooling or ("mean",))
         if self.teacher_width not in (0, width, max(self.matryoshka, default=0)):
@@ -218,7 +219,7 @@ class EmbeddingTask(EmbeddingSettings):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[Vector]]:
-        """Cut the vectors into examples."""
+        """Return the vectors of each example's query and documents."""
         del examples
         vectors = outputs["vectors"]
         return [
@@ -247,7 +248,7 @@ class EmbeddingTask(EmbeddingSettings):
         return stacked
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of correlations or retrieval scores, or of those beside a teacher's."""
+        """Return the names of the scores: of closeness to a teacher, or of documents."""
         return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
 
     def score(
@@ -255,7 +256,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, float]:
-        """Return correlations or retrieval scores, or those of vectors beside a teacher's."""
+        """Return scores of closeness to a teacher's vectors, or else those of documents."""
         if not self.compares_vectors(examples):
             return super().score(examples, predictions)
         return _means(self._teacher_scores(examples, predictions))
@@ -265,7 +266,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the scores of each row's vector beside its teacher's, float64 [N].
+        """Return how close each row's vector is to its teacher's, by score, float64 [N].
 
         Where one of the two vectors is shorter, the leading features of the other are compared.
         """
@@ -274,14 +275,14 @@ class EmbeddingTask(EmbeddingSettings):
         width = min(teachers.shape[1], vectors.shape[1])
         teachers, vectors = teachers[:, :width], vectors[:, :width]
         if self.matryoshka:
-            # As Matryoshka's prefixes are.
+            # Prefixes are normalized in the Matryoshka loss, too.
             vectors = vectors / _norms(vectors)
         cosines = ((vectors / _norms(vectors)) * (teachers / _norms(teachers))).sum(1)
         errors = np.square(vectors - teachers).mean(1)
         return {COSINE: 100.0 * cosines, NEGATIVE_MSE: -100.0 * errors}
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return one group for all rows of a query, or each row's own."""
+        """Return each row's group: its own beside a teacher's vectors, else one per query."""
         if not self.compares_vectors(examples):
             return super().groups(examples)
         return np.arange(len(examples))
@@ -302,7 +303,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> npt.NDArray[np.float64]:
-        """Return the main score of each row beside its teacher's vector, or as documents give."""
+        """Return the main score of each row: closeness to its teacher's vector, or of documents."""
         if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
         return self._teacher_scores(examples, predictions)[self.main_score]

@@ -51,8 +51,8 @@ COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
 class RetrievalExample:
     """A query, its positive documents, and its negative documents.
 
-    ``scores``: one for each document, positives first; empty: there are none.
-    ``vector``: a teacher's vector of the query; empty: there is none.
+    ``scores``: one for each document, positives first; empty: the row has none.
+    ``vector``: a teacher's vector of the query; empty: the row has none.
     """
 
     query: str
@@ -69,7 +69,7 @@ class RetrievalExample:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalColumns:
-    """The names of the columns of a row; a column that a row lacks is empty.
+    """The names of the columns of a row, which may lack all but ``query``.
 
     ``documents``: a text, or a list of texts.
     ``negatives``: a text, or a list; columns named so with ``_1``, ``_2``, ... are read as well.
@@ -146,7 +146,7 @@ def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
 
 
 def query_groups(examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-    """Return one group for all rows of a query, [N]; scored pairs are their own groups."""
+    """Return each row's group, [N]: one group per query, or per row where all are scored pairs."""
     if are_scored_pairs(examples):
         return np.arange(len(examples))
     places: dict[str, int] = {}

@@ -65,10 +65,10 @@ class LateInteractionTask(LateInteractionSettings):
     name: ClassVar[str] = "late-interaction"
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with what is not set taken from the checkpoint, or from the defaults.
+        """Return the task with unset settings taken from the checkpoint, or from the defaults.
 
-        Raises :class:`UnsupportedFeatureError` for a model of late interaction that computes what
-        is not trained.
+        Raises :class:`UnsupportedFeatureError` for a late-interaction model with modules or
+        settings that cannot be trained here.
         """
         found = _open(directory)
         stated = _DEFAULTS if found is None else _stated(found, directory)
@@ -112,7 +112,7 @@ class LateInteractionTask(LateInteractionSettings):
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples; see :meth:`RetrievalTask.encode`. Marks the tokens that count."""
+        """Tokenize examples as :meth:`RetrievalTask.encode` does; mark the tokens to compare."""
         if self.expand_queries and self.query_length > windows.max_length:
             raise ConfigError(
                 f"queries are padded to {self.query_length} tokens, data.max_length is "
@@ -135,7 +135,7 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the tokens that count."""
+        """Return the offsets of each item's features: one for each token that is compared."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 
@@ -190,7 +190,7 @@ class LateInteractionTask(LateInteractionSettings):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[Vectors]]:
-        """Cut the vectors into texts, and the texts into examples."""
+        """Return the token vectors of each example's query and of each of its documents."""
         del examples
         ends = np.cumsum(items.ragged(NUM_VECTORS).values)
         texts = np.split(outputs["vectors"].astype(np.float32), ends[:-1])
@@ -232,7 +232,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
-    """Open a model of late interaction; None for an encoder, also of an embedder of texts."""
+    """Open a late-interaction model; return None for a bare encoder or a text embedder."""
     folder = Path(directory)
     if (folder / MODULES).is_file():
         kinds = read_module_kinds(folder)
@@ -244,7 +244,7 @@ def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
 
 
 def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings of a model of late interaction, as those of the task."""
+    """Return the settings of a late-interaction model by the names of the task's settings."""
     expansion, mask = found.expansion, found.mask
     dense = found.modules.modules[0] if len(found.modules.modules) == 1 else None
     is_plain = (

@@ -1,6 +1,6 @@
 """The model of the late-interaction task: an encoder, a projection, and MaxSim's losses.
 
-Dimensions: S texts of a step, n token vectors that count, D features.
+Dimensions: S texts of a step, n token vectors that MaxSim compares, D features.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LateInteractionModel(StepModel):
         self.projection.weight.copy_(torch.from_numpy(weight_NK))
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the encoder's rows of all tokens that count, [n, width]."""
+        """Compute the hidden states of all tokens that are compared, [n, width]."""
         targets = inputs.targets
         unattended = targets[UNATTENDED].tolist()
         if any(unattended):
@@ -82,7 +82,7 @@ class LateInteractionModel(StepModel):
         return F.embedding(counted_n, hidden_TD)
 
     def vectors(self, inputs: Inputs) -> Tensor:
-        """Return the vectors of all tokens that count, [n, D]."""
+        """Return the vectors of all tokens that are compared, [n, D]."""
         rows = inputs.targets.get(FEATURES)
         return F.normalize(self.projection(self.features(inputs) if rows is None else rows), dim=1)
 
@@ -103,7 +103,7 @@ class LateInteractionModel(StepModel):
         counts_S = targets[NUM_VECTORS]
 
         def of_texts(places: Tensor) -> tuple[Tensor, npt.NDArray[np.int64]]:
-            """Return the vectors of these texts, and their offsets on the host."""
+            """Return the vectors of these texts, and their offsets on the CPU."""
             counts, starts = counts_S[places], (counts_S.cumsum(0) - counts_S)[places]
             ends = np.zeros(len(places) + 1, np.int64)
             ends[1:] = counts.cumsum(0).cpu().numpy()

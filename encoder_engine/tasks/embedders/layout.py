@@ -1,7 +1,7 @@
 """Locates queries, positives and negatives among the vectors of a step.
 
 Dimensions: I items, each a query, its positives and its negatives in this order; S texts in all, B
-positives, N negatives.
+positives, N negatives, C documents: the positives and the negatives.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class StepLayout:
     """Indices into the S vectors of a step, int64.
 
     ``positives_B``, ``queries_B``: each positive, and its query, which is listed once per positive.
-    ``negatives_N``, ``owners_N``: each negative, and the number, among the B, of its item's first
-    positive.
+    ``negatives_N``, ``owners_N``: each negative, and the index, among the B positives, of its
+    item's first positive.
     ``items_B``, ``items_N``: the item of each positive and of each negative.
     """
 
@@ -66,7 +66,7 @@ class StepLayout:
 
     @property
     def owners(self) -> Tensor:
-        """The number, among the B, of the positive of each document's item."""
+        """For each document, the index among the B positives: a positive's own, or its owner's."""
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 
@@ -76,7 +76,7 @@ class StepLayout:
         return torch.cat([self.items_B, self.items_N])
 
     def by_item(self) -> tuple[Tensor, Tensor]:
-        """Return the index of each document and its item, an item's positives first, [C]."""
+        """Return each document's index and item, [C], by item; an item's positives come first."""
         order = torch.argsort(self.documents)
         return self.documents[order], self.items[order]
 

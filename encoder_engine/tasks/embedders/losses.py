@@ -49,7 +49,7 @@ def step_loss(
     if task.loss == "in_batch":
         return _in_batch(task, vectors_SD, targets, layout, share)
     if share[0] != 0:
-        # The others take no time worth sharing: the first rank computes them.
+        # The other losses take no time worth sharing: the first rank computes them.
         return vectors_SD.new_zeros(())
     if task.loss == "vectors":
         teacher = targets["vector"].to(vectors_SD.dtype)[:, : vectors_SD.shape[1]]
@@ -88,7 +88,7 @@ def _in_batch(
 
 
 def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
-    """Return the ids of a step's queries and documents, which tell equal texts."""
+    """Return the ids of a step's queries and documents; equal texts have equal ids."""
     ids_S = targets["text_ids"]
     return TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[layout.documents])
 
@@ -121,7 +121,7 @@ def list_loss(
     *,
     temperature: float,
 ) -> Tensor:
-    """Return ``divergence`` or ``margin`` of the scores of all documents, by item, [C].
+    """Return the loss ``divergence`` or ``margin`` of all documents' scores, [C], by item.
 
     The targets hold a teacher's scores in the same order: an item's positives, then its negatives.
     """

@@ -68,7 +68,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
     ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
     ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for losses
-    of scored pairs, the closeness to a teacher's vectors, nDCG@10 for others.
+    of scored pairs, closeness to the teacher for the loss ``vectors``, else nDCG@10.
     """
 
     query: str = "query"
@@ -122,18 +122,18 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         Scored pairs alone have correlations, other rows have retrieval scores.
         """
         for place, example in enumerate(examples):
-            # Not that of a subclass whose loss reads no documents.
+            # Not a subclass's own, which may need no documents.
             reason = RetrievalTask.unlabelled(self, example)
             if reason:
                 return place, reason
         return unfit_for(metric, examples, NAMES)
 
     def key(self, example: RetrievalExample) -> object:
-        """Return all texts."""
+        """Return the query and the documents, by which equal examples are found."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
-        """Return the scores, to find equal texts with different ones."""
+        """Return the scores, by which equal texts with different scores are found."""
         return example.scores
 
     def given_prompts(self) -> dict[str, str]:
@@ -213,9 +213,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return scores and vectors of the examples where all have them.
+        """Return the documents' scores, and the teacher's vectors, each if all examples have them.
 
-        ``order``: of the texts of all items, among all queries and then all documents.
+        ``order``: for the texts of all items in turn, the index among all queries followed by all
+        documents.
         """
         del order
         found: dict[str, npt.NDArray[Any] | Ragged] = {}
@@ -229,7 +230,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return found
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of these items; its targets hold no row indices."""
+        """Make the input of a batch of these items; their columns are its targets."""
         targets = {
             name: column.values if isinstance(column, Ragged) else column
             for name, column in items.columns.items()
@@ -280,7 +281,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return scores, np.array([corpus.queries[example.query] for example in examples], np.int64)
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return one group for all rows of a query; scored pairs are their own groups."""
+        """Return each row's group: one per query, or per row where all are scored pairs."""
         return query_groups(examples)
 
     def resampling(

@@ -65,10 +65,10 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
 def unfit_for(
     metric: str | None, examples: Sequence[RetrievalExample], rankings: Sequence[str]
 ) -> tuple[int, str] | None:
-    """Return the first example of a kind that a metric does not score, and how to mend it.
+    """Return the first example that a metric does not score, and how to mend it.
 
-    Correlations are of scored pairs whose scores differ, ``rankings`` of other rows. None: there is
-    no such example, or ``metric`` is the name of neither.
+    Correlations score pairs whose gold scores differ; ``rankings`` score other rows. None: every
+    example can be scored, or ``metric`` is neither a correlation nor one of ``rankings``.
     """
     others = (place for place, one in enumerate(examples) if not is_scored_pair(one))
     first = next(others, None)

@@ -1,4 +1,4 @@
-"""The settings of the tasks of embedders, as their losses and their models read them."""
+"""The settings of the embedders' tasks, for the tasks' losses and models."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class EmbeddingSettings(RetrievalTask[Any]):
 
     ``loss``: ``in_batch`` negatives, ``cosent``, ``cosine``, ``triplet``, ``margin`` (MarginMSE),
     ``divergence`` (KL) or ``vectors`` (a teacher's); None: chosen by the columns of the rows.
-    ``scale``, ``symmetric``: of ``in_batch`` and ``cosent``; symmetric: documents are compared
-    with all queries as well.
-    ``similarity``: ``"cosine"`` or ``"dot"``, of in-batch negatives and of scores.
-    ``distance``, ``margin``: of ``triplet``; ``temperature``: of ``divergence``;
-    ``vector_metric``: of ``vectors``.
+    ``scale``: the factor of similarities in ``in_batch`` and ``cosent``. ``symmetric``: in
+    ``in_batch``, documents are compared with all queries as well.
+    ``similarity``: ``"cosine"`` or ``"dot"``, in ``in_batch`` and in evaluation.
+    ``distance``, ``margin``: used by ``triplet``; ``temperature``: by ``divergence``;
+    ``vector_metric``: by ``vectors``.
     ``matryoshka``: the lengths of vector prefixes that are trained too, with
     ``matryoshka_weights``.
     ``guide``: an embedder that filters false negatives (GIST), with ``guide_margin``.
-    ``pooling``, ``normalized``: empty and None: the checkpoint's.
+    ``pooling``, ``normalized``: how vectors are made; empty and None: as the checkpoint does.
     """
 
     loss: LossName | None = None
@@ -79,12 +79,12 @@ class EmbeddingSettings(RetrievalTask[Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class ListSettings(RetrievalTask[Vectors]):
-    """The settings of tasks whose similarities are sums of products.
+    """The settings that the late-interaction and the sparse task share.
 
-    ``loss``: ``in_batch`` negatives, ``margin`` (MarginMSE) or ``divergence`` (KL), the last two of
-    a cross-encoder's scores; None: ``divergence`` where every row has several documents with
+    ``loss``: ``in_batch`` negatives, ``margin`` (MarginMSE) or ``divergence`` (KL), which learn a
+    cross-encoder's scores; None: ``divergence`` where every row has several documents with
     scores, else ``in_batch``.
-    ``scale``: of similarities in ``in_batch``; ``temperature``: of ``divergence``.
+    ``scale``: the factor of similarities in ``in_batch``; ``temperature``: used by ``divergence``.
     """
 
     loss: ListLoss | None = None
@@ -115,8 +115,8 @@ class ListSettings(RetrievalTask[Vectors]):
 class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
     """The settings of the late-interaction task.
 
-    Empty, None and 0 are the checkpoint's values where it is a model of late interaction, else
-    those in brackets.
+    Empty, None and 0 stand for the checkpoint's values if it is a late-interaction model, else for
+    the values in brackets.
 
     ``dimension``: features of a token's vector (128).
     ``query_length``: the most tokens of queries (32); ``document_length``: of documents (no limit
@@ -145,7 +145,7 @@ class SparseSettings(ListSettings[SparseVectors]):
     """The settings of the sparse task.
 
     ``query_flops``, ``document_flops``: the weights of the FLOPS penalty on the vectors of queries
-    and of documents (Formal et al. 2021); 0: none.
+    and of documents (Formal et al. 2021); 0: no penalty.
     """
 
     query_flops: float = 5e-5
@@ -169,7 +169,7 @@ def _check_positive(settings: object, *names: str) -> None:
 
 
 def stated_prompts(prompts: Mapping[str, str]) -> dict[str, str]:
-    """Return the prompts of queries and documents among those of a directory."""
+    """Return the prompts of queries and of documents out of a model directory's prompts."""
     named = document_prompt(prompts)
     return {
         "query": prompts.get("query") or "",

@@ -71,7 +71,7 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of the tokens."""
+        """Return the offsets of each item's features: one for each token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -94,7 +94,7 @@ class SparseTask(SparseSettings):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[SparseVectors]]:
-        """Cut the vectors into examples, and keep their weights above 0."""
+        """Return the sparse vectors of each example's query and documents: weights above 0."""
         del examples
         rows = [_sparse(vector) for vector in outputs["vectors"]]
         return [

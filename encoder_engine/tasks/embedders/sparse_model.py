@@ -70,7 +70,7 @@ class SparseModel(StepModel):
         self.model.head.load_state_dict(trained.head.state_dict())
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the terms of each loss: those of a penalty are its texts."""
+        """Return the number of terms of each loss; a penalty has one for each text."""
         positives, negatives = targets["num_positives"], targets["num_negatives"]
         found = super().count_losses(targets) | {
             QUERY_FLOPS: len(positives),
@@ -79,7 +79,7 @@ class SparseModel(StepModel):
         return {name: found[name] for name in self.weights}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the encoder's rows of all tokens, [T, D]."""
+        """Compute the hidden states of all tokens, [T, D]."""
         hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
         return hidden_TD
 
@@ -96,7 +96,7 @@ class SparseModel(StepModel):
         layout = StepLayout.of(targets)
         totals = {self.loss_name: self._loss(vectors, targets, layout, share)}
         for name, places in ((QUERY_FLOPS, layout.queries_I), (DOCUMENT_FLOPS, layout.documents)):
-            # They take no time worth sharing: the first rank computes them.
+            # The penalties take no time worth sharing: the first rank computes them.
             counted = name in self.weights and share[0] == 0 and len(places)
             totals[name] = flops(vectors[places]) if counted else vectors.new_zeros(())
         counts = self.count_losses(targets)

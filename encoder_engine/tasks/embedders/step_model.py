@@ -23,7 +23,7 @@ __all__ = ["StepModel"]
 
 
 class StepModel(CoupledModel, TaskModel):
-    """An encoder whose vectors a loss compares; ``loss_name``: None: in-batch negatives."""
+    """An encoder whose vectors a loss compares; ``loss_name`` None means in-batch negatives."""
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 
@@ -33,7 +33,7 @@ class StepModel(CoupledModel, TaskModel):
         self.loss_name: str = loss_name or "in_batch"
         self.weights = {self.loss_name: 1.0}
         if encoder.pooler is not None:
-            # It is saved as it came: no loss trains it.
+            # The pooler is saved as it was loaded: no loss trains it.
             encoder.pooler.requires_grad_(False)
         self.train(encoder.training)
 

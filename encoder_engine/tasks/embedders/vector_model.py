@@ -61,7 +61,7 @@ class EmbeddingModel(StepModel):
             rows = pooled_rows(batch.sequences, self.pooling[0])
         output = self.encoder(batch, output_pooled=False, rows=rows)
         hidden, sequences = output.last_hidden_state, output.sequences
-        # Also of a residual stream in bfloat16: a loss compares vectors by small differences.
+        # Also if the residual stream is bfloat16: a loss compares vectors by small differences.
         hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         found = torch.cat([ops.pooling(hidden, sequences, mode=m) for m in self.pooling], 1)
         return F.normalize(found, dim=1) if self.task.normalized else found

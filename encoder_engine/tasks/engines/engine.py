@@ -1,4 +1,4 @@
-"""The protocol of an engine of a task's model, and the choice of one."""
+"""The protocol of an engine that computes a task's model, and the engine of a given model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaskEngine(Engine, Protocol):
 
 
 def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
-    """Return the engine that computes a model's outputs: a model may be one."""
+    """Return the engine that computes a model's outputs; an engine is returned unchanged."""
     if hasattr(model, "run"):
         return cast("TaskEngine", model)
     return engines.TaskModule(cast("TaskModel", model))

@@ -1,4 +1,4 @@
-"""The engines of a GLiNER model: an encoder of either kind, and layers on a CPU after it."""
+"""Loads a GLiNER model: a compiled or a PyTorch encoder, and the layers after it on a CPU."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _compute(
 
 
 def _load_head(directory: Path, settings: GlinerSettings, width: int) -> PromptedSpanHead:
-    """Read the layers after an encoder of so many features.
+    """Read the layers after an encoder of ``width`` features.
 
     Raises :class:`TensorNamesError`, :class:`TensorShapeError` and
-    :class:`NonFiniteWeightsError` for weights of other settings, and damaged ones.
+    :class:`NonFiniteWeightsError` for weights that do not fit the settings or are damaged.
     """
     shapes = prompted_span_shapes(settings, width)
     with open_tensors(directory) as tensors:

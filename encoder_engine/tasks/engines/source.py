@@ -45,8 +45,7 @@ def read_exactly(
     """Read the tensors of a file or directory; it must hold those of ``shapes`` and no others.
 
     settings: the file that the shapes follow from, for messages. prefix: put before the names of
-    tensors in messages. Exceptions: see
-    :meth:`CompiledSource.read_beside`.
+    tensors in messages. Exceptions: see :meth:`CompiledSource.read_beside`.
     """
     mend = f"it is of another model, or {settings} was changed"
     missing, unexpected = sorted(shapes.keys() - tensors), sorted(tensors.keys() - shapes)
@@ -92,7 +91,7 @@ class CompiledSource:
             return compiled_engine(encoder_directory(self.directory), self.request)
 
     def load_head(self, head: HeadTask, labels: Sequence[str] | None) -> CompiledEngine:
-        """Load an encoder with a head of transformers' layout; ``labels``: of its outputs."""
+        """Load an encoder with a head in transformers' layout; ``labels``: its outputs' names."""
         folder = encoder_directory(self.directory)
         with self._knowing_heads():
             return compiled_engine(
@@ -104,7 +103,7 @@ class CompiledSource:
     ) -> dict[str, Array]:
         """Read weights that have no name in transformers' layouts, float32 or float64.
 
-        They are in a file of their own, or in the adapter's under the name of the module.
+        They are in a file of their own, or in the adapter's file under the name of the module.
 
         Raises :class:`CheckpointFileError` for a missing or unreadable file,
         :class:`TensorNamesError` and :class:`TensorShapeError` for weights of other settings, and
@@ -124,7 +123,7 @@ class CompiledSource:
 
     @contextmanager
     def _knowing_heads(self) -> Iterator[None]:
-        """Do not warn of heads beside adapters: of the base's, and of those read by themselves."""
+        """Silence warnings of unused weights with adapters: their heads are read separately."""
         with warnings.catch_warnings():
             if self.has_adapter:
                 warnings.simplefilter("ignore", UnusedWeightsWarning)

@@ -38,7 +38,7 @@ def load_adapted_model(
 
 
 def encoder_sha256(directory: Path) -> str:
-    """Return a digest of an encoder's weights as training loads them, in whatever files."""
+    """Return a digest of an encoder's weights as training loads them, whatever files hold them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingPoolerWarning)
         warnings.simplefilter("ignore", UnusedWeightsWarning)

@@ -25,7 +25,7 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 def save_with_extra(
     model: HeadModel | Encoder, extra: Mapping[str, nn.Module], directory: str | os.PathLike[str]
 ) -> None:
-    """Write a model in transformers' layout, and each module of ``extra`` under its file's name."""
+    """Write a model in transformers' layout; ``extra``: further modules by their files' names."""
     from safetensors.torch import save
 
     model.save_pretrained(directory)
@@ -42,7 +42,7 @@ def save_with_extra(
 
 
 def load_extra(module: nn.Module, path: Path) -> None:
-    """Read a module's weights, into its own dtype and device.
+    """Load a module's weights from a file; the module keeps its dtype and device.
 
     Raises :class:`CheckpointFileError` if the file is missing or is not a safetensors file, and
     :class:`TensorNamesError` if its tensors are not those of the module.

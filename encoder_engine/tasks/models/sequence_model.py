@@ -76,13 +76,13 @@ class SequenceModel(TaskModel):
         return sequence_features(self.model, inputs)
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return the target, which stays as long as it is; None for cached vectors."""
+        """Return that the target is not lengthened for CUDA graphs; None for cached vectors."""
         return None if FEATURES in inputs.targets else {"target": Padding()}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return the summed loss of the rows."""
         target = inputs.targets["target"]
-        # The layout of a CUDA graph has further sequences.
+        # A CUDA graph of fixed sizes computes further sequences, which are not scored.
         logits = sequence_logits(self.model, inputs)[: len(target)]
         total = self._loss(logits, target)
         return {self._loss_name: LossSum(total, len(logits))}
@@ -124,7 +124,7 @@ def full_precision(logits: Tensor) -> Tensor:
 def class_loss(
     logits_BC: Tensor, target: Tensor, *, weights: Sequence[float], label_smoothing: float
 ) -> Tensor:
-    """Return the cross-entropy summed over rows; ``weights``: of classes, empty: all 1."""
+    """Return the cross-entropy summed over rows; ``weights``: one per class, empty: all 1."""
     weight = torch.tensor(weights).to(logits_BC) if weights else None
     return F.cross_entropy(
         logits_BC, target, weight=weight, reduction="sum", label_smoothing=label_smoothing
@@ -132,7 +132,7 @@ def class_loss(
 
 
 def label_set_loss(logits_BC: Tensor, target_BC: Tensor) -> Tensor:
-    """Return the binary cross-entropy summed over rows, its mean over labels."""
+    """Return the binary cross-entropy, averaged over labels and summed over rows."""
     target_BC = target_BC.to(logits_BC.dtype)
     each = F.binary_cross_entropy_with_logits(logits_BC, target_BC, reduction="sum")
     return each / logits_BC.shape[1]

@@ -47,7 +47,7 @@ class TaskModel(TrainingModel):
         }
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; layers frozen below the first trained block stay without dropout."""
+        """Set the mode; frozen layers below the first trained layer never have dropout."""
         super().train(mode)
         if mode:
             for part in (self.encoder.embedding, *self.encoder.blocks):
@@ -57,7 +57,7 @@ class TaskModel(TrainingModel):
         return self
 
     def features(self, inputs: Inputs) -> Tensor | None:
-        """Compute the encoder's rows [n, D] that the head reads, to be cached for a frozen encoder.
+        """Compute the hidden states [n, D] that the head reads, to cache those of a frozen encoder.
 
         Passed back as the target ``features``, they replace the computation of the encoder. None:
         the model cannot use cached rows.

@@ -68,7 +68,7 @@ def n_best(
         for place in np.argsort(-scores, kind="stable")[:num_best].tolist():
             start = int(window.chars[first[rows[place]], 0])
             stop = int(window.chars[last[columns[place]], 1])
-            # Windows overlap: a span of both has its higher score.
+            # Windows overlap: a span that two windows hold keeps its higher score.
             score = float(scores[place])
             if stop > start and score > found.get((start, stop), -np.inf):
                 found[start, stop] = score
@@ -96,7 +96,7 @@ def best_null_threshold(
     order = np.argsort(differences, kind="stable")
     ranked = differences[order].astype(np.float64)
     gains = np.r_[0.0, np.cumsum((answered - unanswered)[order])]
-    # After k questions are answered; equal differences are answered together.
+    # Whether a threshold can answer exactly the first k: equal differences go together.
     allowed = np.r_[True, ranked[1:] != ranked[:-1], True]
     place = int(np.where(allowed, gains, -np.inf).argmax())
     if place == 0:

@@ -30,7 +30,7 @@ __all__ = ["load_spans", "load_tagger"]
 def load_tagger(
     source: CompiledSource, labels: Sequence[str], legal: LegalTags | None
 ) -> CompiledModel:
-    """Load a head on the rows of words; ``legal``: the tags of a CRF, None: there is none."""
+    """Load an encoder with a head for words; ``legal``: a CRF's legal tags, None: no CRF."""
     engine, scores = source.load_head("token-classification", labels), {}
     if legal is not None:
         count = len(labels)
@@ -57,7 +57,7 @@ def load_spans(
     hidden: int,
     dropout: float,
 ) -> CompiledModel:
-    """Load an encoder with a span head; settings: of the :class:`SpanHead`."""
+    """Load an encoder with a span head; for the keywords, see :class:`SpanHead`."""
     del dropout
     engine = source.load_encoder()
     shapes = span_head_shapes(engine.spec.width, num_outputs, hidden=hidden, summary=summary)

@@ -1,4 +1,4 @@
-"""The model of span classification: an encoder with a span head on first-subword rows.
+"""The model of span classification: a span head on the hidden states of first subwords.
 
 Dimensions: S spans, C outputs: NULL and the types.
 """
@@ -39,20 +39,21 @@ __all__ = ["SpanModel"]
 class SpanModel(TaskModel):
     """Logits of all spans; the loss is the summed cross-entropy of spans, divided by words.
 
-    The target is ``classes`` int64 [S], in the order of the head's spans, -1 for none.
+    The target is ``classes`` int64 [S], in the order of the head's spans; -1 for spans that another
+    window scores.
     """
 
     def __init__(self, encoder: Encoder, head: SpanHead) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head.to(device=encoder.device, dtype=encoder.dtype)
-        # No loss would train it.
+        # No loss would train a pooler.
         encoder.pooler = None
         self.weights = {"cross_entropy": 1.0}
         self.train(encoder.training)
 
     @classmethod
     def new(cls, encoder: Encoder, num_outputs: int, **settings: Any) -> Self:
-        """Make a model whose head is random; ``settings``: of the :class:`SpanHead`."""
+        """Make a model whose head is random; ``settings``: keywords of :class:`SpanHead`."""
         return cls(encoder, SpanHead(encoder.spec.width, num_outputs, **settings))
 
     @classmethod
@@ -62,7 +63,7 @@ class SpanModel(TaskModel):
             # A span head reads no pooler.
             warnings.simplefilter("ignore", MissingPoolerWarning)
             encoder = Encoder.from_pretrained(*saved)
-        # Made first: it gives the head its dtype.
+        # Before the weights are read: the model gives the head its dtype.
         model = cls.new(encoder, num_outputs, **settings)
         load_extra(model.head, Path(saved.directory) / SPAN_HEAD_FILE)
         return model
@@ -70,12 +71,12 @@ class SpanModel(TaskModel):
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of words."""
         assert inputs.rows is not None
-        # Spans of one word come first, and each word is one in one window.
+        # Spans of one word come first, and each is scored in one window alone.
         singles = inputs.targets["classes"][: len(inputs.rows)]
         return {"cross_entropy": int((singles != NOT_HERE).sum())}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the rows of words, [M, D]."""
+        """Compute the hidden states of the first subwords of M words, [M, D]."""
         hidden_MD: Tensor = self.encoder(
             inputs.batch, output_pooled=False, rows=inputs.rows
         ).last_hidden_state

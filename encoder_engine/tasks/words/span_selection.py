@@ -78,7 +78,8 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
     """Return the index of each span in the span list of its own item.
 
-    starts: first words, from the item's first. num_words: words of the item.
+    starts: the first word of each span, counted from the item's first word. num_words: the number
+    of words of each span's item.
     """
     shorter = widths - 1
     return shorter * num_words - shorter * (shorter - 1) // 2 + starts
@@ -90,7 +91,7 @@ def window_of_spans(
     """Mark the spans that belong to each window of a sentence, in the order of its span list.
 
     A span belongs to its window of maximum context (see :mod:`windows`), the first of equals.
-    words, before, after: of each window; see :class:`WordWindow`.
+    words, before, after: the fields of each window's :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}
     listed = []

@@ -1,6 +1,6 @@
-"""The model of token classification: a head on the rows of words, and an optional CRF.
+"""The model of token classification: a head on hidden states of words, and an optional CRF.
 
-Dimensions: M rows that are read, K tags.
+Dimensions: M tokens that the head reads, K tags.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["TaggingModel"]
 
 
 class TaggingModel(TaskModel):
-    """Logits of word rows; the loss is the cross-entropy of each row, or that of a CRF.
+    """Logits of the tokens that the head reads; the loss is their cross-entropy, or a CRF's loss.
 
     The targets are ``tags`` int64 [M], and for a CRF ``runs`` int32 [R + 1]: offsets of runs of
     words, and ``begins`` and ``ends`` bool [R]: whether a run holds the first, and the last, word
@@ -68,7 +68,7 @@ class TaggingModel(TaskModel):
     def new(
         cls, encoder: Encoder, labels: Sequence[str], legal: LegalTags | None, **options: Any
     ) -> Any:
-        """Make a model whose head is random; ``legal``: the tags of a CRF, None: there is none."""
+        """Make a model whose head is random; ``legal``: a CRF's legal tags, None: no CRF."""
         crf = None if legal is None else CRF(len(labels), legal)
         return cls(new_head_model(TokenClassification, encoder, labels), crf, **options)
 
@@ -79,18 +79,18 @@ class TaggingModel(TaskModel):
         """Load what :meth:`save_pretrained` wrote; ``legal``: see :meth:`new`."""
         crf = None if legal is None else CRF(len(labels), legal)
         model = TokenClassification.from_pretrained(*saved)
-        # Made first: it gives the CRF its dtype.
+        # Before the weights are read: the model gives the CRF its dtype.
         found = cls(model, crf, **options)
         if crf is not None:
             load_extra(crf, Path(saved.directory) / CRF_FILE)
         return found
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of rows that have a tag."""
+        """Return the number of tokens that have a tag."""
         return {self._loss_name: inputs.targets["tags"].shape[0]}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the rows of words, [M, D]."""
+        """Compute the hidden states of the tokens that the head reads, [M, D]."""
         hidden_MD: Tensor = self.encoder(
             inputs.batch, output_pooled=False, rows=inputs.rows
         ).last_hidden_state
@@ -103,7 +103,7 @@ class TaggingModel(TaskModel):
         return full_precision(self.model.head(rows_MD))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss of the rows."""
+        """Return the summed loss of the tokens."""
         logits_MK, tags_M = self._logits(inputs), inputs.targets["tags"]
         if self.crf is None:
             weight = (

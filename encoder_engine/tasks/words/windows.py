@@ -1,7 +1,7 @@
 """Tokenizes sentences of given words into items: the tokens of a window, and its words.
 
-How it works: each word is tokenized alone, without a limit; where a space before a word changes its
-tokens, with the space that a text has there. A sentence of up to ``max_length`` tokens is one item.
+How it works: each word is tokenized alone, without a limit; with the space before it, if a space
+changes its tokens. A sentence of up to ``max_length`` tokens is one item.
 A longer one is cut between words into windows that overlap, and each word belongs to one window,
 that of its maximum context: there the smaller of the numbers of tokens before and after the word is
 greatest, as in BERT's SQuAD code. A word without a token (a control character alone) belongs to no
@@ -45,7 +45,7 @@ Subwords = Literal["first", "all"]
 
 
 class WordWindow(NamedTuple):
-    """A window of a long sentence: its tokens, as places among those of the text, and its words.
+    """A window of a long sentence: its tokens ``start`` to ``stop - 1``, and its words.
 
     ``words`` int64 [n]: the words that have a token in it, ascending.
     ``before``, ``after`` int64 [n]: tokens of the window before and after each word.
@@ -89,9 +89,8 @@ def encode_words(
 
     The items have three columns: ``places`` (:class:`Ragged`: the tokens that are read, as indices
     into the item), ``words`` (:class:`Ragged`: the word of each), and ``num_words`` of the
-    sentence. Warns of words without a token; sentences with words that are cut, or left out by
-    ``windows.truncate``, are
-    ``num_truncated``.
+    sentence. Warns of words without a token. ``num_truncated`` counts sentences with words that are
+    cut, or left out by ``windows.truncate``.
     """
     if spaced and marks_spaces(tokenizer):
         sentences = [_with_spaces(words) for words in sentences]
@@ -331,10 +330,10 @@ def decode_words(
     num_words: npt.NDArray[np.int64],
     pooling: Literal["first", "mean", "max"],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the logits of all words, float64 [W, K], and which words have no row, bool [W].
+    """Return the logits of all words, float64 [W, K], and which words have no token, bool [W].
 
-    logits: [M, K] of the rows that ``items`` read. num_words: the number of words of each example,
-    int64 [N].
+    logits: [M, K] of the tokens in the column ``places`` of ``items``. num_words: the number of
+    words of each example, int64 [N].
     """
     read = items.ragged("words")
     owners = np.repeat(items.examples, np.diff(read.offsets))
@@ -344,7 +343,7 @@ def decode_words(
     counts = np.bincount(word, minlength=total)
     found = np.zeros((total, logits.shape[1]))
     if pooling == "first":
-        # A word's rows are in order, within one window.
+        # A word's tokens are in order, within one window.
         first = np.unique(word, return_index=True)[1]
         found[word[first]] = logits[first]
     elif pooling == "mean":

@@ -31,7 +31,7 @@ class TokenSpan(NamedTuple):
 
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
-    """Make a method that asks one row about a token, word or character of it."""
+    """Make a method that looks up a token, word or character of one row."""
     unit = name.partition("_to_")[0]
     names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 
@@ -92,7 +92,7 @@ class BatchEncoding(UserDict[str, Any]):
         return list(self[batch_index].sequence_ids)
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Return the word of each of a row's tokens, or ``None``."""
+        """Return the index of each token's word in a row, or ``None``."""
         return list(self[batch_index].word_ids)
 
     token_to_sequence: Callable[..., int | None] = _of_row("token_to_sequence", "a token's text")

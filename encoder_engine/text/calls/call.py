@@ -32,7 +32,7 @@ def call(
     """Encode a text, a batch, a pair or a batch of pairs.
 
     ``make``: the class of the result, which takes fields, rows and ``n_sequences``.
-    ``tokens_of``: a row's tokens by its number and ids.
+    ``tokens_of``: returns a row's tokens, given its number and its ids.
     Raises the errors of ``encode_batch``, a tokenizer's.
     """
     texts, pairs, is_batch = split_texts(text, text_pair, words=options.words)
@@ -69,7 +69,7 @@ def split_texts(text: Any, pair: Any, *, words: bool) -> tuple[Any, Any, bool]:
     else:
         is_batch = not isinstance(text, str)
     if not is_batch:
-        # An empty second text is none, as transformers takes it.
+        # An empty second text counts as no second text, as in transformers.
         return [text], [pair] if pair else None, False
     if isinstance(pair, str):
         raise TextError("text_pair is one str, but text is a batch; give as many second texts")

@@ -28,7 +28,7 @@ class Columns:
 
     def __init__(self, encoding: Encoding, options: CallOptions) -> None:
         self._encoding, self._options = encoding, options
-        # The columns that padding asks for, and those of the longest row.
+        # The number of columns that padding asks for, and that of the result.
         self._asked = self.width = 0
         self._is_ragged = False
         if options.padding != "do_not_pad" or options.tensors is not None:
@@ -137,7 +137,7 @@ class Columns:
 
 
 def padded_width(longest: int, options: CallOptions) -> int:
-    """Return the columns that padding asks for, 0 without padding."""
+    """Return the number of columns that padding asks for, 0 without padding."""
     if options.padding == "do_not_pad":
         return 0
     width = longest if options.padding == "longest" else options.max_length or 0
@@ -146,7 +146,7 @@ def padded_width(longest: int, options: CallOptions) -> int:
 
 
 def ragged_error(lengths: IntArray) -> InputError:
-    """Return the error of rows that no tensor holds."""
+    """Return the error for rows of different lengths, which no tensor holds."""
     return InputError(
         f"the rows have from {lengths.min()} to {lengths.max()} tokens, which no tensor holds; "
         "pass padding=True, or truncation=True with a max_length, or return_tensors=None"
@@ -154,7 +154,7 @@ def ragged_error(lengths: IntArray) -> InputError:
 
 
 def as_tensor(values: Any) -> Any:
-    """Return an array, which shares its memory, or lists as a tensor of PyTorch."""
+    """Return an array or lists as a PyTorch tensor; it shares the memory of an array."""
     from encoder_engine.packing.tensors import as_tensor as convert
 
     return convert(values)

@@ -37,7 +37,7 @@ class CallOptions:
 
     padding: one of :data:`PADDING`.
     truncation: one of :data:`TRUNCATION`.
-    max_length: the most tokens of a row, and the width of ``"max_length"``.
+    max_length: the most tokens of a row, and the width of the padding ``"max_length"``.
     multiple_of: round the width up to a multiple of this.
     columns: the names of the result's fields, in their order.
     tensors: ``"np"``, ``"pt"`` or ``None`` for lists.
@@ -61,7 +61,7 @@ class CallOptions:
 
     @property
     def fills(self) -> dict[str, int]:
-        """The padding of each field of integers."""
+        """The value that pads each field of integers."""
         return {
             "input_ids": self.pad_id,
             "token_type_ids": self.pad_type_id,
@@ -81,7 +81,7 @@ class CallOptions:
 
 
 class RememberedOptions:
-    """The options of the settings that were used before: checking them takes 15 us a call."""
+    """The checked options of settings that were used before: checking takes 15 us a call."""
 
     def __init__(self) -> None:
         self._options: dict[object, CallOptions] = {}
@@ -101,7 +101,7 @@ class RememberedOptions:
 
 
 def _typed(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tell True from 1, and 8 from 8.0, which are equal but not both accepted."""
+    """Add types to a key: True and 1, or 8 and 8.0, are equal but not both accepted."""
     return (key, *map(type, key))
 
 

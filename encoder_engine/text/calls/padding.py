@@ -28,7 +28,7 @@ def pad_features(features: Any, options: CallOptions) -> dict[str, Any]:
     """Pad the ids, types and masks of rows; other fields stay as they are.
 
     ``features``: a list of mappings, one a row; or a mapping of lists, of a batch or of one row.
-    ``options.columns`` with ``attention_mask``: make one where there is none. Without
+    If ``options.columns`` has ``attention_mask``, a missing mask is made. Without
     ``options.tensors`` the result has the type of the rows.
     Raises :class:`InputError` for anything else, and for rows that no tensor holds.
     """

@@ -19,7 +19,7 @@ __all__ = ["RowEncoding", "RowEncodings"]
 Span: TypeAlias = tuple[int, int]
 
 
-# The fields of a row, and the fields of a result that they are.
+# The names of a row's fields, and of the same fields in a result.
 FIELDS = {
     "ids": "input_ids",
     "type_ids": "token_type_ids",
@@ -59,7 +59,7 @@ class RowEncoding:
         return self._read_tokens()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, tokens included, without what reads them."""
+        """Return the fields and the tokens, without the function that reads tokens."""
         return {name: value for name, value in vars(self).items() if name != "_read_tokens"} | {
             "tokens": self.tokens
         }
@@ -69,7 +69,7 @@ class RowEncoding:
         return len(self.ids)
 
     def _is_in(self, place: int, sequence_index: int) -> bool:
-        """Return whether a token is of a text; in the library a text that is not there has all."""
+        """Return whether a token is of a text; a text that is missing has all, as in tokenizers."""
         return sequence_index >= self.n_sequences or self.sequence_ids[place] == sequence_index
 
     def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
@@ -99,7 +99,7 @@ class RowEncoding:
         return self.offsets[token_index]
 
     def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the tokens of a word, first and last plus one."""
+        """Return the range of a word's tokens: the first, and the last plus one."""
         places = [
             place
             for place, word in enumerate(self.word_ids)

@@ -268,7 +268,7 @@ class CallableTokenizer(ABC):
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """Return the id of a token, or a list of ids; an unknown token has the unknown's id."""
+        """Return the id of a token, or a list of ids; others have the unknown token's id."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         found = self.token_to_id(tokens)
@@ -293,7 +293,7 @@ class CallableTokenizer(ABC):
         return [int(int(number) in special) for number in token_ids]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Count the template's tokens of a row."""
+        """Count the special tokens that the template adds to a row."""
         template = self.spec.pair if pair else self.spec.single
         return sum(len(piece.ids) for piece in template)
 
@@ -335,7 +335,7 @@ class CallableTokenizer(ABC):
 
     @property
     def model_max_length(self) -> int | None:
-        """The files' limit on the tokens of a row."""
+        """The most tokens of a row, as the tokenizer's files state."""
         return self.spec.model_max_length
 
     @property

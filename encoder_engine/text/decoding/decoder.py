@@ -67,7 +67,7 @@ class Decoder:
         return token
 
     def _known_tokens(self) -> dict[int, str]:
-        """Return all tokens by id, without those of a vocabulary in the extension."""
+        """Return all tokens by id, except those that a vocabulary in the extension looks up."""
         vocab = self._spec.model.vocab
         native = isinstance(vocab, NativeVocabulary)
         tokens = {} if native else {number: token for token, number in vocab.items()}
@@ -129,7 +129,7 @@ class SpaceJoiner:
 
 
 class ByteLevelJoiner:
-    """Joins the bytes that letters stand for; a token with other characters is its UTF-8."""
+    """Joins the bytes that letters stand for; a token with other characters gives its UTF-8."""
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text; what is not UTF-8 becomes U+FFFD."""

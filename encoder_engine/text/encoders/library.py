@@ -1,4 +1,4 @@
-"""Encodes with Hugging Face tokenizers where the engine has no model of its own, such as BPE.
+"""Encodes with Hugging Face tokenizers ("the library") what the C++ encoders do not implement.
 
 The library's tokenizer is built once and never changed. It has no template, truncation or padding,
 because their switches are state that threads would share. It returns all tokens of a text;
@@ -46,7 +46,7 @@ SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u012
 
 
 class LibraryEncoder:
-    """Has the methods of ``_native.BatchEncoder``; any number of threads may use it."""
+    """Encodes with Hugging Face tokenizers, by ``_native.BatchEncoder``'s methods; thread-safe."""
 
     def __init__(self, spec: TokenizerSpec, model: LibrarySpec) -> None:
         self._spec = spec
@@ -95,7 +95,7 @@ class LibraryEncoder:
     ) -> Iterator[Tokens]:
         """Tokenize texts without truncation, a few at a time.
 
-        ``alone`` passes one text at a time, which the library encodes in the calling thread.
+        ``alone`` passes one text at a time, which is encoded in the calling thread.
         """
         tokenizer = self._tokenizer
         # Version 1.0 has one method, which gives ids alone.
@@ -129,7 +129,7 @@ class LibraryEncoder:
         words = [-1 if word is None else word for word in found.word_ids]
         blanks = None
         if self._trim is not None:
-            # The tokens as they were found: those of an added one depend on the text.
+            # Tokens as they were found: the form of an added token depends on the text.
             known = self._blanks
             counted = [known.get(token) or _count_blanks(known, token) for token in found.tokens]
             blanks = np.asarray(counted, dtype=np.int32).reshape(-1, 2)
@@ -138,7 +138,7 @@ class LibraryEncoder:
 
 
 class LibraryNormalizer:
-    """Normalizes as the model does."""
+    """Normalizes texts as a model of Hugging Face tokenizers does."""
 
     def __init__(self, model: LibrarySpec) -> None:
         # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
@@ -150,7 +150,7 @@ class LibraryNormalizer:
         self._bytes = None if model.normalizer == "null" else _from_json(members, model.reason)
 
     def normalize(self, text: str) -> str:
-        """Normalize a text by itself."""
+        """Normalize one text."""
         if self._bytes is None:
             return text
         ids = self._bytes.encode(text, add_special_tokens=False).ids
@@ -159,7 +159,7 @@ class LibraryNormalizer:
 
 
 class LibraryJoiner:
-    """Joins tokens by the library's decoder."""
+    """Joins tokens by a decoder of Hugging Face tokenizers."""
 
     def __init__(self, spec: LibraryDecoderSpec) -> None:
         self._spec = spec
@@ -188,12 +188,12 @@ class LibraryJoiner:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Return whether the library failed on a text: by a panic, or a bare Exception of its own."""
+    """Return whether Hugging Face tokenizers failed on a text: a panic, or a bare Exception."""
     return type(error).__name__ == "PanicException" or type(error) is Exception
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Return the error for a text on which the library fails."""
+    """Return the error for a text on which Hugging Face tokenizers fails."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",
@@ -202,7 +202,7 @@ def _refused(error: BaseException, where: str, row: int | None) -> TextError:
 
 
 def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
-    """Return the index of the first text on which the library fails alone."""
+    """Return the index of the first text that alone makes Hugging Face tokenizers fail."""
     for index, text in enumerate(texts):
         try:
             encode([text])
@@ -236,7 +236,7 @@ def _build(model: LibrarySpec, added: list[dict[str, Any]], decoder: DecoderSpec
 
 
 def _from_json(members: dict[str, Any], reason: str = "its decoder is the library's") -> Any:
-    """Build the library's tokenizer from members given as values or as JSON."""
+    """Build a Hugging Face tokenizer from members of a tokenizer.json, as values or as JSON."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

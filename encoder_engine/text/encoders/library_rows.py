@@ -64,8 +64,8 @@ class Tokens(NamedTuple):
 def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray:
     """Return a row's offsets without the white space at the ends of its tokens.
 
-    ``prefixed``: the model put a space before the first token, and one space there is not the
-    text's. The library assumes so at the start of every row, also amid a text.
+    ``prefixed``: the model put a space before the first token, so one space there is not of the
+    text. Hugging Face tokenizers assumes this at the start of every row, also amid a text.
     """
     starts, stops = spans.T
     leading, trailing = blanks.T

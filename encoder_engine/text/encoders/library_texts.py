@@ -1,4 +1,4 @@
-"""Checks texts before the library sees them, in the words of csrc/bindings/errors.cpp."""
+"""Checks texts for Hugging Face tokenizers, with the messages of csrc/bindings/errors.cpp."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
 
 
 def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the text to match for each added token: normalized if the token is."""
+    """Return the text to match for each added token, in normal form if it is ``normalized``."""
     forms = {token.content: token.content for token in spec.added_tokens}
     if any(token.normalized for token in spec.added_tokens):
         normalizer = build_normalizer(spec.model)

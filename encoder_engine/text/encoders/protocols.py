@@ -49,7 +49,7 @@ class TextNormalizer(Protocol):
     """Turns text into the form that the model encodes."""
 
     def normalize(self, text: str) -> str:
-        """Normalize a text by itself."""
+        """Normalize one text."""
 
 
 class BatchEncoder(Protocol):

@@ -1,7 +1,7 @@
 """Reads the members of a tokenizer.json that belong to a BPE model.
 
-What is not recognised exactly is refused with a reason, and the library encodes it: no regular
-expression is interpreted here.
+What is not recognised exactly is refused with a reason, and Hugging Face tokenizers ("the library")
+encodes it: no regular expression is interpreted here.
 """
 
 from __future__ import annotations
@@ -93,10 +93,11 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse merges of a model for the library that name what the vocabulary lacks.
+    """Refuse a model for Hugging Face tokenizers with merges that its vocabulary does not fit.
 
-    The library takes as many bytes off the right part as the prefix has, whatever they are, and
-    ends the process where it cuts a character.
+    Both parts and the result of a merge must be in the vocabulary. The library removes as many
+    bytes from the right part as the prefix has, whichever they are, and ends the process if that
+    splits a character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -115,7 +116,7 @@ def check_merges(node: JsonValue) -> None:
 
 
 def _check(spec: BpeSpec, node: JsonValue) -> None:
-    """Refuse a model that the extension does not encode as the library does."""
+    """Refuse a model that the extension does not encode as Hugging Face tokenizers does."""
     if spec.splitting.byte_level:
         if spec.byte_fallback:
             raise node.get("byte_fallback").fail("of a byte-level model, it is not the engine's")
@@ -205,7 +206,7 @@ def _read_splitting(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def _read_pattern(node: JsonValue, *, regex: bool) -> WordPattern:
-    """Read what stands before ByteLevel, which cuts again where ``regex`` says so."""
+    """Read the pre-tokenizer before ByteLevel; ``regex``: ByteLevel cuts words once more."""
     kind = node.kind()
     if kind == "Digits" and regex:
         node.only_keys(("type", "individual_digits"))
@@ -237,7 +238,7 @@ def _read_split(node: JsonValue) -> tuple[str, str, bool]:
 
 
 def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> bool:
-    """Return whether it splits at spaces, of which the normalizer leaves none (Gemma)."""
+    """Return whether a pre-tokenizer splits at spaces, but the normalizer leaves none (Gemma)."""
     pattern = node.get("pattern").value
     last = normalizer[-1] if normalizer else None
     if not isinstance(last, ReplaceStep) or last.regex or last.pattern != " ":

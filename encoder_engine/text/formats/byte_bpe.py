@@ -30,7 +30,7 @@ NAMES = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<
 
 
 def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Return RoBERTa's tokenizer from both files, as transformers builds it."""
+    """Return RoBERTa's tokenizer from vocab.json and merges.txt, as transformers builds it."""
     if config.kind not in ROBERTA_LIKE:
         source = f"of {config.kind}" if config.kind else "without a tokenizer_class or config.json"
         raise TokenizerFileError(
@@ -83,7 +83,10 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_prefix_space(model: BpeSpec | LibrarySpec, config: TokenizerConfig) -> None:
-    """Refuse a companion that contradicts tokenizer.json, which transformers would override."""
+    """Refuse a companion file whose ``add_prefix_space`` contradicts tokenizer.json.
+
+    transformers would override that of tokenizer.json.
+    """
     stated = config.add_prefix_space
     for step in _steps(json.loads(model.pre_tokenizer)):
         found = step.get("add_prefix_space")
@@ -104,7 +107,7 @@ def _steps(pre_tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def read_merges(path: Path) -> list[list[str]]:
-    """Read the pairs, best first; a first line that begins with ``#version`` is a comment."""
+    """Read the merges, best first; a first line that begins with ``#version`` is a comment."""
     pairs: list[list[str]] = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.startswith("#version")):

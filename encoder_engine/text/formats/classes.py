@@ -1,4 +1,4 @@
-"""The tokenizer class of transformers 5 that a directory names, and the inputs that it gives."""
+"""The tokenizer class of transformers 5 that a directory names; the classes with token types."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ TYPED_CLASSES = frozenset(
 def find_class(folder: Path, stated: str | None) -> str | None:
     """Return the class, less the suffix "Fast", that a directory's files name or imply.
 
-    ``stated``: the class of tokenizer_config.json. Without it the config.json decides, if there is
-    one that can be read: whoever loads the model refuses another.
+    ``stated``: the class of tokenizer_config.json. Without it config.json decides, if it can be
+    read; a damaged config.json is refused when the model is loaded.
     """
     path = folder / "config.json"
     if stated is None and path.is_file():

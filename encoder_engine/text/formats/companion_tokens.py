@@ -22,7 +22,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, kw_only=True)
 class NamedToken:
-    """A token that a companion names without its id; ``where`` is the place in the file."""
+    """A token that a companion file names without an id; ``where``: its place in the file."""
 
     where: str
     content: str
@@ -82,7 +82,7 @@ def read_companion_tokens(
 def append_tokens(
     added: tuple[AddedTokenSpec, ...], vocab: Mapping[str, int], wanted: Iterable[NamedToken]
 ) -> tuple[AddedTokenSpec, ...]:
-    """Append the missing tokens to the added ones, with the vocabulary's id or the next one."""
+    """Append the wanted tokens that are missing, with the vocabulary's id or the next free one."""
     out = {token.content: token for token in added}
     for token in wanted:
         if token.content in out:
@@ -96,7 +96,7 @@ class _Named:
     """The tokens that one file names, by the kind of entry."""
 
     def __init__(self, node: JsonValue, *, typed: bool) -> None:
-        # Where a file writes the type of its tokens, they say themselves whether they are special.
+        # Tokens of a file that writes their type (__type) also state whether they are special.
         self.typed = typed
         self.parts: dict[str, NamedToken] = {}
         self.strings: dict[str, NamedToken] = {}
@@ -124,7 +124,7 @@ class _Named:
             self.objects[key] = self._token(item, True)
 
     def _token(self, item: JsonValue, part: bool) -> NamedToken:
-        """Read a token, a string or an object; one that plays a part is special in any case."""
+        """Read a token, a string or an object; ``part``: it has a role, so that it is special."""
         flags = dict.fromkeys(FLAGS, False) | {"special": True}
         content = item
         if isinstance(item.value, dict):

@@ -38,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def value_of(value: Any, name: str) -> JsonValue:
-    """Return the value of a whole file of this name."""
+    """Return the parsed content of a file; ``name``: the file's name, for messages."""
     return JsonValue(value, JsonSource(name=name, error=TokenizerFileError, null_is_absent=True))
 
 

@@ -29,9 +29,9 @@ LIBRARY_MODELS = ("WordLevel",)
 
 
 def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
-    """Read the members that the engine needs; the library checks all others when it is built.
+    """Read the members that the engine needs; Hugging Face tokenizers checks the others.
 
-    ``reason``: why the engine does not encode a model that it has, WordPiece or Unigram.
+    ``reason``: why the engine does not encode a WordPiece, Unigram or BPE model itself.
     """
     node = top.get("model")
     members, unknown = node.object() | {"type": kind}, node.get("unk_token")
@@ -62,19 +62,19 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
 
 
 def _as_the_library_reads(score: float) -> float:
-    """Return the number whose digits the library reads as ``score``, to the last bit."""
+    """Return the number whose digits Hugging Face tokenizers reads as ``score``, bit for bit."""
     near = (score, math.nextafter(score, math.inf), math.nextafter(score, -math.inf))
     read = extension().read_json_number
     return next((number for number in near if read(repr(number)) == score), score)
 
 
 def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
-    """Read the decoder."""
+    """Return the decoder as JSON for Hugging Face tokenizers; None if the file has no decoder."""
     return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
 
 
 def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
-    """Return the members that :func:`read_library` and the decoder's reader read."""
+    """Return the members that :func:`read_library` and :func:`read_library_decoder` read."""
     return {
         "normalizer": json.loads(model.normalizer),
         "pre_tokenizer": json.loads(model.pre_tokenizer),

@@ -69,9 +69,10 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
 
 
 def _companion_names(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the special tokens to name in the companions, which makes each an added token.
+    """Return the special tokens to name in the companion files: those that are added tokens.
 
-    Loading infers the model's unknown token and the padding's token from tokenizer.json.
+    Naming a token there makes it an added token. Loading infers the unknown and the padding token
+    from tokenizer.json.
     """
     added = {token.content for token in spec.added_tokens}
     names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}

@@ -137,7 +137,7 @@ def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> Tokenize
 
 @dataclass(frozen=True)
 class _Settings:
-    """The options of tokenizer_config.json that only these classes have."""
+    """The options of tokenizer_config.json that only classes with a SentencePiece model have."""
 
     node: JsonValue
 
@@ -170,11 +170,11 @@ def _vocabulary(
 ) -> list[list[Any]]:
     pieces = [list(item) for item in zip(model.spec.pieces, model.spec.scores, strict=True)]
     if name == "XLMRobertaTokenizer":
-        # Fairseq's numbers: its own four in front, the model's first three not at all.
+        # Fairseq's ids: its own four pieces come first and replace the model's first three.
         front = [[names[part], 0.0] for part in ("bos", "pad", "eos", "unk")]
         return [*front, *pieces[3:], [names["mask"], 0.0]]
     if name == "CamembertTokenizer":
-        # Fairseq's as well, whose first four the model's own <s> and </s> replace.
+        # Fairseq's ids as well, but with the model's own <s> and </s> in use, not Fairseq's.
         kept = [["<s>NOTUSED", 0.0], [names["pad"], 0.0], ["</s>NOTUSED", 0.0], [names["unk"], 0.0]]
         return [*kept, ["<unk>NOTUSED", -100.0], *pieces[1:], [names["mask"], 0.0]]
     count = settings.num_extra(name)
@@ -208,7 +208,8 @@ def _added_tokens(
 ) -> list[dict[str, Any]]:
     """Return the tokens that are matched ahead of the model: named ones, symbols, sentinels.
 
-    Where the companions list more tokens, the model's own and the sentinels are not added to them.
+    Where the companion files list further tokens, the model's symbols and the sentinels are left
+    out.
     """
     ids = {piece: index for index, (piece, _) in enumerate(vocab)}
     plain: dict[str, Any] = dict.fromkeys(FLAGS, False)
@@ -219,7 +220,7 @@ def _added_tokens(
         out.setdefault(named.content, dict(named.flags))
     own = () if settings.lists_tokens() else model.spec.pieces
     for part, content in names.items():
-        # These take the space before a mask that the model's file does not have as a symbol.
+        # These classes strip the space before a mask that is not among the model's pieces.
         strips = part == "mask" and name in ("CamembertTokenizer", "XLNetTokenizer")
         strips = strips and content not in own
         out.setdefault(content, plain | {"special": True, "lstrip": strips})
@@ -229,7 +230,7 @@ def _added_tokens(
                 out.setdefault(piece, plain | {"special": kind == "control"})
         for index in range(settings.num_extra(name)):
             out.setdefault(f"<extra_id_{index}>", plain | {"special": True})
-    # Those that the vocabulary lacks are numbered by the companions' reader.
+    # Tokens that the vocabulary lacks get their ids from the reader of the companion files.
     known = sorted((ids[content], content) for content in out if content in ids)
     return [{"id": number, "content": content} | out[content] for number, content in known]
 

@@ -50,7 +50,7 @@ class SentencePieceModel:
 
 
 def read_sentencepiece_model(path: Path) -> SentencePieceModel:
-    """Read the file."""
+    """Read a SentencePiece model file."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -142,7 +142,7 @@ def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
 
 
 def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
-    """Refuse what SentencePiece refuses as well."""
+    """Refuse pieces that SentencePiece refuses as well."""
     seen: dict[str, int] = {}
     for index, (piece, score, kind) in enumerate(
         zip(spec.pieces, spec.scores, spec.kinds, strict=True)

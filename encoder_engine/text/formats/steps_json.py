@@ -1,4 +1,4 @@
-"""Reads the normalizers and decoders that the engine has of its own."""
+"""Reads the normalizers and decoders of a tokenizer.json that the engine itself implements."""
 
 from __future__ import annotations
 

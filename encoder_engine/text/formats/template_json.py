@@ -1,4 +1,4 @@
-"""Reads the post_processor of a tokenizer.json as two row layouts."""
+"""Reads the post_processor of a tokenizer.json: the row layouts of a text and of a pair."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ def read_trim(node: JsonValue) -> OffsetTrim | None:
 
 
 def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
-    """Refuse to trim the offsets of pieces of the vocabulary: only the library's models do it.
+    """Refuse ``trim_offsets`` where a piece of the vocabulary has white space at its ends.
 
-    The library counts white space and U+0120, which stands for a space in byte-level vocabularies,
-    at the ends of a piece. Added tokens and unknown text are trimmed whatever the model.
+    So does U+0120, which stands for a space in byte-level vocabularies, as in Hugging Face
+    tokenizers. Only offsets of BPE and WordLevel pieces are trimmed here; those of added tokens and
+    unknown text are in every model.
     """
     if read_trim(node) is None:
         return

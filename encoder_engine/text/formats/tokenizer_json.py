@@ -1,7 +1,7 @@
 """Reads tokenizer.json, the format of Hugging Face tokenizers.
 
 No member of the file is ignored. A model whose settings the engine does not implement is encoded by
-the library.
+Hugging Face tokenizers ("the library").
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_exactly", "read_tokenizer_json", "spec_from_content", "spec_from_json"]
 
-# What the library's own sizes hold; nobody here reckons with them.
+# The greatest size that Hugging Face tokenizers holds; the engine does not use such sizes.
 MAX_SIZE = 2**64 - 1
 TOP_KEYS = (
     "version",
@@ -60,7 +60,7 @@ TOP_KEYS = (
     "decoder",
     "model",
 )
-# The models that the engine has; the library encodes what their settings are beyond it.
+# The models that the engine encodes; the library encodes those with settings beyond the engine.
 NATIVE_MODELS = ("WordPiece", "Unigram", "BPE")
 SIDES = {"Right": "right", "Left": "left", "right": "right", "left": "left"}
 STRATEGIES = {
@@ -80,12 +80,12 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
     spec = _read_natively(content, path)
     if spec is not None:
         return spec
-    # Scores as the library has them, to the last bit: it decides between paths of equal sums.
+    # Scores equal the library's to the last bit, which decides between paths of equal sums.
     return read_exactly(parse_json(content, path, parse_float=extension().read_json_number))
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read a parsed file for the engine, or for the library where the engine lacks a setting."""
+    """Read a parsed file for the engine or, if it lacks a setting, for Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
@@ -102,7 +102,7 @@ def read_exactly(top: JsonValue) -> TokenizerSpec:
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
     """Read a file whose vocabulary the extension can parse itself, 10 times as fast.
 
-    Returns ``None`` for every other file, and for a refused one: the exact reader says why.
+    Returns ``None`` for other files and for refused ones; :func:`read_exactly` then says why.
     """
     found = extension().read_vocabulary(content)
     if found is None:
@@ -127,7 +127,7 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
 def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
     """Read a whole file's content as a specification.
 
-    ``reason``: why the library is to encode, whatever the model.
+    ``reason``: why Hugging Face tokenizers must encode, whatever the model; empty: the engine does.
     """
     top.only_keys(TOP_KEYS)
     version = top.get("version")
@@ -169,7 +169,7 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
 
 
 def _model_kind(node: JsonValue) -> str:
-    """Return the model's type, which published files leave out: then its members decide."""
+    """Return the model's type; where a published file leaves it out, infer it from the members."""
     members = node.object().keys()
     if "type" in members:
         return node.kind()
@@ -201,7 +201,7 @@ def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | N
 
 
 def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
-    """Read the added tokens; the library numbers them itself, so another number is an error."""
+    """Read the added tokens; refuse ids other than Hugging Face tokenizers would assign."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
         return ()
@@ -261,7 +261,7 @@ def _read_padding(node: JsonValue) -> PaddingSpec | None:
 
 
 def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
-    """Infer the roles of special tokens from their places; the file does not name them."""
+    """Infer the roles of special tokens from the template, as the file does not name roles."""
     text = next(i for i, piece in enumerate(spec.single) if piece.kind == "first")
     before = [token for piece in spec.single[:text] for token in piece.tokens]
     after = [token for piece in spec.single[text:] for token in piece.tokens]

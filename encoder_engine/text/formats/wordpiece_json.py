@@ -124,7 +124,7 @@ def read_wordpiece_decoder(node: JsonValue) -> WordPieceDecoderSpec | None:
 
 
 def wordpiece_members(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, Any]:
-    """Return the members that :func:`read_wordpiece` and the decoder's reader read."""
+    """Return the members that :func:`read_wordpiece` and :func:`read_wordpiece_decoder` read."""
     normalizer, decoder = model.normalizer, spec.decoder
     return {
         "normalizer": {

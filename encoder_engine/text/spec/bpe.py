@@ -48,7 +48,7 @@ class BpeSpec:
     """A BPE model and its settings.
 
     ``merges``: the two parts of each merge, best first; of equal merges the last one's rank counts.
-    ``pre_tokenizer``: the member of the file as JSON, of which ``splitting`` is the meaning.
+    ``pre_tokenizer``: that member of tokenizer.json as JSON; ``splitting`` is what it means.
     """
 
     vocab: Mapping[str, int] = field(repr=False)
@@ -64,7 +64,7 @@ class BpeSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.vocab)
 
     @property
@@ -73,7 +73,7 @@ class BpeSpec:
         return f"BPE of {'bytes' if self.splitting.byte_level else 'characters'}"
 
     def lowercased(self) -> BpeSpec:
-        """Give the same model of lower-cased texts."""
+        """Return the model with texts lower-cased first."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
@@ -115,6 +115,6 @@ class BpeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteLevelDecoderSpec:
-    """Decodes the letters of a byte-level vocabulary: the member as JSON."""
+    """The decoder of a byte-level vocabulary's letters: the member ``decoder`` as JSON."""
 
     decoder: str

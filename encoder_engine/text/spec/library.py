@@ -26,12 +26,12 @@ class OffsetTrim:
 
 @dataclass(frozen=True, kw_only=True)
 class LibrarySpec:
-    """A model that the library encodes with; ``kind`` is its name in the file.
+    """A model that Hugging Face tokenizers encodes with; ``kind``: the model's type in the file.
 
     ``reason``: why the engine does not encode it itself.
-    ``normalizer``, ``pre_tokenizer`` and ``model``: the members as JSON. Template, truncation and
-    padding are the engine's own for every model.
-    ``num_ids``: the id that the first added token gets which the vocabulary lacks.
+    ``normalizer``, ``pre_tokenizer`` and ``model``: these members of tokenizer.json, as JSON.
+    Template, truncation and padding are the engine's own for every model.
+    ``num_ids``: the id of the first added token that is not in the vocabulary.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class LibrarySpec:
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:
-        """Give the same model of lower-cased texts."""
+        """Return the model with texts lower-cased first."""
         lower, present = {"type": "Lowercase"}, json.loads(self.normalizer)
         if present == lower:
             return self
@@ -60,6 +60,6 @@ class LibrarySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryDecoderSpec:
-    """A decoder that the library runs: the member as JSON."""
+    """A decoder that Hugging Face tokenizers runs: the member ``decoder`` as JSON."""
 
     decoder: str

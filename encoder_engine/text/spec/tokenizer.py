@@ -68,7 +68,7 @@ class WordPieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.vocab)
 
     @property
@@ -164,7 +164,7 @@ class TokenizerSpec:
     """The complete specification of a tokenizer.
 
     single, pair: the layout of a row of one text and of two; each names its texts once.
-    template_fault: why the file's template cannot be used; the layouts are then without one.
+    template_fault: why the file's template cannot be used; the layouts then have no template.
     trim: leaves white space at a token's ends out of its offsets.
     truncation, padding, model_max_length: recommendations of the files;
         :meth:`Tokenizer.encode_batch` truncates only with ``max_length``.
@@ -193,8 +193,8 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The fields that a model reads; ``token_type_ids`` where a template has another than 0."""
-        # Only BERT's and DeBERTa's classes give them by themselves.
+        """Fields that a model reads; ``token_type_ids`` if a template has segments other than 0."""
+        # Only BERT's and DeBERTa's classes give token types by default.
         types = any(piece.type_id for piece in (*self.single, *self.pair))
         return ("input_ids", *(["token_type_ids"] if types else []), "attention_mask")
 

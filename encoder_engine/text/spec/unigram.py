@@ -139,12 +139,12 @@ class UnigramSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.pieces)
 
     @property
     def unk_token(self) -> str | None:
-        """The piece for what the vocabulary cannot spell."""
+        """The piece that stands for text that the vocabulary cannot spell."""
         return None if self.unk_id is None else self.pieces[self.unk_id]
 
     @property
@@ -153,7 +153,7 @@ class UnigramSpec:
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
-        """Give the same model of lower-cased texts."""
+        """Return the model with texts lower-cased first."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
@@ -191,17 +191,17 @@ class SentencePieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id that the first added token gets which the vocabulary lacks."""
+        """The id of the first added token that is not in the vocabulary."""
         return len(self.pieces)
 
     @property
     def unk_id(self) -> int:
-        """The id for what the vocabulary cannot spell."""
+        """The id of text that the vocabulary cannot spell."""
         return self.kinds.index("unknown")
 
     @property
     def unk_token(self) -> str:
-        """The piece for what the vocabulary cannot spell."""
+        """The piece that stands for text that the vocabulary cannot spell."""
         return self.pieces[self.unk_id]
 
     @property

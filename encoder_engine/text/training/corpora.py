@@ -80,7 +80,7 @@ class Sample:
         for name, texts in self.corpora.items():
             count = self.counts[name]
             count.num_read = 0
-            # A generator for each corpus: another one beside it changes nothing about this one.
+            # A generator for each corpus, so that its sample does not depend on the other corpora.
             generator = random.Random(f"{self.seed} {name}")
             for text in _chosen(texts, count.num_texts, self.targets[name], generator):
                 count.num_read += 1
@@ -130,7 +130,7 @@ def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
 def count_texts(
     corpora: Corpora, see: Callable[[str], None], watch: Callable[[Stage, int], None]
 ) -> dict[str, CorpusCount]:
-    """Count the texts of each corpus, and show each to ``see``."""
+    """Count the texts of each corpus, and call ``see`` with each text."""
     counts: dict[str, CorpusCount] = {}
     done = 0
     for name, texts in corpora.items():
@@ -155,10 +155,10 @@ def _check_text(text: object, name: str, row: int) -> None:
 
 
 def allot(sizes: Mapping[str, int], *, alpha: float, limit: int | None) -> dict[str, int]:
-    """Return the number of texts to read of each corpus: shares p^alpha / sum of ``limit`` or all.
+    """Return the number of texts to read of each corpus, in proportion to p^alpha.
 
-    Shares are rounded by largest remainder, and every corpus gets at least one text. A single
-    corpus is read as it is.
+    p is the corpus's share of all texts. ``limit`` texts are shared out, or by default all; shares
+    are rounded by largest remainder, and every corpus gets at least one text.
     """
     total = sum(sizes.values())
     wanted = total if limit is None else min(limit, total)

@@ -34,7 +34,7 @@ class TrainingOptions:
         max_sentence_length: characters of a line; longer ones are cut.
         input_limit: texts to read in all; by default as many as there are.
         alpha: exponent of the corpora's shares: 1 leaves them as they are, 0 makes them equal.
-        seed: of the sampling.
+        seed: the seed of the sampling.
 
     """
 

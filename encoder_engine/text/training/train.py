@@ -91,7 +91,7 @@ def train_tokenizer(
 
     Args:
         corpora: texts, or a mapping of labels to texts; each iterable must be readable twice.
-        directory: where to write; it must not exist, or ``overwrite`` replaces a tokenizer's.
+        directory: where to write; it must not exist, unless ``overwrite`` replaces a tokenizer.
         options: by default those of :class:`TrainingOptions`.
         overwrite: replace a directory that holds nothing but a tokenizer.
         watch: called with the stage - ``"count"``, ``"read"``, ``"train"`` - and texts done in it.

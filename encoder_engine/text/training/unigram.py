@@ -24,13 +24,13 @@ __all__ = ["UnigramResult", "train_with_sentencepiece", "train_with_tokenizers"]
 METASPACE = "\u2581"
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
-# The result depends on it, so that it is the same on every machine.
+# Fixed, because the result depends on it and must be the same on every machine.
 NUM_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramResult:
-    """``tokenizer_json`` as text, and the SentencePiece model where there is one."""
+    """``tokenizer_json`` as text, and the SentencePiece model if sentencepiece trained it."""
 
     tokenizer_json: str
     sentencepiece_model: bytes | None
@@ -47,7 +47,7 @@ def train_with_sentencepiece(
     coverage: float,
     max_length: int,
 ) -> UnigramResult:
-    """Train with sentencepiece; its own three special pieces are among those of the layout."""
+    """Train with sentencepiece; its three special pieces count among those of the layout."""
     try:
         import sentencepiece
     except ImportError as error:
@@ -158,7 +158,7 @@ def _missing(library: str) -> MissingDependencyError:
 
 
 def _field(message: bytes, number: int) -> bytes:
-    """Find a field of bytes in a protobuf message, the last one that counts."""
+    """Return a field of bytes in a protobuf message; the last of several counts."""
     place, found = 0, b""
     while place < len(message):
         key, place = _varint(message, place)

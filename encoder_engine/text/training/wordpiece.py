@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts characters after normalization, apart for starts and continuations of words."""
+    """Counts characters after normalization, at the start of words and inside them separately."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")
@@ -44,7 +44,7 @@ class Alphabet:
         self._pairs.update(pairwise(text))
 
     def pieces(self, coverage: float) -> list[str]:
-        """Return the single-character pieces that cover that share of all characters.
+        """Return the single-character pieces that cover the share ``coverage`` of all characters.
 
         The most frequent characters come first, equally frequent ones by code point.
         """
@@ -76,7 +76,7 @@ class Alphabet:
         return kind
 
     def tokenizer(self) -> Any:
-        """Return the library's tokenizer that the trainer reads text with."""
+        """Return the Hugging Face tokenizer that the trainer reads text with."""
         tokenizer = _import("").Tokenizer(_import("models").WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = self._normalizer
         tokenizer.pre_tokenizer = self._pre_tokenizer
@@ -120,7 +120,7 @@ def train_wordpiece(
 
 
 def _import(module: str) -> Any:
-    """Import a part of the library."""
+    """Import a part of Hugging Face tokenizers."""
     import importlib
 
     try:

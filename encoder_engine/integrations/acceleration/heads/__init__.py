@@ -1,1 +1,1 @@
-"""Heads of transformers over an accelerated encoder, computed of the rows that they read."""
+"""Heads of transformers over an accelerated encoder, which computes only the rows they read."""

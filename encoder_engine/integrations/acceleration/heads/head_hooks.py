@@ -1,11 +1,11 @@
 """Lets an accelerated encoder compute in training only the rows that transformers' head reads.
 
-How it works: a hook before the model's forward leaves the places of these rows for the encoder
-(:data:`RUNNING`), and transformers' own code computes the head of what the encoder returns.
+How it works: a hook before the model's forward notes the places of these rows for the encoder
+(:data:`RUNNING`), and transformers' own code computes the head from what the encoder returns:
 
-- Of a ``...ForMaskedLM`` that gets labels, the labelled rows: [1, M, D] instead of [B, L, D]. The
+- For a ``...ForMaskedLM`` that gets labels, the labelled rows: [1, M, D] instead of [B, L, D]. The
   hook passes labels [1, M] on. A hook after the forward takes the logits out of the output.
-- Of a ``...ForSequenceClassification``, the first row of each text: [B, 1, D].
+- For a ``...ForSequenceClassification``, the first row of each text: [B, 1, D].
 
 Dimensions: B texts, L longest, M labelled rows, D width, E width of the output layer's input, V
 vocabulary.
@@ -51,7 +51,7 @@ def find_heads(model_type: str) -> dict[str, HeadLayout]:
 class HeadHooks:
     """The hooks of a model with a head.
 
-    ``replaced``: the class of the forward of an accelerated encoder.
+    ``replaced``: the class that replaces ``forward`` of an accelerated encoder.
     ``full_logits``: compute all logits of a masked-language model in training too.
     """
 
@@ -59,7 +59,7 @@ class HeadHooks:
         self.replaced, self.full_logits = replaced, full_logits
 
     def put(self, model: Any) -> None:
-        """Register the hooks, instead of those of an earlier call, where a head has any."""
+        """Register the hooks, in place of an earlier call's, if the model's head has any."""
         self.take(model)
         kind = type(model)
         own = kind.__module__.startswith("transformers.")
@@ -77,7 +77,7 @@ class HeadHooks:
     def before(
         self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Note the rows that the head reads; return the arguments where labels are others."""
+        """Note the rows that the head reads; return new arguments if only their labels remain."""
         named = _named(model, args, kwargs)
         if not _is_noted(model, named):
             return None
@@ -85,7 +85,7 @@ class HeadHooks:
         return eagerly(self._note, model, named) if compiling else self._note(model, named)
 
     def after(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """Take skipped logits out of an output."""
+        """Replace logits that were skipped in an output by :class:`SkippedLogits`."""
         if not _is_noted(model, _named(model, args, kwargs)):
             return None
         return eagerly(_finish, output) if torch.compiler.is_compiling() else _finish(output)
@@ -135,7 +135,7 @@ class HeadHooks:
 
 
 def _is_noted(model: nn.Module, named: dict[str, Any]) -> bool:
-    """Return whether a call may read few rows; compiled inference has no break for others."""
+    """Return whether a call may read few rows; for others, compiled graphs need no break."""
     return model.training or named.get("labels") is not None
 
 
@@ -152,7 +152,7 @@ def _finish(output: Any) -> Any:
 
 
 def _output_weight(model: Any) -> Tensor:
-    """Return the weight of the output layer, or the embeddings where the head multiplies those."""
+    """Return the weight of the output layer, or the embeddings if the head multiplies by them."""
     weight_VE: Tensor = model.get_output_embeddings().weight
     # In DeBERTa's newer head (legacy=False) the layer of this name is another.
     if len(weight_VE) != model.config.vocab_size:
@@ -161,7 +161,7 @@ def _output_weight(model: Any) -> Tensor:
 
 
 def _has_plain_loss(model: Any) -> bool:
-    """Return whether the loss is transformers' own: another may count the places without label."""
+    """Return whether the loss is transformers' own; another may count places without a label."""
     loss = getattr(model, "mlm_loss_fct", None)
     return "_loss_function" not in vars(model) and type(loss) in (type(None), nn.CrossEntropyLoss)
 
@@ -171,7 +171,7 @@ def _is_ours(hook: object) -> bool:
 
 
 def _named(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name; none where they are wrong, of which forward will tell."""
+    """Return the arguments by name; {} if they do not fit, which ``forward`` then reports."""
     if not args:
         return kwargs
     names = inspect.signature(type(model).forward).parameters

@@ -32,9 +32,9 @@ class ReadRows(NamedTuple):
     """The rows of the encoder that a call of a head's model reads.
 
     ``input_ids``: the call's own tensor, by which the encoder recognises the call.
-    ``places_BL``: bool.
+    ``places_BL``: bool, true at these rows.
     ``selected``: the head gets no other rows.
-    ``output_weight``: of a head whose logits are skipped, [V, E].
+    ``output_weight``: the output layer's weight if its logits are skipped, [V, E]; else None.
     """
 
     input_ids: Tensor
@@ -43,11 +43,11 @@ class ReadRows(NamedTuple):
     output_weight: Tensor | None = None
 
     def has_any(self, others_BL: Tensor) -> bool:
-        """Return whether any of these places is among others."""
+        """Return whether any of these rows is marked in ``others_BL``."""
         return bool((self.places_BL & others_BL).any())
 
     def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
-        """Return the rows of the packed batch."""
+        """Return these rows' indices in the packed batch."""
         return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
 
     def shaped(self, hidden_MD: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def find_read(input_ids: Tensor) -> ReadRows | None:
 
 
 class LabelledRows(Tensor):
-    """Hidden rows whose logits are skipped; of all other operations the results are the same."""
+    """Hidden states whose logits are skipped; every other operation has its usual result."""
 
     @classmethod
     def __torch_function__(
@@ -96,7 +96,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 class SkippedLogits:
-    """In the place of logits that were not computed.
+    """A stand-in for logits that were not computed.
 
     Reading them raises :class:`MissingLogitsError`, which says how to get them.
     """
@@ -121,7 +121,7 @@ class SkippedLogits:
 
 
 class PendingLogits(SkippedLogits):
-    """Logits [.., V] while a head computes: their cross-entropy is computed without them.
+    """Stands for logits [.., V] while a head computes; their cross-entropy needs no logits.
 
     ``wide``: the loss is float32 at least.
     """
@@ -143,7 +143,7 @@ class PendingLogits(SkippedLogits):
         return found
 
     def view(self, *shape: int) -> PendingLogits:
-        """Return the same as [M, V]; raises :class:`ShapeError` for another V."""
+        """Return the same logits as [M, V]; raises :class:`ShapeError` for another V."""
         if shape != (-1, len(self.weight_VE)):
             raise ShapeError(
                 f"the logits of {len(self.weight_VE)} tokens are viewed as {list(shape)}: the "
@@ -153,7 +153,7 @@ class PendingLogits(SkippedLogits):
         return PendingLogits(hidden_ME, self.weight_VE, self.bias_V, wide=self.wide)
 
     def float(self) -> PendingLogits:
-        """Return the same, of which the loss is float32 at least."""
+        """Return the same logits, with a loss of at least float32."""
         return PendingLogits(self.hidden, self.weight_VE, self.bias_V, wide=True)
 
     @classmethod
