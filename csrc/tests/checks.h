@@ -45,6 +45,7 @@ void test_a_forked_child_runs_a_plan_of_threads();
 void test_attention_on_every_instruction_set();
 void test_attention_statistics_on_every_instruction_set();
 void test_known_words_have_their_own_pieces();
+void test_words_of_one_hash_are_kept_to_a_number();
 void test_many_callers_share_a_pool();
 void test_packed_linear_on_every_instruction_set();
 void test_threads_may_share_a_plan();

@@ -73,4 +73,20 @@ void test_known_words_have_their_own_pieces() {
     CHECK(found > 10);
 }
 
+// Words that share a hash: the first are found, and no look-up walks all others.
+void test_words_of_one_hash_are_kept_to_a_number() {
+    word_store store;
+    int found = 0;
+    for (int i = 0; i < 1000; ++i) {
+        const drawn_word word(i);
+        const int32_t piece = i;
+        int32_t out = -1;
+        store.insert(0, word.bytes(), word.size, &piece, 1);
+        const int count = store.find(0, word.bytes(), word.size, &out);
+        CHECK(count == 0 || (count == 1 && out == i));
+        found += count;
+    }
+    CHECK(found == 64);
+}
+
 }  // namespace encoder_engine

@@ -174,6 +174,7 @@ int main(int count, char** arguments) {
     encoder_engine::test_callers_may_share_an_encoder();
     encoder_engine::test_threads_may_share_a_plan();
     encoder_engine::test_known_words_have_their_own_pieces();
+    encoder_engine::test_words_of_one_hash_are_kept_to_a_number();
     encoder_engine::test_many_callers_share_a_pool();
     if (!only_threads) {
         encoder_engine::test_a_forked_child_has_threads_of_its_own();

@@ -35,7 +35,9 @@ public:
     // Writes a word's pieces, of which there are up to kMaxPieces, and returns their number; 0: not
     // found.
     int find(uint64_t hash, const uint8_t* bytes, int64_t size, int32_t* out) const {
-        for (size_t at = hash >> shift_; slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
+        size_t at = hash >> shift_;
+        for (int probe = 0; probe < kMostProbes && slots_[at] != 0;
+             ++probe, at = (at + 1) & (slots_.size() - 1)) {
             if ((slots_[at] ^ hash) >> 32 != 0) continue;
             const uint32_t* const record = records_.data() + static_cast<uint32_t>(slots_[at]);
             const uint32_t count = *record >> 16;
@@ -55,12 +57,14 @@ public:
         records_.clear();
         records_.append(0);  // a slot of 0 is empty
     }
-    // Stores a word that find() does not find.
+    // Stores a word that find() does not find, unless too many others have its hash.
     void insert(uint64_t hash, const uint8_t* bytes, int64_t size, const int32_t* pieces, int64_t count) {
         const int64_t num_parts = 1 + count + (size + 3) / 4;
-        if (2 * ++count_ > slots_.size()) grow();
-        put(hash >> 32 << 32 | static_cast<uint64_t>(records_.size()));
+        // Memory first: without it the table stays as it is.
         records_.reserve_more(num_parts);
+        if (2 * (count_ + 1) > slots_.size()) grow();
+        if (!put(hash >> 32 << 32 | static_cast<uint64_t>(records_.size()))) return;
+        ++count_;
         uint32_t* const record = records_.end();
         *record = static_cast<uint32_t>(size | count << 16);
         std::memcpy(record + 1, pieces, static_cast<size_t>(count) * sizeof *pieces);
@@ -69,7 +73,9 @@ public:
     }
 
 private:
-    static constexpr int64_t kMostParts = 3 << 19;  // 6 MiB
+    static constexpr int64_t kMostParts = 3 << 19;  // 6 MiB of records; with their slots, up to 17 MiB
+    // Texts can be made whose words share a hash: a look-up must not walk all of them.
+    static constexpr int kMostProbes = 64;
     static constexpr int kLeastBits = 10;
 
     void grow() {
@@ -80,10 +86,14 @@ private:
             if (slot != 0) put(slot);
         }
     }
-    void put(uint64_t slot) {
+    bool put(uint64_t slot) {
         size_t at = slot >> shift_;
-        while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
-        slots_[at] = slot;
+        for (int probe = 0; probe < kMostProbes; ++probe, at = (at + 1) & (slots_.size() - 1)) {
+            if (slots_[at] != 0) continue;
+            slots_[at] = slot;
+            return true;
+        }
+        return false;
     }
 
     std::vector<uint64_t> slots_;   // the upper half of a hash, and a record's place
