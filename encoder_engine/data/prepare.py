@@ -191,7 +191,7 @@ class _Run(NamedTuple):
     read: RowsDigest
 
     def digest(self, batch: Sequence[Text]) -> None:
-        """Add texts to a digest, which tells changed texts also of addresses and pipes."""
+        """Add texts to a digest; it shows whether an address or pipe gives the same texts again."""
         rest = [f"{text.language} {text.salient}" for text in batch]
         self.read.add([text.text for text in batch], rest)
 

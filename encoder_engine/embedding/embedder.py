@@ -385,8 +385,9 @@ class Embedder(DenseMethods):
         """Write a directory of sentence-transformers: encoder, tokenizer, modules, prompts, card.
 
         The weights are those in memory, in their precision. Raises :class:`OutputError` where the
-        directory cannot be written or holds the files that this embedder reads or the layers of
-        a hybrid one, and :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
+        directory cannot be written, is the one that this embedder was loaded from, or has the
+        layers of a hybrid embedder, and :class:`UnsupportedFeatureError` for an embedder that was
+        loaded with ``layers=`` or has ``queries``.
         """
         save_embedder(self, directory)
 

@@ -157,7 +157,7 @@ def is_finished(folder: Path) -> bool:
 
 
 class GrowingFolder(ShardFolder):
-    """Embeds rows that are new or have changed, and makes the next generation of a folder."""
+    """Embeds rows that are new or have changed; writes a folder of vectors as its next version."""
 
     def __init__(self, job: DatasetJob, plan: dict[str, Any], model_name: str) -> None:
         self._target = job.output.resolve()

@@ -33,7 +33,7 @@ def call(
 
     ``make``: the class of the result, which takes fields, rows and ``n_sequences``.
     ``tokens_of``: returns a row's tokens, given its number and its ids.
-    Raises the errors of ``encode_batch``, a tokenizer's.
+    Raises what :meth:`Tokenizer.encode_batch` raises.
     """
     texts, pairs, is_batch = split_texts(text, text_pair, words=options.words)
     truncates = options.truncates
