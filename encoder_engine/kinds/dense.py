@@ -13,7 +13,6 @@ from encoder_engine.kinds.kind import Kind, refuse_non_finite
 from encoder_engine.kinds.options import Options, check_route, resolve_dimension, route_of
 from encoder_engine.kinds.truncation import TruncationNotice
 from encoder_engine.packing.token_rows import EncodedRows
-from encoder_engine.text.fingerprint import tokenizer_fingerprint
 from encoder_engine.vectors.precision import check_precision, quantize_vectors
 
 if TYPE_CHECKING:
@@ -252,6 +251,9 @@ class RoutedDense(Dense):
 
     def describe(self, options: Options) -> dict[str, Any]:
         """Return the pooling, the default route and the queries' model, for a job's plan."""
+        # A first vector does not wait for what digests need.
+        from encoder_engine.text.fingerprint import tokenizer_fingerprint
+
         queries = self._routes["query"]
         facts = {
             "fingerprint": queries.model.engine.fingerprint(),

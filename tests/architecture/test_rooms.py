@@ -37,6 +37,7 @@ LATE_IMPORTS = {
     ("encoder_engine.embedding.embedder", "encoder_engine.embedding.static.reading"),
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.job"),
     ("encoder_engine.jobs.keywords", "encoder_engine.jobs.run"),
+    ("encoder_engine.kinds.dense", "encoder_engine.text.fingerprint"),
     ("encoder_engine.kinds.model", "encoder_engine.kinds.plan"),
     ("encoder_engine.engine.choosing", "encoder_engine.engine"),
     ("encoder_engine.integrations.acceleration.compiled_copy", "encoder_engine.ops.native.memory"),
