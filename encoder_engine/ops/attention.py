@@ -51,19 +51,19 @@ class AttentionFacts(CallFacts):
 
 
 LARGEST_TRITON_HEAD = 256
-# Sizes of heads, and lengths of equal sequences. SDPA, which calls cuDNN, took an H200 0.71 to 0.97
-# times as long as the Triton kernels (benchmarks/results/nvidia-h200.jsonl: forward-equal of
-# attention, attention_2k, attention_8k and attention_d128, in bfloat16, 8,192 tokens and more).
-# Powers of two alone: cuDNN plans anew for each length and number of sequences. Heads of 64 at
-# 1,024 and 4,096 were not measured; they lie between lengths that were.
-EQUAL_LENGTHS = {64: (512, 1024, 2048, 4096, 8192), 128: (2048,)}
+# Sizes of heads, and lengths of equal sequences, at which SDPA, which calls cuDNN, took an H200
+# 0.71 to 0.97 times as long as the Triton kernels (benchmarks/results/nvidia-h200.jsonl:
+# forward-equal of attention, attention_2k, attention_8k and attention_d128, in bfloat16, 8,192
+# tokens and more).
+EQUAL_LENGTHS = {64: (512, 2048, 8192), 128: (2048,)}
 MIN_EQUAL_TOKENS = 8192
 
 
 def _is_triton_automatic(facts: AttentionFacts) -> bool:
     """Return whether Triton's kernels run without a request: not where cuDNN's are faster.
 
-    With gradients they do: cuDNN's, which took 0.67 to 0.93 times as long, add in no fixed order.
+    With gradients they do: cuDNN's, which took 0.67 to 0.93 times as long, promise no fixed order
+    of sums.
     """
     by_cudnn = (
         facts.equal_length in EQUAL_LENGTHS.get(facts.head_dim, ())
@@ -173,7 +173,7 @@ def attention(
     Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
     fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Without
     gradients and terms, an H100 or H200 computes bfloat16 sequences of one length by ``aten``
-    (cuDNN) by default, where that was measured to be faster. Raises :class:`ShapeError`.
+    (cuDNN) by default, at lengths where an H200 was faster so. Raises :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, query_rows)
     check_values(query_THD, key_TKD, value_TKD)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "text/bpe/model/merge_table.h"
 #include "text/bpe/word_starts.h"
 #include "text/words/short_word_cache.h"
 #include "text/words/word_key.h"
@@ -65,8 +66,9 @@ public:
     }
 
 private:
-    // A word of 1 to 8 bytes as a number, and some number for others; 8 bytes must be readable. A shift
-    // drops what is behind the word, which does not begin with zeros.
+    // A word of 1 to 8 bytes as a number; 8 bytes must be readable. A shift drops what is behind the
+    // word, which does not begin with zeros. A longer word has a number too, that of another word
+    // perhaps: look_up() writes longer words last.
     struct tiny_key {
         uint64_t parts[1];
         uint64_t hash;
@@ -112,6 +114,8 @@ private:
             }
         }
     }
+
+    static_assert(merge_table::kIdBits <= short_word_cache<1, 16>::kIdBits, "ids would be cut");
 
     short_word_cache<1, 16> tiny_;
     short_word_cache<2, 16> short_;

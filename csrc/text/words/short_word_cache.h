@@ -17,7 +17,7 @@ namespace encoder_engine {
 template <int kParts, int kBits>
 class short_word_cache {
 public:
-    static constexpr int kMaxPieces = 3 * kParts, kMaxBytes = 8 * kParts;
+    static constexpr int kMaxPieces = 3 * kParts, kMaxBytes = 8 * kParts, kIdBits = 20;
 
     short_word_cache() : slots_(static_cast<slot*>(allocate_zeros(sizeof(slot) << kBits))) {}
 
@@ -57,7 +57,7 @@ public:
     void clear() { std::memset(static_cast<void*>(slots_.get()), 0, sizeof(slot) << kBits); }
 
 private:
-    static constexpr int kIdBits = 20, kCountShift = 3 * kIdBits;
+    static constexpr int kCountShift = 3 * kIdBits;
     static constexpr uint64_t kId = (1ull << kIdBits) - 1;
 
     struct slot {

@@ -29,7 +29,7 @@ RECORDED: dict[str, Any] = {
     "equal_length": 512,
 }
 OTHERS: list[dict[str, Any]] = [
-    *({"equal_length": length} for length in (0, 256, 640, 16_384)),
+    *({"equal_length": length} for length in (0, 256, 640, 1024, 4096, 16_384)),
     *({"head_dim": 128, "equal_length": length} for length in (512, 8192)),
     *({"head_dim": size} for size in (32, 96)),
     *({"dtype": dtype} for dtype in ("float16", "float32")),
