@@ -45,8 +45,7 @@ def with_features(
     try:
         for numbers in items.batches(batch_tokens):
             inputs = task.collate(items.take(numbers)).to(encoder.device)
-            # Evaluation may ask for the rows under autocast; they are cached in full precision.
-            with torch.no_grad(), torch.autocast(encoder.device.type, enabled=False):
+            with torch.no_grad():
                 found = model.features(inputs)
             if found is None:
                 return items

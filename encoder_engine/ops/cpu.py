@@ -59,6 +59,15 @@ def is_amd() -> bool:
     return _native.is_amd()
 
 
+def multiplies_bfloat16() -> bool:
+    """Return whether native kernels multiply in bfloat16: by AVX-512 on AMD, by AMX on Intel.
+
+    Intel's AVX-512 is slower in bfloat16 than in float32, and where a processor has neither, it is
+    emulated.
+    """
+    return _instruction_set() in ("avx512_bf16", "amx")
+
+
 def release_kept_memory() -> None:
     """Return to the system the memory that training steps kept for later steps."""
     if _instruction_set() is None:

@@ -363,9 +363,13 @@ class Loop:
             self.average.follow(self.model)
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the weights, or their average with ``run.ema``."""
+        """Evaluate the weights, or their average with ``run.ema``, as they are exported.
+
+        Products are in the weights' dtype, float32, whatever ``run.precision`` is: the scores are
+        those of the exported model.
+        """
         assert self.evaluation is not None
-        with self._averaged(), self.gradients.casting():
+        with self._averaged():
             try:
                 return self.evaluation(self._computed)
             finally:
@@ -416,8 +420,7 @@ class Loop:
         """Write ``model/``, of the best weights if there are any, and ``curves.svg``."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
-            with self.gradients.casting():
-                self.course.finish(self._computed)
+            self.course.finish(self._computed)
             self.export(self.directory / "model")
         with self.world.awaiting_first():
             if self.world.is_first:

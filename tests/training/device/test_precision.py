@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from encoder_engine.errors import ConfigError, ResumeError
+from encoder_engine.objectives.objective import PretrainingModel
+from encoder_engine.ops import cpu
 from encoder_engine.training import Trainer, loop
 from encoder_engine.training.precision import choose_precision
 from encoder_engine.training.recipe import RunRecipe
@@ -38,7 +40,6 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     )
     usual = ("bfloat16", "bfloat16") if has_bfloat16 else ("float32", None)
     assert choose_precision(tmp_path, GPU, RunRecipe()) == usual
-    assert choose_precision(tmp_path, World(), RunRecipe()) == ("float32", None)
     named = RunRecipe(precision="bfloat16")
     assert choose_precision(tmp_path, GPU, named) == ("bfloat16", "bfloat16")
     assert choose_precision(tmp_path, World(), named) == ("bfloat16", "float32")
@@ -51,6 +52,33 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     assert choose_precision(tmp_path, GPU, stream) == ("bfloat16", "float32")
     single = RunRecipe(precision="float32")
     assert choose_precision(tmp_path, GPU, single) == ("float32", None)
+
+
+@pytest.mark.parametrize("instruction_set", ["portable", "avx2", "avx512", "avx512_bf16", "amx"])
+def test_a_cpu_computes_in_bfloat16_where_that_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instruction_set: str
+) -> None:
+    monkeypatch.setattr(cpu, "_instruction_set", lambda: instruction_set)
+    has_bfloat16 = instruction_set in ("avx512_bf16", "amx")
+    usual = ("bfloat16", "float32") if has_bfloat16 else ("float32", None)
+    assert choose_precision(tmp_path, World(), RunRecipe()) == usual
+    named = RunRecipe(precision="float32")
+    assert choose_precision(tmp_path, World(), named) == ("float32", None)
+
+
+def test_evaluations_compute_in_float32(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast: list[tuple[bool, bool]] = []
+    forward = PretrainingModel.forward
+
+    def watch(self: PretrainingModel, *given: Any, **named: Any) -> Any:
+        cast.append((self.training, torch.is_autocast_enabled("cpu")))
+        return forward(self, *given, **named)
+
+    monkeypatch.setattr(PretrainingModel, "forward", watch)
+    run(corpus, tmp_path / "run", "run.precision=bfloat16", "run.steps=2")
+    assert set(cast) == {(True, True), (False, False)}
 
 
 @pytest.mark.slow
@@ -74,14 +102,17 @@ def test_a_run_goes_on_elsewhere_in_the_precision_it_began_with(
 
 
 def test_another_precision_than_the_recorded_one_is_refused(corpus: Path, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "run", stop_at=5)
+    run(corpus, tmp_path / "run", "run.precision=float32", stop_at=5)
     assert recorded(tmp_path / "run", "precision") == "float32"
     trainer = Trainer(small_recipe(corpus, "run.precision=bfloat16"), tmp_path / "run")
     with pytest.raises(ResumeError, match=r"run\.precision was 'float32', is 'bfloat16'"):
         trainer.run()
 
 
-def test_a_stream_in_bfloat16_is_for_products_in_bfloat16(corpus: Path, tmp_path: Path) -> None:
+def test_a_stream_in_bfloat16_is_for_products_in_bfloat16(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_instruction_set", lambda: "portable")
     recipe = small_recipe(corpus, "run.residual=bfloat16")
     with pytest.raises(ConfigError, match=r"computes them in float32; .* set run\.precision to bf"):
         Trainer(recipe, tmp_path)
