@@ -99,6 +99,11 @@ def test_pretraining_commands_run(environment: dict[str, str], tmp_path: Path) -
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     # The same commands on less text, with a run of a few steps.
     script = script.replace("--corpus corpus", "--corpus corpus --set run.steps=3")
+    script = script.replace("--dev dev.csv", "--dev dev.csv --set run.steps=3")
+    rows = [f"the cat {'slept' if n % 2 else 'ran'} {n},{n % 2}" for n in range(40)]
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+        rows = [f"a {row}" for row in rows]
     ran = subprocess.run(
         ["bash", "-euc", script.replace("8192", "200")],
         cwd=tmp_path,
@@ -110,6 +115,7 @@ def test_pretraining_commands_run(environment: dict[str, str], tmp_path: Path) -
     assert ran.returncode == 0, ran.stderr + ran.stdout
     assert (tmp_path / "vectors.npy").is_file()
     assert (tmp_path / "run/curves.svg").is_file()
+    assert (tmp_path / "classifier/model").is_dir()
 
 
 def test_the_front_page_is_short() -> None:
