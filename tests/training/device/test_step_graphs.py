@@ -279,7 +279,9 @@ def begin(*trainers: Trainer) -> None:
 def test_kernels_replay_masked_micro_batches_of_other_lengths(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Interpreted kernels do not multiply in bfloat16 as a GPU does.
     settings = ["data.form=pairs", "run.graphs=true", "run.deterministic=false"]
+    settings += ["run.precision=float32"]
     settings += ["batch.micro_tokens=48", "batch.tokens=96", "model.config.num_hidden_layers=1"]
 
     def make(name: str) -> Trainer:
