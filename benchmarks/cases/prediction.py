@@ -82,7 +82,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"prediction/{task}-{precision}",
             summary=f"{task} of single sentences, MiniLM's size in {precision}",
             make=partial(make_case, task, precision),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for task in LABELS
         for precision in PRECISIONS
