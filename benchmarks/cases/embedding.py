@@ -56,9 +56,7 @@ INSTRUCTION = (
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 )
 SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
-# A quick run also looks for nobody's best batch size, which takes as long as all else: this one is
-# the most frequent among them.
-QUICK_SHARE, QUICK_BATCH = 5, 8
+QUICK_SHARE = 10
 LEAST_TEXTS = 4
 SPECIAL = {"bos_token_id": 101, "eos_token_id": 102}
 DECODER = {
@@ -267,16 +265,8 @@ def make_case(kind: Kind, options: Options) -> Case:
 
     job, lengths = make_job(kind, options)
     ceiling = product_ceiling("cpu", kind.precision, options.threads)
-    peers = embedding_candidates(job, options)
-    if options.quick:
-        peers = [
-            peer
-            if peer.tune is None
-            else replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
-            for peer in peers
-        ]
     return Case(
-        candidates=(ours(partial(build_ours, job)), *peers),
+        candidates=(ours(partial(build_ours, job)), *embedding_candidates(job, options)),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,
