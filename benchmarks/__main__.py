@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE = 0, 1, 2
 README = ROOT / "README.md"
+# A quick run shall end within ten minutes: the last is for the case that began before.
+QUICK_MINUTES = 9.0
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -97,15 +100,26 @@ def run(
     help="The folder of the page and the results; what lies there is added to.",
 )
 @click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
-def quick(output: Path, threads: int | None) -> int:
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=QUICK_MINUTES,
+    show_default=True,
+    help="Begin no case later; those left are named at the end.",
+)
+def quick(output: Path, threads: int | None, minutes: float) -> int:
     """Measure a case of every group, in minutes, and write a page: OUTPUT/report.md.
 
     Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results. Ends with what was
     left out, and why.
     """
     specs = choose_cases(registry.QUICK, "cpu")
-    lines = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
-    left_out = "\n".join(left_out_lines(all_cases(), [spec.name for spec in specs], lines))
+    options = Options(quick=True)
+    lines = _run(specs, options, threads, rounds=None, folder=output, minutes=minutes)
+    late = f"{minutes:g} minutes were over before its turn; --minutes permits more"
+    chosen = [spec.name for spec in specs]
+    left_out = "\n".join(left_out_lines(all_cases(), chosen, lines, otherwise=late))
+    output.mkdir(parents=True, exist_ok=True)
     page = output / "report.md"
     text = f"{make_page(list(records.read(output)))}\n## Left out of this run\n\n{left_out}\n"
     page.write_text(text, "utf-8")
@@ -120,8 +134,12 @@ def _run(
     *,
     rounds: int | None,
     folder: Path | None,
+    minutes: float = math.inf,
 ) -> list[Result]:
-    """Measure cases in turn. ``threads`` None: one per core; ``folder`` None: record nothing."""
+    """Measure cases in turn, and begin none after so many minutes.
+
+    ``threads`` None: one per core; ``folder`` None: record nothing.
+    """
     # Described before this process gives up the cores it will not use.
     machine = find_device(options.device)
     options = replace(options, threads=_use_threads(threads))
@@ -129,6 +147,8 @@ def _run(
     progress = Progress(console, len(specs))
     results: list[Result] = []
     for spec in specs:
+        if progress.minutes > minutes:
+            break
         progress.begin(spec.name)
         lines = run_case(spec, options, machine, console, rounds=rounds)
         if lines and folder is not None:

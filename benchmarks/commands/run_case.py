@@ -53,10 +53,15 @@ class Progress:
         self._begun = time.monotonic()
         self._number = 0
 
+    @property
+    def minutes(self) -> float:
+        """The minutes since the first case began."""
+        return (time.monotonic() - self._begun) / 60
+
     def begin(self, name: str) -> None:
         """Count a case and print its line."""
         self._number += 1
-        minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
+        minutes, seconds = divmod(int(60 * self.minutes), 60)
         line = f"[{self._number} of {self._total}, {minutes}:{seconds:02d}] {name}"
         self._console.print(line, markup=False, highlight=False)
 

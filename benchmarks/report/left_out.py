@@ -15,20 +15,26 @@ if TYPE_CHECKING:
 
 
 def left_out_lines(
-    known: Mapping[str, CaseSpec], chosen: Collection[str], results: Sequence[Result]
+    known: Mapping[str, CaseSpec],
+    chosen: Collection[str],
+    results: Sequence[Result],
+    *,
+    otherwise: str,
 ) -> list[str]:
     """Return a line for each reason, as items of a Markdown list.
 
-    ``known``: all cases by name. ``chosen``: the names of those of the run.
+    ``known``: all cases by name. ``chosen``: the names of those of the run. ``otherwise``: why one
+    of them that could have run has no results.
     """
     others = [spec for name, spec in known.items() if name not in chosen]
     on_gpu = [spec for spec in others if "cpu" not in spec.devices]
     more = Counter(s.name.partition("/")[0] for s in others if "cpu" in s.devices)
-    lines = []
-    for name in chosen:
-        reason = known[name].unavailable()
-        if reason is not None:
-            lines.append(f"- `{name}`: {reason}")
+    measured = {result.case for result in results}
+    lines = [
+        f"- `{name}`: {known[name].unavailable() or otherwise}"
+        for name in chosen
+        if name not in measured
+    ]
     for reason, names in _skipped(results).items():
         lines.append(f"- {listed(names)}: {reason}")
     if more:

@@ -50,7 +50,7 @@ def continued(name: str, num_characters: int) -> str:
     parts, length = [text], len(text)
     while length < num_characters:
         firsts, seconds = (generator.permutation(len(rare)).tolist() for _ in range(2))
-        other = {
+        other: dict[str, str] = {
             word: rare[a][: -(-len(rare[a]) // 2)] + rare[b][len(rare[b]) // 2 :]
             for word, a, b in zip(rare, firsts, seconds, strict=True)
             if a < share * len(rare)

@@ -201,6 +201,8 @@ def test_a_quick_run_writes_its_own_results_and_page(
         assert "on an NVIDIA GPU" in left_out
         assert "6 of `finetuning`" in left_out
     assert "quantize_rows/forward" in (tmp_path / "page" / "report.md").read_text("utf-8")
+    assert main(["quick", "--output", str(tmp_path / "none"), "--minutes", "0"]) == 0
+    assert "- `quantize_rows/forward`: 0 minutes were over" in capsys.readouterr().out
     found = list(records.read(tmp_path / "page"))
     assert {result.case for result in found} == {"quantize_rows/forward"}
     assert all(result.quick for result in found)
