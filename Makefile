@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev     ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs deploy setup.py conftest.py
 
-bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.md
+bench: $(VENV)/.installed-dev    ## a case of every group beside the peers, in minutes: benchmark-report/report.md
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import click
 
 from benchmarks import registry
 from benchmarks.commands.gpu import gpu, require_gpu
-from benchmarks.commands.run_case import open_console, run_case
+from benchmarks.commands.run_case import Progress, open_console, run_case
 from benchmarks.environments import environments
 from benchmarks.measuring.case import CaseSpec, Options
 from benchmarks.measuring.machine import ROOT, find_device
@@ -21,7 +22,8 @@ from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
-from benchmarks.registry import choose_cases
+from benchmarks.registry import all_cases, choose_cases
+from benchmarks.report.left_out import left_out_lines
 from benchmarks.report.page import make_page
 from benchmarks.report.readme import write_readme
 from benchmarks.report.tables import comparison_table
@@ -29,9 +31,13 @@ from benchmarks.report.tables import comparison_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.records.results import Result
+
 
 DONE, FAILED, USAGE = 0, 1, 2
 README = ROOT / "README.md"
+# A quick run shall end within ten minutes: the last is for the case that began before.
+QUICK_MINUTES = 9.0
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -80,7 +86,8 @@ def run(
         require_gpu()
     folder = None if smoke or no_save else output or records.FOLDER
     options = Options(device=device, smoke=smoke, compiles=not no_compile)
-    return _run(specs, options, threads, rounds=1 if smoke else repeats, folder=folder)
+    lines = _run(specs, options, threads, rounds=1 if smoke else repeats, folder=folder)
+    return _exit_code(lines)
 
 
 @cli.command()
@@ -93,17 +100,31 @@ def run(
     help="The folder of the page and the results; what lies there is added to.",
 )
 @click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
-def quick(output: Path, threads: int | None) -> int:
-    """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.md.
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=QUICK_MINUTES,
+    show_default=True,
+    help="Begin no case later; those left are named at the end.",
+)
+def quick(output: Path, threads: int | None, minutes: float) -> int:
+    """Measure a case of every group, in minutes, and write a page: OUTPUT/report.md.
 
-    Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results.
+    Runs on the CPU, on a part of the texts. Adds nothing to benchmarks/results. Ends with what was
+    left out, and why.
     """
     specs = choose_cases(registry.QUICK, "cpu")
-    code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
+    options = Options(quick=True)
+    lines = _run(specs, options, threads, rounds=None, folder=output, minutes=minutes)
+    late = f"{minutes:g} minutes were over before its turn; --minutes permits more"
+    chosen = [spec.name for spec in specs]
+    left_out = "\n".join(left_out_lines(all_cases(), chosen, lines, otherwise=late))
+    output.mkdir(parents=True, exist_ok=True)
     page = output / "report.md"
-    page.write_text(make_page(list(records.read(output))), "utf-8")
-    click.echo(f"{page}: what was measured")
-    return code
+    text = f"{make_page(list(records.read(output)))}\n## Left out of this run\n\n{left_out}\n"
+    page.write_text(text, "utf-8")
+    click.echo(f"Left out:\n{left_out}\n{page}: what was measured")
+    return _exit_code(lines)
 
 
 def _run(
@@ -113,18 +134,32 @@ def _run(
     *,
     rounds: int | None,
     folder: Path | None,
-) -> int:
-    """Measure cases in turn. ``threads`` None: one per core; ``folder`` None: record nothing."""
+    minutes: float = math.inf,
+) -> list[Result]:
+    """Measure cases in turn, and begin none after so many minutes.
+
+    ``threads`` None: one per core; ``folder`` None: record nothing.
+    """
     # Described before this process gives up the cores it will not use.
     machine = find_device(options.device)
     options = replace(options, threads=_use_threads(threads))
     console = open_console()
-    wrong = False
+    progress = Progress(console, len(specs))
+    results: list[Result] = []
     for spec in specs:
+        if progress.minutes > minutes:
+            break
+        progress.begin(spec.name)
         lines = run_case(spec, options, machine, console, rounds=rounds)
-        wrong |= any(r.role == "ours" and r.status in ("failed", "gate failed") for r in lines)
         if lines and folder is not None:
             records.append(lines, folder)
+        results += lines
+    return results
+
+
+def _exit_code(results: Sequence[Result]) -> int:
+    """Return the code of a run: it failed where the engine failed or gave wrong results."""
+    wrong = any(r.role == "ours" and r.status in ("failed", "gate failed") for r in results)
     return FAILED if wrong else DONE
 
 

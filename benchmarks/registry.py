@@ -16,20 +16,49 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
-# The cases of a quick run: the first questions of each kind of user.
+# The cases of a quick run: every group that a processor runs has one, and the groups of the first
+# questions of each kind of user several.
 QUICK = (
     "embedding/minilm-float32-skewed",
-    "embedding/minilm-bfloat16-skewed",
-    "embedding/minilm-int8-skewed",
+    "drop_in/encode-skewed",
+    "static/sentences-float32",
+    "prediction/text-classification-float32",
+    "prediction/token-classification-float32",
+    "serving/minilm-float32-clients",
     "tokenizer/wordpiece-english",
     "tokenizer/wordpiece-batch-lists",
     "tokenizer/xlmr-multilingual",
+    "tokenizer/xlnet-english",
+    "tokenizer/gpt2-english",
+    "tokenizer/qwen2-load",
+    "tokenizer/bpe-code",
+    "calls/padded-lists",
+    "pretraining/tiny",
+    "finetuning/sst2",
+    "finetuning/contrastive",
     "encoder/mixed",
     "attention/forward",
+    "linear/forward",
+    "packed_linear/forward",
+    "quantized_linear/forward",
+    "requantized_linear/forward",
+    "quantize_rows/forward",
     "layer_norm/forward",
+    "layer_norm_quantized/forward",
+    "rms_norm/forward",
     "bias_gelu/forward",
+    "geglu/forward",
+    "swiglu/forward",
+    "rotary/forward",
+    "token_embedding/forward",
+    "pooling/forward",
     "masked_cross_entropy/training",
-    "pretraining/tiny",
+    "masked_cross_entropy_tiled/forward",
+    "import/package",
+    "latency/minilm-float32",
+    "cold_start/minilm-float32",
+    "embedding/minilm-int8-skewed",
+    "embedding/minilm-bfloat16-skewed",
 )
 
 

@@ -40,7 +40,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"calls/{form}",
             summary=f"tokenizer(texts), MiniLM's vocabulary, 256 sentences, {form}",
             make=partial(make_case, settings),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for form, settings in FORMS.items()
     ]

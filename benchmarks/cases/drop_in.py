@@ -35,7 +35,7 @@ def case_specs() -> list[CaseSpec]:
 def _why_not() -> str | None:
     if importlib.util.find_spec("sentence_transformers") is None:
         return "sentence_transformers not installed; pip install '.[dev]'"
-    return why_not("bundled")
+    return why_not()
 
 
 def make_case(shape: str, options: Options) -> Case:

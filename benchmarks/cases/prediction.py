@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.cases.embedding import SEED, minilm_directory, why_not
+from benchmarks.cases.embedding import QUICK_SHARE, SEED, minilm_directory, why_not
 from benchmarks.environments import made_once
 from benchmarks.jobs.gates import CosineGate
 from benchmarks.measuring.case import (
@@ -29,12 +29,12 @@ from benchmarks.measuring.case import (
     Verdict,
     ours,
 )
-from benchmarks.peers import candidate, onnxruntime, openvino, torch_compile
+from benchmarks.peers import candidate, embedding_ways, onnxruntime, openvino, torch_compile
 from benchmarks.peers.transformers import PEER
 from benchmarks.texts import corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 BATCHES = (1, 8, 32)
@@ -82,7 +82,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"prediction/{task}-{precision}",
             summary=f"{task} of single sentences, MiniLM's size in {precision}",
             make=partial(make_case, task, precision),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for task in LABELS
         for precision in PRECISIONS
@@ -93,7 +93,7 @@ def case_specs() -> list[CaseSpec]:
 
 def make_case(task: str, precision: str, options: Options) -> Case:
     """Predict the same texts by every candidate."""
-    count = 6 if options.smoke else NUM_TEXTS[task]
+    count = 6 if options.smoke else NUM_TEXTS[task] // (QUICK_SHARE if options.quick else 1)
     texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
     folder = made_once(f"minilm-{task}", partial(write_model, task))
     job = Job(
@@ -105,9 +105,10 @@ def make_case(task: str, precision: str, options: Options) -> Case:
     )
     peers: tuple[Candidate, ...] = ()
     if precision != "int8":
-        peers = (candidate(PEER, partial(build_pipeline, job), tune=partial(best_batch, job)),)
+        tune = None if options.quick else partial(best_batch, job)
+        peers = (candidate(PEER, partial(build_pipeline, job), tune=tune),)
     if task == "text-classification":
-        peers += tuple(padding_peers(job))
+        peers += tuple(padding_peers(job, options))
     return Case(
         candidates=(ours(partial(build_ours, job)), *peers),
         gate=SameLabels(job=job, truth=tuple(true_scores(job))),
@@ -118,8 +119,8 @@ def make_case(task: str, precision: str, options: Options) -> Case:
     )
 
 
-def padding_peers(job: Job) -> Iterator[Candidate]:
-    """Yield the libraries that compute the probabilities of a padded batch, without the dicts."""
+def padding_peers(job: Job, options: Options) -> list[Candidate]:
+    """Return the libraries that compute the probabilities of a padded batch, without the dicts."""
     padded = EmbeddingJob(
         directory=job.directory,
         texts=job.texts,
@@ -128,11 +129,8 @@ def padding_peers(job: Job) -> Iterator[Candidate]:
         precision=job.precision,
         classified=True,
     )
-    for peer in (*onnxruntime.PEERS, *openvino.PEERS, *torch_compile.PEERS):
-        for way in peer.embedding:
-            if job.precision in way.precisions:
-                options: dict[str, Any] = {"name": way.name, "tune": partial(way.tune, padded)}
-                yield candidate(peer, partial(way.build, padded), **options)
+    peers = (*onnxruntime.PEERS, *openvino.PEERS, *torch_compile.PEERS)
+    return embedding_ways(peers, padded, options)
 
 
 def write_model(task: str, folder: Path) -> None:

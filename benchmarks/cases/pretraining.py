@@ -132,7 +132,7 @@ def make_case(size: Size, precision: str, options: Options) -> Case:
                     partial(_theirs, model, inputs, way, precision),
                     name=peer,
                     unavailable=PEER.available()
-                    or (options.why_uncompiled if way.compiled else None),
+                    or (options.why_no_compiled_model if way.compiled else None),
                 )
                 for peer, way in WAYS.items()
             ),

@@ -40,7 +40,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"serving/minilm-{precision}-{name}",
             summary=f"{kind.summary}, {precision}",
             make=partial(make_case, kind, precision),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for precision in PRECISIONS
         for name, kind in KINDS.items()

@@ -40,7 +40,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"static/sentences-{dtype}",
             summary=SUMMARY.format(dtype),
             make=partial(make_case, dtype),
-            unavailable=partial(why_not, "bundled"),
+            unavailable=why_not,
         )
         for dtype in ("float32", "int8")
     ]

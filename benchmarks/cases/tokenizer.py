@@ -31,6 +31,7 @@ from benchmarks.peers import find_peers, tokenizer_candidates
 from benchmarks.peers import tokenizing as truth_peer
 from benchmarks.texts import tokenizer_texts as texts_of
 from benchmarks.texts.corpus import read_documents
+from benchmarks.texts.vocabularies import minilm_missing, tokenizer_json, unigram_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +46,12 @@ SENTENCE_CALLS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """A tokenizer.json of the data beside the checkout, its template and SentencePiece model.
+    """A vocabulary of the repository, its template, and how its SentencePiece model counts.
 
-    The file ``TRAINED`` is made where it is needed, of texts of the repository.
+    ``TRAINED`` is trained where it is needed, on texts of the repository.
     """
 
     name: str
-    file: str
     model: Model
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -69,39 +69,32 @@ class Kind(NamedTuple):
     threads: int | None = None
 
 
-TRAINED = "trained_bpe.tokenizer.json"
+TRAINED = "bpe"
 VOCABULARIES = (
     Vocabulary(
         name="wordpiece",
-        file="vocab/wp_uncased.tokenizer.json.xz",
         model="WordPiece",
         before=(101,),
         after=(102,),
     ),
     Vocabulary(
         name="xlmr",
-        file="vocab/uni_xlmr250k.tokenizer.json.xz",
         model="Unigram",
         before=(0,),
         after=(2,),
         # <unk>, <s> and </s> come first; every other piece follows a padding token of its own.
-        pieces=PieceFile(path="vocab/xlmr_rebuilt.model.xz", shift=1, ids={0: 3, 1: 0, 2: 2}),
+        pieces=PieceFile(path="xlmr.model", shift=1, ids={0: 3, 1: 0, 2: 2}),
     ),
     Vocabulary(
         name="xlnet",
-        file="vocab/uni_xlnet32k.tokenizer.json.xz",
         model="Unigram",
         before=(),
         after=(4, 3),
-        pieces=PieceFile(path="vocab/xlnet_spiece.model", ids={}),
+        pieces=PieceFile(path="xlnet.model", ids={}),
     ),
-    Vocabulary(
-        name="gpt2", file="vocab/bpe_gpt2.tokenizer.json.xz", model="BPE", before=(), after=()
-    ),
-    Vocabulary(
-        name="qwen2", file="vocab/bpe_qwen2.tokenizer.json.xz", model="BPE", before=(), after=()
-    ),
-    Vocabulary(name="bpe", file=TRAINED, model="BPE", before=(), after=()),
+    Vocabulary(name="gpt2", model="BPE", before=(), after=()),
+    Vocabulary(name="qwen2", model="BPE", before=(), after=()),
+    Vocabulary(name=TRAINED, model="BPE", before=(), after=()),
 )
 KINDS = (
     Kind("english", "english", "arrays", "batch", "1 MB of English in one text, to arrays"),
@@ -131,7 +124,7 @@ def case_specs() -> list[CaseSpec]:
             name=f"tokenizer/{vocabulary.name}-{kind.name}",
             summary=kind.summary,
             make=partial(make_case, vocabulary, kind),
-            unavailable=partial(_why_not, vocabulary, kind),
+            unavailable=minilm_missing if vocabulary.name == "wordpiece" else lambda: None,
         )
         for vocabulary in VOCABULARIES
         for kind in KINDS
@@ -140,16 +133,8 @@ def case_specs() -> list[CaseSpec]:
     ]
 
 
-def _why_not(vocabulary: Vocabulary, kind: Kind) -> str | None:
-    """Return which files the case lacks, or None."""
-    files = [] if vocabulary.file == TRAINED else [vocabulary.file]
-    if vocabulary.pieces is not None:
-        files.append(vocabulary.pieces.path)
-    return texts_of.missing(kind.texts, *files)
-
-
 def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJob:
-    """Read the texts, and unpack the files."""
+    """Read the texts, and write the files."""
     place = Path(folder().name)
     texts = texts_of.read_texts(kind.texts, smoke=options.smoke)
     if kind.threads is not None:
@@ -161,11 +146,11 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
         texts = texts * (3 if options.smoke else SENTENCE_CALLS)
     pieces = vocabulary.pieces
     if pieces is not None:
-        pieces = replace(pieces, path=texts_of.unpacked(pieces.path, place))
+        pieces = replace(
+            pieces, path=_written(place / pieces.path, partial(unigram_model, vocabulary.name))
+        )
     return TokenizerJob(
-        file=_trained(place, options)
-        if vocabulary.file == TRAINED
-        else texts_of.unpacked(vocabulary.file, place),
+        file=_tokenizer_file(vocabulary.name, place, options),
         model=vocabulary.model,
         before=vocabulary.before,
         after=vocabulary.after,
@@ -198,12 +183,20 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
     )
 
 
-def _trained(place: Path, options: Options) -> str:
-    """Train the vocabulary that any checkout can have, once, and return its path."""
-    path = place / TRAINED
+def _tokenizer_file(name: str, place: Path, options: Options) -> str:
+    """Return the path of a vocabulary's tokenizer.json, which the first case of it writes."""
+    path = place / f"{name}.tokenizer.json"
+    if name != TRAINED:
+        return _written(path, partial(tokenizer_json, name))
     if not path.is_file():
         documents = read_documents("bundled")
         _by_tokenizers(partial(truth_peer.train_bpe, str(path), documents), options)
+    return str(path)
+
+
+def _written(path: Path, content: Callable[[], bytes]) -> str:
+    if not path.is_file():
+        path.write_bytes(content())
     return str(path)
 
 

@@ -250,7 +250,7 @@ def sharpen(model: TrainingModel) -> None:
 def _why_not(way: Way, options: Options) -> str | None:
     if way.packed and options.device != "cuda":
         return "attention on packed sequences is for CUDA devices"
-    return options.why_uncompiled if way.compiled else None
+    return options.why_no_compiled_model if way.compiled else None
 
 
 def _make_classifier(sizes: Mapping[str, Any]) -> TrainingModel:

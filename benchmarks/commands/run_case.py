@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from benchmarks.measuring.measure import measure
+from benchmarks.measuring.measure import MIN_ROUNDS, measure
 from benchmarks.records import results as records
 from benchmarks.report.tables import footnotes, result_table
 
@@ -26,6 +27,8 @@ def run_case(
         return []
     with console.status(f"{spec.name}: preparing", refresh_per_second=2) as status:
         case = spec.case(options)
+        if options.quick and not case.single:
+            rounds = MIN_ROUNDS
         measurements = measure(
             case,
             threads=options.threads,
@@ -40,6 +43,27 @@ def run_case(
     for text in footnotes(lines):
         console.print(f"  {text}", highlight=False, markup=False)
     return lines
+
+
+class Progress:
+    """Prints before each case which it is, of how many, and the time since the first began."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
+        self._begun = time.monotonic()
+        self._number = 0
+
+    @property
+    def minutes(self) -> float:
+        """The minutes since the first case began."""
+        return (time.monotonic() - self._begun) / 60
+
+    def begin(self, name: str) -> None:
+        """Count a case and print its line."""
+        self._number += 1
+        minutes, seconds = divmod(int(60 * self.minutes), 60)
+        line = f"[{self._number} of {self._total}, {minutes}:{seconds:02d}] {name}"
+        self._console.print(line, markup=False, highlight=False)
 
 
 def open_console() -> Console:

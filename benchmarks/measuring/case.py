@@ -107,9 +107,9 @@ class Case:
 class Options:
     """The options of a run, which every case gets.
 
-    ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts or rounds where
-    they take minutes, for a first answer. ``compiles``: peers that torch compiles take part;
-    each takes half a minute to five.
+    ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts and rounds where
+    they take minutes, for a first answer, and no models that torch compiles. ``compiles``: peers
+    that torch compiles take part; each model takes half a minute to five.
     """
 
     device: str = "cpu"
@@ -124,6 +124,13 @@ class Options:
         if self.smoke:
             return "a smoke run compiles nothing"
         return None if self.compiles else "it was left out: torch compiles it, for minutes"
+
+    @property
+    def why_no_compiled_model(self) -> str | None:
+        """Return why a peer that torch compiles a whole model for cannot take part, or None."""
+        if self.quick:
+            return "a quick run compiles no model: each takes half a minute to five"
+        return self.why_uncompiled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,14 @@ from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Options, Se
 from benchmarks.measuring.tuning import fastest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 # Texts, at least, that the best batch size is found on.
 NUM_TUNED = 128
+# A quick run looks for nobody's best batch size, which takes as long as all else: this one is the
+# most frequent among them.
+QUICK_BATCH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,16 +157,24 @@ def candidate(
 
 def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]:
     """Return every peer's ways to embed texts in the job's precision."""
+    return embedding_ways(find_peers(), job, options)
+
+
+def embedding_ways(peers: Iterable[Peer], job: EmbeddingJob, options: Options) -> list[Candidate]:
+    """Return the ways of some peers to embed texts in the job's precision."""
     return [
         candidate(
             peer,
-            partial(way.build, job),
+            partial(way.build, job, batch_size=QUICK_BATCH)
+            if options.quick and len(way.batch_sizes) > 1
+            else partial(way.build, job),
             name=way.name,
-            tune=partial(way.tune, job) if len(way.batch_sizes) > 1 else None,
-            unavailable=peer.available() or (options.why_uncompiled if way.compiled else None),
+            tune=None if options.quick or len(way.batch_sizes) == 1 else partial(way.tune, job),
+            unavailable=peer.available()
+            or (options.why_no_compiled_model if way.compiled else None),
             keep_slow=way.keep_slow,
         )
-        for peer in find_peers()
+        for peer in peers
         for way in peer.embedding
         if job.precision in way.precisions
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.texts.beside import DATA
+from benchmarks.texts.packed import read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "examples" / "python_stdlib.jsonl"
-# English prose kept beside the checkout where the machine has it; never needed.
-PROSE = DATA / "corpus" / "en_prose.txt.xz"
 NUM_SPECIAL_TOKENS = 2
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
@@ -41,8 +38,7 @@ def read_documents(source: str) -> list[str]:
     if source == "bundled":
         lines = BUNDLED.read_text(encoding="utf-8").splitlines()
         return [str(json.loads(line)["text"]) for line in lines]
-    with lzma.open(PROSE, "rt", encoding="utf-8") as file:
-        return [line.strip() for line in file if line.strip()]
+    return read_text("english.txt").splitlines()
 
 
 def short_sentences(documents: Sequence[str], count: int, *, seed: int) -> list[str]:

@@ -128,8 +128,13 @@ def test_ways_to_embed_that_torch_compiles_are_left_out_on_request(
     installed = peers.Peer(name="here", modules={"json": "json"}, embedding=tuple(ways.values()))
     monkeypatch.setattr(peers, "find_peers", lambda: [installed])
     job = EmbeddingJob(directory="", texts=(), max_length=8, threads=1)
-    for compiles, left_out in ((True, set()), (False, compiled - {"torchao, compiled"})):
-        found = peers.embedding_candidates(job, Options(compiles=compiles))
+    here = compiled - {"torchao, compiled"}
+    for options, left_out in (
+        (Options(), set()),
+        (Options(compiles=False), here),
+        (Options(quick=True), here),
+    ):
+        found = peers.embedding_candidates(job, options)
         assert {c.name for c in found if c.unavailable is not None} == left_out
 
 
@@ -176,14 +181,28 @@ def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
     assert run_in_worker(partial(fakes.times_run, "numpy.linalg", builds), 1) == 1
 
 
+def test_a_quick_run_has_every_group_that_a_processor_runs() -> None:
+    groups = {name.partition("/")[0] for name, spec in CASES.items() if "cpu" in spec.devices}
+    assert {name.partition("/")[0] for name in registry.QUICK} == groups
+
+
 def test_a_quick_run_writes_its_own_results_and_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert set(registry.QUICK) <= set(CASES)
     monkeypatch.setattr(registry, "QUICK", ("quantize_rows/forward",))
     assert main(["quick", "--output", str(tmp_path / "page")]) == 0
-    assert "report.md" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "report.md" in printed
+    assert "[1 of 1, 0:00] quantize_rows/forward" in printed
+    # What it left out is said at the end, and on the page.
+    for text in (printed, (tmp_path / "page" / "report.md").read_text("utf-8")):
+        _, _, left_out = text.partition("eft out")
+        assert "on an NVIDIA GPU" in left_out
+        assert "6 of `finetuning`" in left_out
     assert "quantize_rows/forward" in (tmp_path / "page" / "report.md").read_text("utf-8")
+    assert main(["quick", "--output", str(tmp_path / "none"), "--minutes", "0"]) == 0
+    assert "- `quantize_rows/forward`: 0 minutes were over" in capsys.readouterr().out
     found = list(records.read(tmp_path / "page"))
     assert {result.case for result in found} == {"quantize_rows/forward"}
     assert all(result.quick for result in found)

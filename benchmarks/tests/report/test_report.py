@@ -9,6 +9,8 @@ import pytest
 from benchmarks.__main__ import README, main
 from benchmarks.records import results as records
 from benchmarks.records.runs import default, facing
+from benchmarks.registry import all_cases
+from benchmarks.report.left_out import left_out_lines
 from benchmarks.report.page import make_page, summary_reading
 from benchmarks.report.readme import BEGIN, END, readme_table, write_readme
 from benchmarks.tests.made_up import AWKWARD, lines
@@ -99,3 +101,20 @@ def test_the_recorded_results_make_a_page_and_readmes_table(
     assert main(["report"]) == 0
     assert capsys.readouterr().out == make_page(results)
     assert "Nothing has been measured yet" in make_page([])
+
+
+def test_what_a_run_left_out_is_listed_by_its_reason() -> None:
+    known = all_cases()
+    chosen = [SHORT, "geglu/forward", "import/package"]
+    results = lines("geglu/forward", 1.0, 2.0) * 2
+    known |= {SHORT: dataclasses.replace(known[SHORT], unavailable=lambda: "no model")}
+    found = left_out_lines(known, chosen, results, otherwise="too late")
+    assert found[:2] == [f"- `{SHORT}`: no model", "- `import/package`: too late"]
+    assert "- absent: not installed" in found
+    assert "- wrong in geglu/forward: mean cosine is too low" in found
+    more, on_gpu = found[-2:]
+    num_gpu = sum("cpu" not in spec.devices for spec in known.values())
+    assert on_gpu.startswith(f"- {num_gpu} cases on an NVIDIA GPU")
+    assert more.startswith(f"- {len(known) - 3 - num_gpu} more cases")
+    assert "1 of `geglu`" in more
+    assert "68 of `embedding`" in more
