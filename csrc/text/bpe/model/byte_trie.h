@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "text/sorted_texts.h"
@@ -18,11 +17,11 @@ public:
     static constexpr int32_t kNone = -1;
     static constexpr uint64_t kMaxNodes = 1u << 27;
 
-    // Builds from tokens, `sorted` by their distinct bytes, none empty. Tells each token's id and the
-    // longest inner token that begins it, or kNone, and is told whether the token itself may stand
-    // inside a word, not only for the whole of it. Returns false if there are too many nodes.
-    using token_function = std::function<bool(int32_t id, int32_t shorter)>;
-    bool build(const token_list& tokens, const std::vector<sorted_text>& sorted, const token_function& is_inner);
+    // Builds from tokens, `sorted` by their distinct bytes, none empty. `inner` tells of each sorted token
+    // whether it may stand inside a word, not only for the whole of it; `shorter` is given the longest
+    // inner token that begins each, or kNone. Returns false if there are too many nodes.
+    bool build(const token_list& tokens, const std::vector<sorted_text>& sorted,
+               const std::vector<uint8_t>& inner, std::vector<int32_t>& shorter);
 
     uint64_t root() const { return nodes_[0]; }
     // The child of a node by a byte; found() says whether there is one.
