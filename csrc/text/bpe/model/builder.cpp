@@ -1,9 +1,12 @@
 // Reads tokens and merges, and works out levels from the shortest tokens to the longest.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <exception>
 #include <string>
 #include <string_view>
 
+#include "common/parallel.h"
 #include "text/bpe/model/model.h"
 #include "text/sorted_texts.h"
 
@@ -43,12 +46,37 @@ struct bpe_model::builder {
     const bpe_rules& rules;
     token_list stored;  // the bytes of the tokens that text may hold
     std::vector<int32_t> last_byte_tokens;
-    std::vector<bool> special;  // by id: no merge may have these
+    std::vector<bool> special;     // by id: no merge may have these
+    std::vector<sorted_text> keys;  // `stored`, sorted
+    std::vector<byte_trie::token_place> places;  // of the keys
 
+    // The trie takes as long as all that is asked of the merges, and needs nothing of it: with many
+    // tokens, each has a thread.
     void build() {
-        if (!read_tokens() || !read_merges() || !find_symbols()) return;
-        find_levels();
-        build_trie();
+        constexpr size_t kMany = 16384;
+        if (!read_tokens()) return;
+        bool has_levels = false, has_trie = false;
+        std::exception_ptr failures[2];
+        std::atomic<int> next{0};
+        const auto work = [&] {
+            for (int i = next++; i < 2; i = next++) {
+                try {
+                    if (i == 0) has_trie = build_trie(); else has_levels = find_levels();
+                } catch (...) {
+                    failures[i] = std::current_exception();
+                }
+            }
+        };
+        run_parallel(stored.size() < kMany ? 1 : 2, work);
+        for (const std::exception_ptr& failure : failures) {
+            if (failure != nullptr) std::rethrow_exception(failure);
+        }
+        if (!has_levels) return;
+        if (!has_trie) {
+            fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
+            return;
+        }
+        join();
     }
 
 private:
@@ -64,16 +92,17 @@ private:
     bool read_merges();
     bool check_merge(int64_t rank, const bpe_merge& merge, int32_t suffix_token);
     bool find_symbols();
-    void find_levels();
+    bool find_levels();
     std::vector<uint32_t> order_by_size();
     bool form(const bpe_merge& merge, uint32_t rank, const merge_filter& filter, bool& undecided);
     void form_by_merging(const bpe_merge& merge);
     bool build_trie();
+    void join();
 };
 
 bpe_model::bpe_model(const vocabulary& tokens, const std::vector<bpe_merge>& merges, bpe_rules rules)
     : rules_(std::move(rules)), byte_tokens_(256, -1) {
-    builder{*this, tokens, merges, rules_, {}, std::vector<int32_t>(256, -1), {}}.build();
+    builder{*this, tokens, merges, rules_, {}, std::vector<int32_t>(256, -1), {}, {}, {}}.build();
 }
 
 bool bpe_model::builder::decode(std::string_view text, std::string& out, bool& ends) const {
@@ -262,7 +291,9 @@ std::vector<uint32_t> bpe_model::builder::order_by_size() {
     return order;
 }
 
-void bpe_model::builder::find_levels() {
+// Works out what every token is made of; false if the model is refused.
+bool bpe_model::builder::find_levels() {
+    if (!read_merges() || !find_symbols()) return false;
     const std::vector<uint32_t> order = order_by_size();
     const merge_filter filter(merges);
     // A later merge of the same parts has replaced these.
@@ -284,40 +315,38 @@ void bpe_model::builder::find_levels() {
         form(merge, rank, filter, undecided);
         if (undecided) form_by_merging(merge);
     }
+    return true;
 }
 
 bool bpe_model::builder::build_trie() {
-    std::vector<sorted_text> keys = sort_texts(stored);
-    const auto prefetch = [&](size_t k) {
-        constexpr size_t kAhead = 16;
-        if (k + kAhead < keys.size()) __builtin_prefetch(&token(stored.id(keys[k + kAhead].place)), 1);
-    };
-    std::vector<uint8_t> made;  // of each key
-    made.reserve(keys.size());
+    keys = sort_texts(stored);
+    return model.trie_.build(stored, keys, places);
+}
+
+// Tells the trie which tokens are made, and the tokens which shorter ones begin them.
+void bpe_model::builder::join() {
+    constexpr size_t kAhead = 16;
+    const auto id = [this](size_t k) { return stored.id(keys[k].place); };
     for (size_t k = 0; k < keys.size(); ++k) {
-        prefetch(k);
-        const bpe_token& of = token(stored.id(keys[k].place));
-        if (of.size() == 0 || !(of.made() || rules.ignore_merges)) continue;
-        keys[made.size()] = keys[k];
-        made.push_back(of.made());
-    }
-    keys.resize(made.size());
-    for (size_t k = 0; k < keys.size() && rules.symbols == bpe_symbols::characters; ++k) {
-        if (made[k] == 0) continue;
+        if (k + kAhead < keys.size()) __builtin_prefetch(&token(id(k + kAhead)), 1);
+        bpe_token& of = token(id(k));
+        const byte_trie::token_place& place = places[k];
+        // What begins a token stands before it. One that is not made never stands inside a word.
+        if (place.shorter >= 0) {
+            const bpe_token& shorter = token(id(static_cast<size_t>(place.shorter)));
+            of.set_shorter(shorter.made() ? id(static_cast<size_t>(place.shorter)) : shorter.shorter());
+        }
+        if (of.made()) {
+            model.trie_.set_inner(place);
+        } else if (!rules.ignore_merges) {
+            model.trie_.remove(place);
+        }
+        if (rules.symbols == bpe_symbols::bytes || !of.made()) continue;
         const std::string_view text = stored.text(keys[k].place);
         for (size_t at = 1; at < text.size(); ++at) {
             model.marks_begin_ &= text[at] != kMarkByte || text[at - 1] == kMarkByte;
         }
     }
-    std::vector<int32_t> shorter;
-    if (!model.trie_.build(stored, keys, made, shorter)) {
-        return fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
-    }
-    for (size_t k = 0; k < keys.size(); ++k) {
-        prefetch(k);
-        token(stored.id(keys[k].place)).set_shorter(shorter[k]);
-    }
-    return true;
 }
 
 }  // namespace encoder_engine

@@ -8,8 +8,7 @@ namespace encoder_engine {
 struct byte_trie::builder {
     const token_list& tokens;
     const std::vector<sorted_text>& keys;
-    const std::vector<uint8_t>& inner;
-    std::vector<int32_t>& shorter;
+    std::vector<token_place>& places;
     std::vector<uint64_t> nodes;
     std::vector<uint64_t> used;        // a bit for each place that holds a node
     std::vector<uint64_t> used_bases;  // a bit for each base that a node has
@@ -18,7 +17,7 @@ struct byte_trie::builder {
     uint64_t last = 0;
 
     // Keys [first, end) share their first `depth` bytes, which lead to the node at `place`. `shorter`
-    // is the longest inner token among the nodes above.
+    // is the longest of them that ends above.
     struct range {
         uint32_t first, end, depth, place;
         int32_t shorter;
@@ -100,10 +99,9 @@ struct byte_trie::builder {
         }
         return base;
     }
-    void put_token(uint32_t k, uint32_t place, int32_t before) {
-        const uint64_t id = static_cast<uint64_t>(tokens.id(keys[k].place)) + 1;
-        nodes[place] |= id << kTokenShift | static_cast<uint64_t>(inner[k]) << 63;
-        shorter[k] = before;
+    void put_token(uint32_t k, uint32_t place, int32_t shorter) {
+        nodes[place] |= (static_cast<uint64_t>(tokens.id(keys[k].place)) + 1) << kTokenShift;
+        places[k] = {place, shorter};
     }
     void put_child(uint64_t base, uint8_t label) {
         const uint64_t child = base + label;
@@ -135,11 +133,10 @@ struct byte_trie::builder {
     }
     bool place_children(const range& r) {
         uint32_t at = r.first;
-        int32_t before = r.shorter;
+        int32_t shorter = r.shorter;
         if (at < r.end && keys[at].size == r.depth) {
-            put_token(at, r.place, before);
-            if (inner[at] != 0) before = tokens.id(keys[at].place);
-            ++at;
+            put_token(at, r.place, shorter);
+            shorter = static_cast<int32_t>(at++);
         }
         const int count = list_children(r, at);
         if (count == 0) return true;
@@ -149,16 +146,16 @@ struct byte_trie::builder {
         nodes[r.place] |= base;
         for (int i = count - 1; i >= 0; --i) {
             put_child(base, labels[i]);
-            todo.push_back({firsts[i], firsts[i + 1], r.depth + 1, static_cast<uint32_t>(base + labels[i]), before});
+            todo.push_back({firsts[i], firsts[i + 1], r.depth + 1, static_cast<uint32_t>(base + labels[i]), shorter});
         }
         return true;
     }
 };
 
 bool byte_trie::build(const token_list& tokens, const std::vector<sorted_text>& sorted,
-                      const std::vector<uint8_t>& inner, std::vector<int32_t>& shorter) {
-    shorter.resize(sorted.size());
-    builder b{tokens, sorted, inner, shorter, {}, {}, {}, 1, 1, 0, {}, {}, {}};
+                      std::vector<token_place>& places) {
+    places.resize(sorted.size());
+    builder b{tokens, sorted, places, {}, {}, {}, 1, 1, 0, {}, {}, {}};
     // A node in twelve stays free in Qwen 2's.
     b.nodes.reserve(b.count_nodes() * 9 / 8 + 16384);
     b.grow(0);
