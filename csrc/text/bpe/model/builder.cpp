@@ -1,12 +1,11 @@
 // Reads tokens and merges, and works out levels from the shortest tokens to the longest.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
+#include <future>
 #include <string>
 #include <string_view>
 
-#include "common/parallel.h"
+#include "common/cpu_count.h"
 #include "text/bpe/model/model.h"
 #include "text/sorted_texts.h"
 
@@ -46,37 +45,25 @@ struct bpe_model::builder {
     const bpe_rules& rules;
     token_list stored;  // the bytes of the tokens that text may hold
     std::vector<int32_t> last_byte_tokens;
-    std::vector<bool> special;     // by id: no merge may have these
+    std::vector<bool> special;  // by id: no merge may have these
+    // Of the trie, which a second thread builds.
     std::vector<sorted_text> keys;  // `stored`, sorted
-    std::vector<byte_trie::token_place> places;  // of the keys
+    std::vector<byte_trie::token_place> places;
 
     // The trie takes as long as all that is asked of the merges, and needs nothing of it: with many
-    // tokens, each has a thread.
+    // tokens it has a thread of its own, if one can be had.
     void build() {
         constexpr size_t kMany = 16384;
         if (!read_tokens()) return;
-        bool has_levels = false, has_trie = false;
-        std::exception_ptr failures[2];
-        std::atomic<int> next{0};
-        const auto work = [&] {
-            for (int i = next++; i < 2; i = next++) {
-                try {
-                    if (i == 0) has_trie = build_trie(); else has_levels = find_levels();
-                } catch (...) {
-                    failures[i] = std::current_exception();
-                }
-            }
-        };
-        run_parallel(stored.size() < kMany ? 1 : 2, work);
-        for (const std::exception_ptr& failure : failures) {
-            if (failure != nullptr) std::rethrow_exception(failure);
-        }
-        if (!has_levels) return;
-        if (!has_trie) {
+        const bool beside = stored.size() >= kMany && num_usable_cpus() > 1;
+        const auto either = std::launch::async | std::launch::deferred;
+        std::future<bool> trie = std::async(beside ? either : std::launch::deferred, [this] { return build_trie(); });
+        if (!find_levels()) return;
+        if (trie.get()) {
+            join();
+        } else {
             fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
-            return;
         }
-        join();
     }
 
 private:
