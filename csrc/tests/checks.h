@@ -44,6 +44,7 @@ void test_a_forked_child_has_threads_of_its_own();
 void test_a_forked_child_runs_a_plan_of_threads();
 void test_attention_on_every_instruction_set();
 void test_attention_statistics_on_every_instruction_set();
+void test_models_of_many_tokens_know_what_is_made_and_what_is_shorter();
 void test_known_words_have_their_own_pieces();
 void test_words_of_one_hash_are_kept_to_a_number();
 void test_many_callers_share_a_pool();

@@ -70,6 +70,9 @@ bool read_value(json_cursor& at, std::string_view type, json_vocabulary& out) {
     return !object || out.tokens->num_distinct() == out.tokens->tokens().size();
 }
 
+// The same of merges: "a b",
+constexpr size_t kLeastMerge = 6;
+
 // Finds the tokens of merges. Their texts are looked up some time after they are read, when what the
 // look-up needs has come into the cache.
 class merge_reader {
@@ -168,12 +171,12 @@ bool read_merges(json_cursor& at, json_vocabulary& out) {
     const bool pairs = at.peek() == '[';
     if (at.peek() == ']') return false;
     merge_reader reader(*out.tokens);
+    reader.merges.reserve(at.num_left() / kLeastMerge);
     do {
         if (!reader.read(at, pairs)) return false;
     } while (at.take(','));
     if (!at.take(']') || !reader.finish_all()) return false;
     out.merges_end = at.place();
-    reader.merges.shrink_to_fit();
     out.merges = std::make_shared<std::vector<bpe_merge>>(std::move(reader.merges));
     return true;
 }

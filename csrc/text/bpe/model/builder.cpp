@@ -1,17 +1,22 @@
 // Reads tokens and merges, and works out levels from the shortest tokens to the longest.
 #include <algorithm>
 #include <array>
+#include <future>
 #include <string>
 #include <string_view>
 
+#include "common/cpu_count.h"
 #include "text/bpe/model/model.h"
 #include "text/sorted_texts.h"
 
 namespace encoder_engine {
 namespace {
 
-// The bytes that the letters of the byte-level alphabet stand for, -1 for other characters: printable
-// bytes stand for themselves, the others are numbered from U+0100 on.
+// The bytes that text in UTF-8 can hold.
+bool occurs(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4); }
+
+// The bytes that the letters of the byte-level alphabet stand for, -1 for other characters and for bytes
+// that text never holds: printable bytes stand for themselves, the others are numbered from U+0100 on.
 const std::array<int16_t, 0x144>& bytes_of_letters() {
     static const auto kBytes = [] {
         std::array<int16_t, 0x144> out;
@@ -19,7 +24,8 @@ const std::array<int16_t, 0x144>& bytes_of_letters() {
         size_t other = 0x100;
         for (int byte = 0; byte < 256; ++byte) {
             const bool printable = byte >= 0x21 && !(byte >= 0x7F && byte < 0xA1) && byte != 0xAD;
-            out[printable ? static_cast<size_t>(byte) : other++] = static_cast<int16_t>(byte);
+            const size_t letter = printable ? static_cast<size_t>(byte) : other++;
+            if (occurs(byte)) out[letter] = static_cast<int16_t>(byte);
         }
         return out;
     }();
@@ -29,9 +35,6 @@ const std::array<int16_t, 0x144>& bytes_of_letters() {
 bool ends_with(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
-
-// The bytes that text in UTF-8 can hold.
-bool occurs(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4); }
 
 }  // namespace
 
@@ -43,11 +46,24 @@ struct bpe_model::builder {
     token_list stored;  // the bytes of the tokens that text may hold
     std::vector<int32_t> last_byte_tokens;
     std::vector<bool> special;  // by id: no merge may have these
+    // Of the trie, which a second thread builds.
+    std::vector<sorted_text> keys;  // `stored`, sorted
+    std::vector<byte_trie::token_place> places;
 
+    // The trie takes as long as all that is asked of the merges, and needs nothing of it: with many
+    // tokens it has a thread of its own, if one can be had.
     void build() {
-        if (!read_tokens() || !read_merges() || !find_symbols()) return;
-        find_levels();
-        build_trie();
+        constexpr size_t kMany = 16384;
+        if (!read_tokens()) return;
+        const bool beside = stored.size() >= kMany && num_usable_cpus() > 1;
+        const auto either = std::launch::async | std::launch::deferred;
+        std::future<bool> trie = std::async(beside ? either : std::launch::deferred, [this] { return build_trie(); });
+        if (!find_levels()) return;
+        if (trie.get()) {
+            join();
+        } else {
+            fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
+        }
     }
 
 private:
@@ -63,16 +79,17 @@ private:
     bool read_merges();
     bool check_merge(int64_t rank, const bpe_merge& merge, int32_t suffix_token);
     bool find_symbols();
-    void find_levels();
+    bool find_levels();
     std::vector<uint32_t> order_by_size();
-    bool form(const bpe_merge& merge, uint32_t rank, bool& undecided);
+    bool form(const bpe_merge& merge, uint32_t rank, const merge_filter& filter, bool& undecided);
     void form_by_merging(const bpe_merge& merge);
     bool build_trie();
+    void join();
 };
 
 bpe_model::bpe_model(const vocabulary& tokens, const std::vector<bpe_merge>& merges, bpe_rules rules)
     : rules_(std::move(rules)), byte_tokens_(256, -1) {
-    builder{*this, tokens, merges, rules_, {}, std::vector<int32_t>(256, -1), {}}.build();
+    builder{*this, tokens, merges, rules_, {}, std::vector<int32_t>(256, -1), {}, {}, {}}.build();
 }
 
 bool bpe_model::builder::decode(std::string_view text, std::string& out, bool& ends) const {
@@ -80,22 +97,32 @@ bool bpe_model::builder::decode(std::string_view text, std::string& out, bool& e
     if (ends) text.remove_suffix(rules.suffix.size());
     const auto* at = reinterpret_cast<const uint8_t*>(text.data());
     const uint8_t* const end = at + text.size();
-    const auto& letters = bytes_of_letters();
-    while (at < end) {
-        const uint8_t* const from = at;
-        const uint32_t code = read_utf8(at);
-        if (rules.symbols == bpe_symbols::bytes) {
+    // No character becomes longer.
+    const size_t start = out.size();
+    out.resize(start + text.size() + 1);
+    char* to = &out[start];
+    if (rules.symbols == bpe_symbols::bytes) {
+        const auto& letters = bytes_of_letters();
+        while (at < end) {
+            const uint32_t code = *at < 0x80 ? *at++ : read_utf8(at);
             const int byte = code < letters.size() ? letters[code] : -1;
             // Text never holds such a token; one of its bytes would be taken for the suffix.
-            if (byte < 0 || !occurs(byte)) return false;
-            out.push_back(static_cast<char>(byte));
-        } else if (code == kMark || code == ' ') {
-            out.push_back(static_cast<char>(code == ' ' ? kSpaceByte : kMarkByte));
-        } else {
-            out.append(from, at);
+            if (byte < 0) return false;
+            *to++ = static_cast<char>(byte);
+        }
+    } else {
+        while (at < end) {
+            const uint8_t* const from = at;
+            const uint32_t code = read_utf8(at);
+            if (code == kMark || code == ' ') {
+                *to++ = static_cast<char>(code == ' ' ? kSpaceByte : kMarkByte);
+            } else {
+                to = std::copy(from, at, to);
+            }
         }
     }
-    if (ends) out.push_back(static_cast<char>(kSuffixByte));
+    if (ends) *to++ = static_cast<char>(kSuffixByte);
+    out.resize(static_cast<size_t>(to - out.data()));
     return true;
 }
 
@@ -198,14 +225,15 @@ bool bpe_model::builder::find_symbols() {
 }
 
 // Marks the result of a merge as made if merging its bytes ends with this merge.
-bool bpe_model::builder::form(const bpe_merge& merge, uint32_t rank, bool& undecided) {
+bool bpe_model::builder::form(const bpe_merge& merge, uint32_t rank, const merge_filter& filter, bool& undecided) {
     int32_t left = merge.left, right = merge.right;
     const uint32_t top = std::max({token(left).level(), token(right).level(), rank + 1});
     uint32_t left_until = top, right_until = top;
     for (bool first = true;; first = false) {
         const bpe_token& a = token(left);
         const bpe_token& b = token(right);
-        const uint32_t across = first ? merge_table::kNone : model.merges_.rank(left, right);
+        const bool mergeable = !first && filter.may_hold(left, right);
+        const uint32_t across = mergeable ? model.merges_.rank(left, right) : merge_table::kNone;
         if (across != merge_table::kNone) {
             const uint32_t due = std::max({a.level(), b.level(), across + 1});
             const uint32_t until = std::min(left_until, right_until);
@@ -250,8 +278,11 @@ std::vector<uint32_t> bpe_model::builder::order_by_size() {
     return order;
 }
 
-void bpe_model::builder::find_levels() {
-    std::vector<uint32_t> order = order_by_size();
+// Works out what every token is made of; false if the model is refused.
+bool bpe_model::builder::find_levels() {
+    if (!read_merges() || !find_symbols()) return false;
+    const std::vector<uint32_t> order = order_by_size();
+    const merge_filter filter(merges);
     // A later merge of the same parts has replaced these.
     std::vector<bool> replaced(merges.size());
     for (const auto& [rank, merge] : model.merges_.replaced()) replaced[rank] = true;
@@ -268,31 +299,41 @@ void bpe_model::builder::find_levels() {
         if (replaced[rank] || token(merge.merged).made() || token(merge.merged).size() == 0) continue;
         if (!token(merge.left).made() || !token(merge.right).made()) continue;
         bool undecided = false;
-        form(merge, rank, undecided);
+        form(merge, rank, filter, undecided);
         if (undecided) form_by_merging(merge);
     }
+    return true;
 }
 
 bool bpe_model::builder::build_trie() {
-    std::vector<sorted_text> keys = sort_texts(stored);
-    const auto unused = [this](const sorted_text& key) {
-        const int32_t id = stored.id(key.place);
-        return token(id).size() == 0 || !(token(id).made() || rules.ignore_merges);
-    };
-    keys.erase(std::remove_if(keys.begin(), keys.end(), unused), keys.end());
-    for (const sorted_text& key : keys) {
-        if (rules.symbols == bpe_symbols::bytes || !token(stored.id(key.place)).made()) continue;
-        const std::string_view text = stored.text(key.place);
+    keys = sort_texts(stored);
+    return model.trie_.build(stored, keys, places);
+}
+
+// Tells the trie which tokens are made, and the tokens which shorter ones begin them.
+void bpe_model::builder::join() {
+    constexpr size_t kAhead = 16;
+    const auto id = [this](size_t k) { return stored.id(keys[k].place); };
+    for (size_t k = 0; k < keys.size(); ++k) {
+        if (k + kAhead < keys.size()) __builtin_prefetch(&token(id(k + kAhead)), 1);
+        bpe_token& of = token(id(k));
+        const byte_trie::token_place& place = places[k];
+        // What begins a token stands before it. One that is not made never stands inside a word.
+        if (place.shorter >= 0) {
+            const bpe_token& shorter = token(id(static_cast<size_t>(place.shorter)));
+            of.set_shorter(shorter.made() ? id(static_cast<size_t>(place.shorter)) : shorter.shorter());
+        }
+        if (of.made()) {
+            model.trie_.set_inner(place);
+        } else if (!rules.ignore_merges) {
+            model.trie_.remove(place);
+        }
+        if (rules.symbols == bpe_symbols::bytes || !of.made()) continue;
+        const std::string_view text = stored.text(keys[k].place);
         for (size_t at = 1; at < text.size(); ++at) {
             model.marks_begin_ &= text[at] != kMarkByte || text[at - 1] == kMarkByte;
         }
     }
-    const auto on_token = [this](int32_t id, int32_t shorter) {
-        token(id).set_shorter(shorter);
-        return token(id).made();
-    };
-    return model.trie_.build(stored, keys, on_token) ||
-           fail(bpe_refusal::too_large, static_cast<int64_t>(keys.size()));
 }
 
 }  // namespace encoder_engine

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "text/sorted_texts.h"
@@ -18,11 +17,20 @@ public:
     static constexpr int32_t kNone = -1;
     static constexpr uint64_t kMaxNodes = 1u << 27;
 
-    // Builds from tokens, `sorted` by their distinct bytes, none empty. Tells each token's id and the
-    // longest inner token that begins it, or kNone, and is told whether the token itself may stand
-    // inside a word, not only for the whole of it. Returns false if there are too many nodes.
-    using token_function = std::function<bool(int32_t id, int32_t shorter)>;
-    bool build(const token_list& tokens, const std::vector<sorted_text>& sorted, const token_function& is_inner);
+    // Of each token, in the order of the sorted ones: the place of its node, and the longest other token
+    // that begins it, as a place in that order, or kNone.
+    struct token_place {
+        uint32_t node;
+        int32_t shorter;
+    };
+    // Builds from tokens, `sorted` by their distinct bytes, none empty. None may stand inside a word
+    // before set_inner(). Returns false if there are too many nodes.
+    bool build(const token_list& tokens, const std::vector<sorted_text>& sorted,
+               std::vector<token_place>& places);
+    // Lets the token of a node stand inside words, not only for the whole of one.
+    void set_inner(const token_place& place) { nodes_[place.node] |= kInner; }
+    // Takes the token of a node away; the node stays.
+    void remove(const token_place& place) { nodes_[place.node] &= ~(kTokenMask << kTokenShift); }
 
     uint64_t root() const { return nodes_[0]; }
     // The child of a node by a byte; found() says whether there is one.
@@ -33,7 +41,7 @@ public:
         return static_cast<int32_t>(node >> kTokenShift & kTokenMask) - 1;
     }
     // Whether that token may stand inside a word.
-    static bool is_inner(uint64_t node) { return node >> 63 != 0; }
+    static bool is_inner(uint64_t node) { return (node & kInner) != 0; }
 
     int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
@@ -42,6 +50,7 @@ private:
     static constexpr int kLabelShift = 27, kTokenShift = 36;
     static constexpr uint64_t kBaseMask = (1ull << kLabelShift) - 1;
     static constexpr uint64_t kTokenMask = (1ull << 27) - 1;
+    static constexpr uint64_t kInner = 1ull << 63;
     static constexpr uint64_t kNoLabel = 256ull << kLabelShift;
     static uint64_t base(uint64_t node) { return node & kBaseMask; }
     static uint64_t label(uint64_t node) { return node >> kLabelShift & 511; }

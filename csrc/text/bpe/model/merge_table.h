@@ -12,6 +12,34 @@ struct bpe_merge {
     int32_t left, right, merged;
 };
 
+// Tells of most pairs that they are no merge, from a bit in a table of 8 to 16 bits a merge: it stays in the
+// second-level cache, where the merges themselves have no room.
+class merge_filter {
+public:
+    explicit merge_filter(const std::vector<bpe_merge>& merges) {
+        while (merges.size() * 8 > size_t{1} << (64 - shift_)) --shift_;
+        bits_.resize((size_t{1} << (64 - shift_)) / 64);
+        for (const bpe_merge& merge : merges) {
+            const uint64_t at = place(merge.left, merge.right);
+            bits_[at >> 6] |= 1ull << (at & 63);
+        }
+    }
+    // False: the two are no merge.
+    bool may_hold(int32_t left, int32_t right) const {
+        const uint64_t at = place(left, right);
+        return (bits_[at >> 6] >> (at & 63) & 1) != 0;
+    }
+
+private:
+    uint64_t place(int32_t left, int32_t right) const {
+        const uint64_t key = static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
+        return key * 0x9E3779B97F4A7C15ull >> shift_;
+    }
+
+    int shift_ = 64 - 10;
+    std::vector<uint64_t> bits_;
+};
+
 // An open hash table of words, two for three slots: left id (20 bits), right id (20), rank (24).
 class merge_table {
 public:
@@ -21,8 +49,12 @@ public:
     // Of equal pairs the last rank counts, as in the library; the others are listed as replaced.
     void build(const std::vector<bpe_merge>& merges) {
         constexpr size_t kAhead = 16;
+        size_ = merges.size();
         slots_.assign(merges.size() * 3 / 2 + 1, kEmpty);
-        merged_.resize(merges.size());
+        first_ = merges.empty() ? 0 : merges[0].merged;
+        counts_ = true;
+        for (size_t i = 0; i < merges.size(); ++i) counts_ = counts_ && merges[i].merged == counted(i);
+        if (!counts_) merged_.resize(merges.size());
         for (size_t i = 0; i < merges.size(); ++i) {
             if (i + kAhead < merges.size()) prefetch(merges[i + kAhead].left, merges[i + kAhead].right);
             const uint64_t key = key_of(merges[i].left, merges[i].right);
@@ -30,7 +62,7 @@ public:
             while (slots_[at] != kEmpty && slots_[at] >> kRankBits != key) at = next(at);
             if (slots_[at] != kEmpty) replaced_.emplace_back(rank_of(slots_[at]), merges[i]);
             slots_[at] = key << kRankBits | i;
-            merged_[i] = merges[i].merged;
+            if (!counts_) merged_[i] = merges[i].merged;
         }
     }
     // The rank of the merge of two tokens, or kNone.
@@ -45,17 +77,17 @@ public:
     void prefetch(int32_t left, int32_t right) const {
         __builtin_prefetch(&slots_[place(key_of(left, right))]);
     }
-    int32_t merged(uint32_t rank) const { return merged_[rank]; }
+    int32_t merged(uint32_t rank) const { return counts_ ? counted(rank) : merged_[rank]; }
     const std::vector<std::pair<uint32_t, bpe_merge>>& replaced() const { return replaced_; }
     // All merges again, by their ranks.
     std::vector<bpe_merge> list() const {
-        std::vector<bpe_merge> merges(merged_.size());
+        std::vector<bpe_merge> merges(size_);
         for (const auto& [rank, merge] : replaced_) merges[rank] = merge;
         for (const uint64_t slot : slots_) {
             if (slot == kEmpty) continue;
             const auto left = static_cast<int32_t>(slot >> (kIdBits + kRankBits));
             const auto right = static_cast<int32_t>(slot >> kRankBits & ((1u << kIdBits) - 1));
-            merges[rank_of(slot)] = {left, right, merged_[rank_of(slot)]};
+            merges[rank_of(slot)] = {left, right, merged(rank_of(slot))};
         }
         return merges;
     }
@@ -63,6 +95,7 @@ public:
 private:
     static constexpr uint64_t kEmpty = ~0ull;
 
+    int32_t counted(size_t rank) const { return first_ + static_cast<int32_t>(rank); }
     static uint64_t key_of(int32_t left, int32_t right) {
         return static_cast<uint64_t>(left) << kIdBits | static_cast<uint64_t>(right);
     }
@@ -73,7 +106,11 @@ private:
     size_t next(size_t at) const { return at + 1 == slots_.size() ? 0 : at + 1; }
 
     std::vector<uint64_t> slots_;
-    std::vector<int32_t> merged_;  // by rank
+    size_t size_ = 0;
+    // Most files have their merges in the order of the ids, which count from the first result on.
+    bool counts_ = true;
+    int32_t first_ = 0;
+    std::vector<int32_t> merged_;  // by rank, where they do not
     std::vector<std::pair<uint32_t, bpe_merge>> replaced_;
 };
 
