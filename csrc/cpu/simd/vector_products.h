@@ -125,6 +125,10 @@ private:
             const int64_t some = least(words - done, kWordsOfSum);
             // If the loop could run zero times, GCC 12 would keep the sums in memory too.
             if (some <= 0) __builtin_unreachable();
+#if defined(EE_NEON)
+            // Nor are there steps beyond the last whole vectors of the rows.
+            if (some % (kDepthUnit / kWordBytes) != 0) __builtin_unreachable();
+#endif
             vfloat totals[Rows][kColumns] = {};
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(
                 left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
