@@ -6,6 +6,8 @@
 #include "cpu/simd/vector_products.h"
 #if defined(__AMX_BF16__)
 #include "cpu/simd/tile_products.h"
+#elif defined(EE_MMLA)
+#include "cpu/simd/neon/mmla_products.h"
 #endif
 
 namespace encoder_engine {
@@ -19,6 +21,10 @@ using float_products = vector_products<float_words, float>;
 #if defined(__AMX_BF16__)
 
 using bfloat16_products = tile_products<bfloat16_dot>;
+
+#elif defined(EE_MMLA)
+
+using bfloat16_products = mmla_products<bfloat16_mmla>;
 
 #elif defined(EE_BFLOAT16_PAIRS)
 

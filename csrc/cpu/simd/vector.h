@@ -19,6 +19,11 @@
 #define EE_BFLOAT16_PAIRS
 #endif
 
+// Products of matrices, of bytes and of bfloat16.
+#if defined(EE_NEON) && defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define EE_MMLA
+#endif
+
 #ifndef EE_ISA
 #error "EE_ISA names the namespace of the instruction set"
 #endif
