@@ -1,4 +1,5 @@
-// Reads the processor's features from CPUID: compilers know only some of them by name.
+// Reads the processor's features: on x86-64 from CPUID, because compilers know only some of them by name, on
+// arm64 from the operating system.
 #include "common/cpu_features.h"
 
 #include <cstdint>
@@ -12,11 +13,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__) && defined(_WIN32)
+#include <windows.h>
+#endif
 
 namespace encoder_engine {
 namespace {
 
 instruction_set chosen = instruction_set::portable;
+
+[[maybe_unused]] bool has_bits(uint64_t value, std::initializer_list<int> bits) {
+    for (const int bit : bits) {
+        if ((value >> bit & 1) == 0) return false;
+    }
+    return true;
+}
 
 #if defined(__x86_64__)
 struct registers {
@@ -27,13 +42,6 @@ registers read_cpuid(uint32_t leaf, uint32_t subleaf = 0) {
     registers out;
     if (__get_cpuid_count(leaf, subleaf, &out.a, &out.b, &out.c, &out.d) == 0) return {};
     return out;
-}
-
-bool has_bits(uint64_t value, std::initializer_list<int> bits) {
-    for (const int bit : bits) {
-        if ((value >> bit & 1) == 0) return false;
-    }
-    return true;
 }
 
 // The registers that the operating system keeps for a process: XCR0. Nothing without OSXSAVE.
@@ -76,8 +84,41 @@ bool has_amx() {
 }
 #endif
 
-// CMakeLists.txt says whether the kernels were compiled for the levels of x86-64.
-#if defined(ENCODER_ENGINE_X86_LEVELS)
+#if defined(__aarch64__)
+// Every processor of arm64 has NEON.
+struct arm_features {
+    bool dotprod = false, i8mm = false, bf16 = false;
+};
+
+arm_features read_arm_features() {
+    arm_features out;
+#if defined(__linux__)
+    // By their bits: headers before glibc 2.33 do not name them all.
+    const uint64_t words[] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+    out.dotprod = has_bits(words[0], {20});
+    out.i8mm = has_bits(words[1], {13});
+    out.bf16 = has_bits(words[1], {14});
+#elif defined(__APPLE__)
+    const auto has = [](const char* name) {
+        int value = 0;
+        size_t size = sizeof(value);
+        return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+    };
+    out.dotprod = has("hw.optional.arm.FEAT_DotProd");
+    out.i8mm = has("hw.optional.arm.FEAT_I8MM");
+    out.bf16 = has("hw.optional.arm.FEAT_BF16");
+#elif defined(_WIN32)
+    // By their numbers: headers before Windows SDK 26100 name only the first.
+    out.dotprod = IsProcessorFeaturePresent(43) != 0;
+    out.i8mm = IsProcessorFeaturePresent(66) != 0;
+    out.bf16 = IsProcessorFeaturePresent(68) != 0;
+#endif
+    return out;
+}
+#endif
+
+// CMakeLists.txt says whether the kernels were compiled for the levels of the processor.
+#if defined(ENCODER_ENGINE_LEVELS)
 constexpr bool kHasLevels = true;
 #else
 constexpr bool kHasLevels = false;
@@ -92,6 +133,11 @@ std::vector<instruction_set> levels_of_processor() {
         out.push_back(instruction_set::avx512_bf16);
         if (has_amx()) out.push_back(instruction_set::amx);
     }
+#elif defined(__aarch64__)
+    const arm_features has = read_arm_features();
+    out.push_back(instruction_set::neon);
+    if (has.dotprod) out.push_back(instruction_set::dotprod);
+    if (has.dotprod && has.i8mm && has.bf16) out.push_back(instruction_set::bf16);
 #endif
     return out;
 }
@@ -105,6 +151,9 @@ const char* instruction_set_name(instruction_set level) {
         case instruction_set::avx512: return "avx512";
         case instruction_set::avx512_bf16: return "avx512_bf16";
         case instruction_set::amx: return "amx";
+        case instruction_set::neon: return "neon";
+        case instruction_set::dotprod: return "dotprod";
+        case instruction_set::bf16: return "bf16";
     }
     return "portable";
 }

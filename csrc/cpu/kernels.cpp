@@ -12,7 +12,14 @@ const kernel_table& kernels() {
         case instruction_set::avx512_bf16: return avx512_bf16_kernels;
         case instruction_set::avx512: return avx512_kernels;
         case instruction_set::avx2: return avx2_kernels;
-        case instruction_set::portable: break;
+        default: break;
+    }
+#elif defined(__aarch64__)
+    switch (chosen_instruction_set()) {
+        case instruction_set::bf16: return bf16_kernels;
+        case instruction_set::dotprod: return dotprod_kernels;
+        case instruction_set::neon: return neon_kernels;
+        default: break;
     }
 #endif
     return portable_kernels;

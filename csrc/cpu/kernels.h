@@ -76,6 +76,10 @@ extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
 extern const kernel_table avx512_bf16_kernels;
 extern const kernel_table amx_kernels;
+#elif defined(__aarch64__)
+extern const kernel_table neon_kernels;
+extern const kernel_table dotprod_kernels;
+extern const kernel_table bf16_kernels;
 #endif
 
 }  // namespace encoder_engine

@@ -12,7 +12,7 @@ __all__ = ["check_layer_weights", "check_quantization", "check_threads", "resolv
 DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = (None, "int8")
 # Instruction sets that multiply bfloat16.
-BFLOAT16_SETS = ("avx512_bf16", "amx")
+BFLOAT16_SETS = ("avx512_bf16", "amx", "bf16")
 # The extension starts no more by itself; an OpenMP runtime ends a process that asks for too many.
 MOST_THREADS = 1024
 

@@ -20,7 +20,7 @@ namespace EE_ISA {
 
 #if defined(__AMX_BF16__)
 constexpr attention_kernel kBfloat16Attention = kTileAttention;
-#elif defined(__AVX512BF16__)
+#elif defined(EE_BFLOAT16_PAIRS)
 constexpr attention_kernel kBfloat16Attention = kAttention<pair_operands>;
 #else
 constexpr attention_kernel kBfloat16Attention = kAttention<float_operands<bfloat16>>;

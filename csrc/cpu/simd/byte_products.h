@@ -3,6 +3,10 @@
 
 #if defined(__AMX_INT8__)
 #include "cpu/simd/tile_products.h"
+#elif defined(EE_MMLA)
+#include "cpu/simd/neon/mmla_products.h"
+#elif defined(EE_NEON)
+#include "cpu/simd/neon/byte_products.h"
 #else
 #include "cpu/simd/vector_products.h"
 #endif
@@ -14,7 +18,11 @@ namespace EE_ISA {
 
 using byte_products = tile_products<byte_dot>;
 
-#else
+#elif defined(EE_MMLA)
+
+using byte_products = mmla_products<byte_mmla>;
+
+#elif !defined(EE_NEON)
 
 #if defined(__AVX512VNNI__)
 

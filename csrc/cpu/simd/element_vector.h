@@ -41,6 +41,8 @@ EE_INLINE vfloat load_elements(const float16* from) {
 EE_INLINE vhalf round_to_bfloat16(vfloat x) {
 #if defined(__AVX512BF16__)
     return reinterpret_cast<vhalf>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x)));
+#elif defined(EE_BFLOAT16_PAIRS)
+    return reinterpret_cast<vhalf>(vcvt_bf16_f32(x));
 #else
     const vword bits = as_word(x);
     const vword rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;

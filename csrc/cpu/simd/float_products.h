@@ -6,6 +6,8 @@
 #include "cpu/simd/vector_products.h"
 #if defined(__AMX_BF16__)
 #include "cpu/simd/tile_products.h"
+#elif defined(EE_MMLA)
+#include "cpu/simd/neon/mmla_products.h"
 #endif
 
 namespace encoder_engine {
@@ -20,7 +22,11 @@ using float_products = vector_products<float_words, float>;
 
 using bfloat16_products = tile_products<bfloat16_dot>;
 
-#elif defined(__AVX512BF16__)
+#elif defined(EE_MMLA)
+
+using bfloat16_products = mmla_products<bfloat16_mmla>;
+
+#elif defined(EE_BFLOAT16_PAIRS)
 
 struct bfloat16_words : pair_operands {
     using Rows = copied_rows;
@@ -45,7 +51,7 @@ struct widened_rows : plain_rows<uint16_t> {
     }
 };
 
-struct bfloat16_words {
+struct bfloat16_words : float_operands<float> {
     using Rows = widened_rows;
     static constexpr int kParts = 2;
 
@@ -53,8 +59,6 @@ struct bfloat16_words {
     EE_INLINE static vfloat take_part(vfloat word) {
         return as_float(Part == 0 ? as_word(word) << 16 : as_word(word) & 0xffff0000u);
     }
-    EE_INLINE static vfloat broadcast_word(const float* from) { return broadcast(*from); }
-    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) { return a * b + sum; }
 };
 using bfloat16_products = vector_products<bfloat16_words, float>;
 

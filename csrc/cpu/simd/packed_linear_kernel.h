@@ -131,7 +131,7 @@ void run_packed_linear(const packed_linear_call& call, const linear_piece& piece
     // blocks that stay in L1.
     constexpr int64_t kMostWeight = 5 << 18;
     const bool by_blocks =
-        Products::kBlockRows > 1 && panels_bytes(call.num_features(), call.row_bytes()) <= kMostWeight;
+        Products::kTiled && panels_bytes(call.num_features(), call.row_bytes()) <= kMostWeight;
     with_activation<Element>(call.function, [&](const auto& function) {
         linear_piece part = piece;
         for (; part.first_row < piece.last_row; part.first_row = part.last_row) {

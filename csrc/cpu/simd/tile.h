@@ -9,7 +9,11 @@ namespace EE_ISA {
 // The widest tile, in vectors, and the rows of a tile whose sums and operands fit the registers.
 constexpr int kMostColumns = kRegisters == 32 ? 4 : 2;
 constexpr int rows_beside(int columns) {
+#if defined(EE_NEON)
+    return least(8, (kRegisters - 2) / (columns + 1));  // an operand of each row, and one of the columns
+#else
     return least(8, (kRegisters - columns - 2) / columns);
+#endif
 }
 
 // Operands whose words are multiplied whole; others take a word in kParts steps.
@@ -35,6 +39,65 @@ struct nothing {
     EE_INLINE void operator()(int64_t) const {}
 };
 
+#if defined(EE_NEON)
+
+// multiply() of rows whose words lie side by side, a vector of each row at a time: NEON multiplies by a lane, and
+// one load of a row serves four products. Returns the number of steps taken, all but the last few.
+template <typename Operands, int Ahead, int Rows, int Columns, typename Between>
+EE_INLINE int64_t multiply_by_lane(const float* left, const int64_t (&row_offsets)[Rows], const float* right,
+                                   int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns],
+                                   const Between& between) {
+    constexpr int kSteps = kLanes / Operands::kParts;
+    int64_t done = 0;
+    for (; done + kSteps <= steps; done += kSteps, left += kLanes) {
+        vfloat factors[Rows];
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) factors[r] = load(left + row_offsets[r]);
+        for_numbers<kSteps>([&](auto step) EE_INLINED {
+            constexpr int kFirst = decltype(step)::value * Operands::kParts;
+            if constexpr (Ahead > 0) __builtin_prefetch(right + Ahead * right_step);
+            between(done + decltype(step)::value);
+            for_numbers<Operands::kParts>([&](auto part) EE_INLINED {
+                constexpr int kPart = decltype(part)::value;
+#pragma GCC unroll 8
+                for (int c = 0; c < Columns; ++c) {
+                    const vfloat beside = Operands::template take_part<kPart>(load(right + c * kLanes));
+#pragma GCC unroll 8
+                    for (int r = 0; r < Rows; ++r) {
+                        sums[r][c] = Operands::template multiply_lane<kFirst + kPart>(factors[r], beside, sums[r][c]);
+                    }
+                }
+            });
+            right += right_step;
+        });
+    }
+    return done;
+}
+
+// multiply() of rows whose words of one step lie side by side.
+template <typename Operands, int Rows, int Columns>
+EE_INLINE void multiply_turned(const float* left, int64_t left_step, const float* right, int64_t right_step,
+                               int64_t steps, vfloat (&sums)[Rows][Columns]) {
+    // The last vector begins earlier where the rows do not fill it.
+    constexpr int kLast = Rows < kLanes ? 0 : Rows - kLanes;
+    for (; steps > 0; --steps, left += left_step, right += right_step) {
+        vfloat factors[2] = {};
+        std::memcpy(&factors[0], left, least(Rows, kLanes) * sizeof(float));
+        if constexpr (kLast > 0) factors[1] = load(left + kLast);
+#pragma GCC unroll 8
+        for (int c = 0; c < Columns; ++c) {
+            const vfloat beside = load(right + c * kLanes);
+            for_numbers<Rows>([&](auto row) EE_INLINED {
+                constexpr int r = decltype(row)::value;
+                constexpr int kVector = r < kLanes ? 0 : 1;
+                sums[r][c] = Operands::template multiply_lane<r - kVector * kLast>(factors[kVector], beside, sums[r][c]);
+            });
+        }
+    }
+}
+
+#endif
+
 // sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order, with between(step) among
 // them; right is fetched `Ahead` steps before. Operands says what the words of left and right hold, and
 // multiplies them, part by part: one part of the right words is in registers at a time.
@@ -50,7 +113,19 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
         __asm__("" : "+r"(row_offsets[r]));
 #endif
     }
-    for (int64_t step = 0; step < steps; ++step) {
+    int64_t step = 0;
+#if defined(EE_NEON)
+    // Both are known when the function is inlined.
+    if (left_step == Operands::kParts) {
+        step = multiply_by_lane<Operands, Ahead>(left, row_offsets, right, right_step, steps, sums, between);
+        left += step * left_step;
+        right += step * right_step;
+    } else if (Operands::kParts == 1 && left_row == 1) {
+        multiply_turned<Operands>(left, left_step, right, right_step, steps, sums);
+        return;
+    }
+#endif
+    for (; step < steps; ++step) {
         if constexpr (Ahead > 0) {
 #pragma GCC unroll 8
             for (int c = 0; c < Columns; c += 16 / kLanes) {

@@ -10,6 +10,18 @@
 #include <immintrin.h>
 #elif defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(EE_NEON)  // by the levels of arm64
+#include <arm_neon.h>
+#endif
+
+// Products of pairs of bfloat16, neighbours in a 32-bit word.
+#if defined(__AVX512BF16__) || (defined(EE_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
+#define EE_BFLOAT16_PAIRS
+#endif
+
+// Products of matrices, of bytes and of bfloat16.
+#if defined(EE_NEON) && defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define EE_MMLA
 #endif
 
 #ifndef EE_ISA

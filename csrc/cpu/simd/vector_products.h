@@ -33,9 +33,54 @@ struct copied_rows : plain_rows<uint8_t> {
     }
 };
 
+// The steps along the depth of a panel, and what is prefetched in them.
+struct panel_steps {
+    // Distance, in steps, at which weights are prefetched from memory to the L2 cache.
+    static constexpr int64_t kFar = 32;
+    // Bytes of one step along the depth: one word of each feature of the panel.
+    static constexpr int64_t kWordRow = kPanelWidth * kWordBytes;
+    // Depth of a block, in bytes of a row: its part of a panel stays in the cache for all rows.
+    static constexpr int64_t kDepthBlock = 4096;
+    // Words summed before the sum is added to the total: one long float32 sum would round more.
+    static constexpr int64_t kWordsOfSum = 256;
+
+    // Prefetches `Bytes` bytes in each step, from memory to the L2 cache.
+    template <int64_t Bytes>
+    struct fetcher {
+        const uint8_t* from;
+        EE_INLINE void operator()(int64_t step) const {
+            for (int64_t at = 0; at < Bytes; at += 64) {
+                __builtin_prefetch(from + step * kWordRow + at, 0, 2);
+            }
+        }
+    };
+
+    // Calls run(between) with what a tile of rows fetches in its steps from `weights` on, `depth` bytes of a row.
+    template <typename Run>
+    EE_INLINE static void with_fetcher(int64_t column, int64_t tile_number, bool few_rows, const uint8_t* weights,
+                                       int64_t depth, const Run& run) {
+        // When the second tile of rows begins, the cache holds the weights that the first tile read, and memory
+        // has time for the next panel.
+        if (column > 0 || tile_number > 2) {
+            run(nothing{});
+        } else if (tile_number > 0) {
+            run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (tile_number - 1) * kWordRow / 2});
+        } else if (few_rows) {
+            run(fetcher<kWordRow>{weights + kFar * kWordRow});
+        } else {
+            run(nothing{});
+        }
+    }
+};
+
+template <typename Sum>
+EE_INLINE vfloat add_sums(vfloat a, vfloat b) {
+    return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
+}
+
 // Operands defines the elements in words of rows and weights, and multiplies them.
 template <typename Operands, typename Sum_>
-struct vector_products : Operands::Rows {
+struct vector_products : Operands::Rows, panel_steps {
     using Byte = typename Operands::Rows::Byte;
     using Sum = Sum_;
 
@@ -74,18 +119,8 @@ struct vector_products : Operands::Rows {
                             at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
                             last ? output + first * output_row + column : kept, to_row, between);
                     };
-                    // When the second tile of rows begins, the cache holds the weights that the
-                    // first tile read, and memory has time for the next panel.
-                    const int64_t tile_number = first / rows_beside(kColumns);
-                    if (column > 0 || tile_number > 2) {
-                        run(nothing{});
-                    } else if (tile_number > 0) {
-                        run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (tile_number - 1) * kWordRow / 2});
-                    } else if (num_rows <= 2 * rows_beside(kColumns)) {
-                        run(fetcher<kWordRow>{weights + kFar * kWordRow});
-                    } else {
-                        run(nothing{});
-                    }
+                    with_fetcher(column, first / rows_beside(kColumns), num_rows <= 2 * rows_beside(kColumns),
+                                 weights, depth, run);
                 });
             }
         }
@@ -95,26 +130,6 @@ private:
     static constexpr int kColumns = kMostColumns;
     // Distance, in steps, at which weights are prefetched from the L2 to the L1 cache.
     static constexpr int kAhead = 8;
-    // Distance, in steps, at which weights are prefetched from memory to the L2 cache.
-    static constexpr int64_t kFar = 32;
-    // Bytes of one step along the depth: one word of each feature of the panel.
-    static constexpr int64_t kWordRow = kPanelWidth * kWordBytes;
-    // Depth of a block, in bytes of a row: its part of a panel stays in the cache for all rows.
-    static constexpr int64_t kDepthBlock = 4096;
-    // Words summed before the sum is added to the total: one long float32 sum would round more.
-    static constexpr int64_t kWordsOfSum = 256;
-
-    // Prefetches `Bytes` bytes in each step, from memory to the L2 cache.
-    template <int64_t Bytes>
-    struct fetcher {
-        const uint8_t* from;
-        EE_INLINE void operator()(int64_t step) const {
-            for (int64_t at = 0; at < Bytes; at += 64) {
-                __builtin_prefetch(from + step * kWordRow + at, 0, 2);
-            }
-        }
-    };
-
     template <int Rows, typename Between>
     EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
                                       int64_t words, const Sum* before, int64_t before_row, Sum* to,
@@ -125,6 +140,10 @@ private:
             const int64_t some = least(words - done, kWordsOfSum);
             // If the loop could run zero times, GCC 12 would keep the sums in memory too.
             if (some <= 0) __builtin_unreachable();
+#if defined(EE_NEON)
+            // Nor are there steps beyond the last whole vectors of the rows.
+            if (some % (kDepthUnit / kWordBytes) != 0) __builtin_unreachable();
+#endif
             vfloat totals[Rows][kColumns] = {};
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(
                 left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
@@ -134,7 +153,7 @@ private:
 #pragma GCC unroll 4
                 for (int c = 0; c < kColumns; ++c) {
                     const vfloat sum = load(before + r * before_row + c * kLanes);
-                    store(to + r * to_row + c * kLanes, add(sum, totals[r][c]));
+                    store(to + r * to_row + c * kLanes, add_sums<Sum>(sum, totals[r][c]));
                 }
             }
             left += some * int64_t{sizeof(Byte)};
@@ -142,10 +161,6 @@ private:
             before = to;
             before_row = to_row;
         }
-    }
-
-    EE_INLINE static vfloat add(vfloat a, vfloat b) {
-        return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
     }
 };
 

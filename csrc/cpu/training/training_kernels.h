@@ -55,6 +55,10 @@ extern const training_table avx2_training_kernels;
 extern const training_table avx512_training_kernels;
 extern const training_table avx512_bf16_training_kernels;
 extern const training_table amx_training_kernels;
+#elif defined(__aarch64__)
+extern const training_table neon_training_kernels;
+extern const training_table dotprod_training_kernels;
+extern const training_table bf16_training_kernels;
 #endif
 
 }  // namespace encoder_engine

@@ -82,7 +82,7 @@ scan_functions choose_scan_functions() {
         case instruction_set::avx2:
             return {classify_avx2, classify_avx2, classify_avx2, cut_bmi, cut_bmi,
                     write_places_bmi};
-        case instruction_set::portable: break;
+        default: break;
     }
 #endif
     return {classify_portable, classify_portable, classify_portable, cut_portable, cut_portable,

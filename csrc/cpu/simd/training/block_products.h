@@ -18,7 +18,7 @@ template <typename Element>
 struct multiplied_as {
     using type = float;
 };
-#if defined(__AVX512BF16__)
+#if defined(EE_BFLOAT16_PAIRS)
 template <>
 struct multiplied_as<bfloat16> {
     using type = bfloat16;
@@ -127,7 +127,7 @@ EE_INLINE void multiply_block(const block_product& call) {
     } else {
 #if defined(__AMX_BF16__)
         multiply_by_tiles(call);
-#elif defined(__AVX512BF16__)
+#elif defined(EE_BFLOAT16_PAIRS)
         multiply_by_vectors<pair_operands>(call);
 #endif
     }

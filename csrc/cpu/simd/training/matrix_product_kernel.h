@@ -126,7 +126,7 @@ void run_product(const matrix_product& call, const product_part& part, const lin
     // As in packed_linear_kernel.h: rows by blocks that stay in L1 where the panels stay in L2.
     constexpr int64_t kMostPanels = 5 << 18;
     const int64_t bytes = part.num_panels * kPanelWidth * filled_bytes<Element>(part.depth);
-    const bool by_blocks = Products::kBlockRows > 1 && bytes <= kMostPanels;
+    const bool by_blocks = Products::kTiled && bytes <= kMostPanels;
     linear_piece block = piece;
     for (; block.first_row < piece.last_row; block.first_row = block.last_row) {
         if (by_blocks) block.last_row = least(block.first_row + Products::kBlockRows, piece.last_row);
