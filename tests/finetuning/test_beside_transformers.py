@@ -72,7 +72,12 @@ def draw_rows(task: str) -> list[dict[str, Any]]:
 def make_recipe(checkpoint: Path, folder: Path, task: str, *settings: str) -> FineTuningRecipe:
     path = folder / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in draw_rows(task)))
-    usual = ["run.device=cpu", "run.precision=float32", f"run.steps={STEPS}", f"batch.examples={EXAMPLES}"]
+    usual = [
+        "run.device=cpu",
+        "run.precision=float32",
+        f"run.steps={STEPS}",
+        f"batch.examples={EXAMPLES}",
+    ]
     usual += [f"optimizer.learning_rate={RATE}", "schedule.from_zero=true", "model.dropout=0"]
     return find_recipe(task, [*usual, *settings], checkpoint=str(checkpoint), train=[str(path)])
 
