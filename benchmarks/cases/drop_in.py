@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cases.embedding import SEED, Kind, make_gate, make_job, why_not
+from benchmarks.cases.embedding import QUICK_SHARE, SEED, Kind, make_gate, make_job, why_not
 from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options
 from benchmarks.texts.corpus import fingerprint
 
@@ -42,7 +42,8 @@ def make_case(shape: str, options: Options) -> Case:
     """Embed texts by the library's own calls."""
     kind = Kind(model="minilm", precision="float32", shape=shape)
     job, _ = make_job(kind, options, share=1)
-    job = replace(job, texts=job.texts[: NUM_TEXTS[shape]])
+    count = NUM_TEXTS[shape] // (QUICK_SHARE if options.quick else 1)
+    job = replace(job, texts=job.texts[:count])
     ways = {"encoder-engine": False, "encoder-engine, packed": True, "as it comes": None}
     return Case(
         candidates=tuple(

@@ -55,7 +55,7 @@ def continued(name: str, num_characters: int) -> str:
             for word, a, b in zip(rare, firsts, seconds, strict=True)
             if a < share * len(rare)
         }
-        order = generator.permutation(len(lines)).tolist()
+        order: list[int] = generator.permutation(len(lines)).tolist()
         parts.append("\n".join(" ".join(other.get(w, w) for w in lines[i]) for i in order))
         length += len(parts[-1])
     return "".join(parts)[:num_characters]
