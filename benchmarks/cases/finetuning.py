@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Numbers = list[np.ndarray[Any, Any]]
 
 EXAMPLES, STEPS, RATE = 32, 8, 1e-4
+# In a quick run, where a padding loop takes two seconds a step.
+QUICK_STEPS = 2
 # Steps whose losses the gate compares.
 COMPARED = 3
 # Of training the head alone.
@@ -161,7 +163,9 @@ def make_course(
 
     ``choose``: picks rows from a random order of all.
     """
-    examples, steps = (4, 1) if options.smoke else (EXAMPLES, STEPS)
+    examples, steps = EXAMPLES, QUICK_STEPS if options.quick else STEPS
+    if options.smoke:
+        examples, steps = 4, 1
     checkpoint = importlib.import_module(MODEL_PACKAGE).get_model_path()
     settings = [*rows.settings, "model.dropout=0", f"optimizer.learning_rate={RATE}"]
     # The peers' learning rate is constant.
