@@ -170,7 +170,7 @@ def make_course(
     settings = [*rows.settings, "model.dropout=0", f"optimizer.learning_rate={RATE}"]
     # The peers' learning rate is constant.
     settings += ["schedule.name=constant", "schedule.warmup=0", f"batch.examples={examples}"]
-    settings += ["run.device=cpu", f"run.epochs={epochs}"]
+    settings += ["run.device=cpu", "run.precision=float32", f"run.epochs={epochs}"]
     with tempfile.TemporaryDirectory() as folder:
         train = [str(write_rows(rows.drawn, Path(folder)))]
         recipe = find_recipe(rows.recipe, settings, checkpoint=str(checkpoint), train=train)

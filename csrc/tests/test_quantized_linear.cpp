@@ -29,8 +29,11 @@ struct drawn_operands {
         : input(static_cast<size_t>(num_rows * depth)),
           plain(static_cast<size_t>(width * depth)),
           packed(panels_bytes(width, depth)) {
-        for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
-        for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+        // A fourth are the extremes, whose products are the largest.
+        for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 4 == 0 ? 0 : random() % 256);
+        for (int8_t& x : plain) {
+            x = static_cast<int8_t>(random() % 4 == 0 ? -128 : static_cast<int>(random() % 256) - 128);
+        }
         pack_weight(plain.data(), width, depth, packed.data, 1);
     }
 };

@@ -365,8 +365,8 @@ class Loop:
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights, or their average with ``run.ema``, as they are exported.
 
-        Products are in the weights' dtype, float32, whatever ``run.precision`` is: the scores are
-        those of the exported model.
+        Products are in the weights' dtype, not under autocast: the scores are those of the
+        exported model.
         """
         assert self.evaluation is not None
         with self._averaged():

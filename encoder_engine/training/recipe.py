@@ -244,7 +244,7 @@ class RunRecipe:
 
     ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: both).
     None: as in the run that is resumed; in a new run bfloat16 on a GPU that has it, and on a CPU
-    with AMX or AMD's AVX-512 BF16, else float32. Evaluations compute in float32.
+    with AMX or AMD's AVX-512 BF16, else float32. Evaluations compute in the weights' dtype.
     ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: as in the
     run that is resumed; in a new run bfloat16 on a GPU, where norms are bound by memory, else
     float32.

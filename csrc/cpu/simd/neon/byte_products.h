@@ -54,8 +54,8 @@ struct byte_products : vector_products<byte_operands, int32_t> {
 
 #else
 
-// Without products of bytes in 32 bits: two products fit 16 bits, since a weight is at least -127, and are
-// added to sums of 32 bits in pairs.
+// Without products of bytes in 32 bits: a product fits 16 bits, and two of -128 by -128 do not, so that each is
+// added to sums of 32 bits on its own.
 struct byte_products : signed_rows {
     using Sum = int32_t;
     static constexpr int64_t kBlockRows = 1;
@@ -96,10 +96,10 @@ private:
 #pragma GCC unroll 2
                 for (int c = 0; c < 2; ++c) {
                     const int8x16_t one = load<int8x16_t>(panel + 16 * c), two = load<int8x16_t>(panel + 16 * c + kWordRow);
-                    const int16x8_t lower = vmlal_s8(vmull_s8(vget_low_s8(one), first), vget_low_s8(two), second);
-                    const int16x8_t upper = vmlal_s8(vmull_s8(vget_high_s8(one), first), vget_high_s8(two), second);
-                    low[r][c] = vpadalq_s16(low[r][c], lower);
-                    high[r][c] = vpadalq_s16(high[r][c], upper);
+                    low[r][c] = vpadalq_s16(low[r][c], vmull_s8(vget_low_s8(one), first));
+                    high[r][c] = vpadalq_s16(high[r][c], vmull_s8(vget_high_s8(one), first));
+                    low[r][c] = vpadalq_s16(low[r][c], vmull_s8(vget_low_s8(two), second));
+                    high[r][c] = vpadalq_s16(high[r][c], vmull_s8(vget_high_s8(two), second));
                 }
             }
         }

@@ -4,6 +4,7 @@
 #include <future>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "common/cpu_count.h"
 #include "text/bpe/model/model.h"
@@ -46,7 +47,7 @@ struct bpe_model::builder {
     token_list stored;  // the bytes of the tokens that text may hold
     std::vector<int32_t> last_byte_tokens;
     std::vector<bool> special;  // by id: no merge may have these
-    // Of the trie, which a second thread builds.
+    // Of the trie, which a second thread may build.
     std::vector<sorted_text> keys;  // `stored`, sorted
     std::vector<byte_trie::token_place> places;
 
@@ -56,8 +57,7 @@ struct bpe_model::builder {
         constexpr size_t kMany = 16384;
         if (!read_tokens()) return;
         const bool beside = stored.size() >= kMany && num_usable_cpus() > 1;
-        const auto either = std::launch::async | std::launch::deferred;
-        std::future<bool> trie = std::async(beside ? either : std::launch::deferred, [this] { return build_trie(); });
+        std::future<bool> trie = begin_trie(beside ? std::launch::async : std::launch::deferred);
         if (!find_levels()) return;
         if (trie.get()) {
             join();
@@ -67,6 +67,13 @@ struct bpe_model::builder {
     }
 
 private:
+    std::future<bool> begin_trie(std::launch when) {
+        try {
+            return std::async(when, [this] { return build_trie(); });
+        } catch (const std::system_error&) {  // no thread can be had
+            return std::async(std::launch::deferred, [this] { return build_trie(); });
+        }
+    }
     bpe_token& token(int32_t id) { return model.tokens_[static_cast<size_t>(id)]; }
     bool fail(bpe_refusal::kind why, int64_t place) {
         model.refusal_ = {why, place};
@@ -117,7 +124,7 @@ bool bpe_model::builder::decode(std::string_view text, std::string& out, bool& e
             if (code == kMark || code == ' ') {
                 *to++ = static_cast<char>(code == ' ' ? kSpaceByte : kMarkByte);
             } else {
-                to = std::copy(from, at, to);
+                to = std::copy(from, std::min<const uint8_t*>(at, end), to);
             }
         }
     }
