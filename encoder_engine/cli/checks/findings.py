@@ -91,7 +91,7 @@ def installation_findings(
                 "advice",
                 f"the native extension was built without {', '.join(unbuilt)}, which the processor "
                 f"runs; it computes by its level {native}",
-                "install a wheel for this processor, or build without setting CMAKE_SYSTEM_PROCESSOR",
+                "install a wheel for this processor, or build with CMAKE_SYSTEM_PROCESSOR unset",
             )
         )
     for extra, libraries in extras.items():
