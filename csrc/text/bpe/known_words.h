@@ -33,6 +33,10 @@ public:
             look_up(bytes, words.places, i, std::min(i + kAtOnce, words.count));
         }
     }
+    // Fetches what find() reads of a word that look_up() did not find.
+    void prefetch(const uint8_t* word, int64_t size) const {
+        if (size <= tiny_.kMaxBytes) short_.prefetch(word_key::read(word, size).hash);
+    }
     // Writes the pieces of any word and returns how many there are; 0: not found.
     int find(const uint8_t* word, int64_t size, int32_t* out) {
         if (size > word_store::kMaxBytes) return 0;

@@ -43,8 +43,8 @@ bool bpe_segmenter::merge_apart(int32_t left, int32_t right) {
 }
 
 bool bpe_segmenter::stays_apart(int32_t left, int32_t right) {
-    const uint64_t key = (static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right)) + 1;
-    uint64_t& known = memo_[key * 0x9E3779B97F4A7C15ull >> (64 - kMemoBits)];
+    const uint64_t key = key_of(left, right);
+    uint64_t& known = memo_[memo_place(key)];
     if (known >> 1 == key) return (known & 1) != 0;
     bool undecided = false;
     bool apart = model_.stay_apart(left, right, undecided);
@@ -70,20 +70,23 @@ int64_t bpe_segmenter::put_unknown(const uint8_t* at, bool joins, pod_vector<bpe
     return size;
 }
 
-void bpe_segmenter::cut(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out) {
+void bpe_segmenter::cut(const uint8_t* word, int64_t size, const bpe_path* path,
+                        pod_vector<bpe_piece>& out) {
+    static const bpe_path kNoPath{};
     if (model_.rules().ignore_merges) {
         const int32_t id = whole(word, word + size);
         if (id >= 0) return out.append({id, static_cast<uint32_t>(size)});
     }
-    if (model_.rules().suffix.empty()) return search(word, size, out);
+    if (model_.rules().suffix.empty()) return search(word, size, path != nullptr ? *path : kNoPath, out);
     ended_.clear();
     ended_.append(word, size);
     ended_.append(bpe_model::kSuffixByte);
-    search(ended_.data(), size + 1, out);
+    search(ended_.data(), size + 1, kNoPath, out);
     out[out.size() - 1].size -= 1;
 }
 
-void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out) {
+void bpe_segmenter::search(const uint8_t* word, int64_t size, const bpe_path& path,
+                           pod_vector<bpe_piece>& out) {
     const uint8_t* const end = word + size;
     const bool characters = model_.rules().symbols == bpe_symbols::characters;
     dead_.clear();
@@ -91,7 +94,12 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
     int64_t run = out.size();  // merging began behind these pieces
     int64_t unknown_end = -1;  // behind the last unknown character
     int64_t at = 0;
-    int32_t next = longest(word, end);
+    int step = 0;  // of the path
+    const auto longest_at = [&](int64_t place) {
+        while (step < path.size && path.starts[step] < place) ++step;
+        return step < path.size && path.starts[step] == place ? path.ids[step] : longest(word + place, end);
+    };
+    int32_t next = longest_at(0);
     // Whether `next` is the longest token of its place: if there is none, the character is unknown.
     bool first = true;
     while (at < size) {
@@ -99,7 +107,7 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
             at += put_unknown(word + at, at == unknown_end, out);
             unknown_end = at;
             run = out.size();
-            if (at < size) next = longest(word + at, end);
+            if (at < size) next = longest_at(at);
             continue;
         }
         while (next >= 0) {
@@ -112,7 +120,7 @@ void bpe_segmenter::search(const uint8_t* word, int64_t size, pod_vector<bpe_pie
             const uint32_t taken = model_.token(next).stored();
             out.append({next, taken});
             at += taken;
-            if (at < size) next = longest(word + at, end);
+            if (at < size) next = longest_at(at);
         } else {
             // No token fits behind the last one: note the place, and try a shorter one there.
             if (dead_.empty()) dead_.resize(static_cast<size_t>(size / 64 + 1));

@@ -8,6 +8,7 @@
 #include "common/pod_vector.h"
 #include "common/zeroed_memory.h"
 #include "text/bpe/model/model.h"
+#include "text/bpe/paths.h"
 
 namespace encoder_engine {
 
@@ -27,15 +28,23 @@ public:
         : model_(model),
           memo_(static_cast<uint64_t*>(allocate_zeros(sizeof(uint64_t) << kMemoBits))) {}
 
-    // Appends the pieces of a word of `size` > 0 bytes.
-    void cut(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out);
+    // Appends the pieces of a word of `size` > 0 bytes; its path, where it is known, saves the search.
+    void cut(const uint8_t* word, int64_t size, const bpe_path* path, pod_vector<bpe_piece>& out);
+    void find(bpe_paths& paths) const {
+        paths.find(model_, [this](int32_t left, int32_t right) { return &memo_[memo_place(key_of(left, right))]; });
+    }
     // The bytes of buffers that grow with the words.
     int64_t num_bytes() const { return static_cast<int64_t>(8 * dead_.capacity()) + ended_.capacity(); }
 
 private:
     static constexpr int kMemoBits = 15;
 
-    void search(const uint8_t* word, int64_t size, pod_vector<bpe_piece>& out);
+    static uint64_t key_of(int32_t left, int32_t right) {
+        return (static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right)) + 1;
+    }
+    static uint64_t memo_place(uint64_t key) { return key * 0x9E3779B97F4A7C15ull >> (64 - kMemoBits); }
+
+    void search(const uint8_t* word, int64_t size, const bpe_path& path, pod_vector<bpe_piece>& out);
     // The longest token that may stand inside a word and begins at a place, or -1.
     int32_t longest(const uint8_t* at, const uint8_t* end);
     // The token of all these bytes, or -1.

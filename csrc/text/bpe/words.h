@@ -2,8 +2,8 @@
 //
 // How it works: characters become UTF-8 in a buffer of some 2,048 bytes, with the source character of
 // each byte where spans are kept. A full buffer is cut into words, which are looked up; only a word that
-// is not known is segmented and kept. The word at the buffer's end waits for what follows; for a long
-// one the buffer grows.
+// is not known is segmented and kept, after a search for the likely tokens of some such words together. The
+// word at the buffer's end waits for what follows; for a long one the buffer grows.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,12 @@ struct bpe_scratch : encoder_scratch {
     pod_vector<uint32_t> codes;    // ... its characters alone
     bpe_text text;                 // the words under way
     pod_vector<bpe_piece> pieces;  // of one word
+    bpe_paths paths;               // of words that are not known
     word_starts starts;
     known_words known;
     bpe_segmenter segmenter;
 
-    // Without the known words, which are kept on purpose: 3 MiB, and up to 17 MiB of their store.
+    // Without the known words, which are kept on purpose: 4 MiB, and up to 17 MiB of their store.
     int64_t num_bytes() const override {
         return text.num_bytes() + segmenter.num_bytes() + 4 * codes.capacity() +
                8 * (stretch.capacity() + spare.capacity() + buffer.capacity() + pieces.capacity());
@@ -125,9 +126,9 @@ private:
             const int64_t stop = word_matcher(lane_.cutter.pattern(), rest).match(0);
             if (stop < 0) break;
             if (caches()) {
-                look_up(at, stop);
+                if (!find_known(at, stop)) encode_new(at, stop, nullptr);
             } else if (!skips(at)) {
-                encode_word(at, stop);
+                encode_word(at, stop, nullptr);
             }
             at += stop;
         }
@@ -154,7 +155,7 @@ private:
         if (caches()) return emit_known(at);
         for (int i = 0; i < words.count && !full(); ++i) {
             const int64_t from = at + words.places[i];
-            if (!skips(from)) encode_word(from, words.places[i + 1] - words.places[i]);
+            if (!skips(from)) encode_word(from, words.places[i + 1] - words.places[i], nullptr);
         }
     }
     void emit_known(int64_t at) {
@@ -164,6 +165,7 @@ private:
         constexpr int kMost = known_words::kMaxShort;
         out_.ids.reserve_more(int64_t{kMost} * words.count);
         int32_t* out = out_.ids.end();
+        int ready = 0;  // the first word whose path was not sought
         for (int i = 0, num_words = words.count; i < num_words; ++i) {
             const int count = known.counts[i];
             std::memcpy(out, known.pieces + kMost * i, kMost * sizeof *out);
@@ -172,7 +174,15 @@ private:
                 out_.ids.extend(out - out_.ids.end());
                 const int64_t from = at + words.places[i];
                 if (count == 0) {
-                    look_up(from, words.places[i + 1] - words.places[i]);
+                    const int64_t size = words.places[i + 1] - words.places[i];
+                    const bpe_path* path = i < ready ? scratch_.paths.of(i) : nullptr;
+                    if (path != nullptr || !find_known(from, size)) {
+                        if (i >= ready) {
+                            ready = walk_ahead(at, i);
+                            path = scratch_.paths.of(i);
+                        }
+                        encode_new(from, size, path);
+                    }
                     out_.ids.reserve_more(int64_t{kMost} * (words.count - i));
                     out = out_.ids.end();
                 } else {
@@ -184,27 +194,54 @@ private:
         }
         out_.ids.extend(out - out_.ids.end());
     }
-    void look_up(int64_t from, int64_t size) {
-        const uint8_t* const bytes = text_.bytes.data() + from;
-        out_.ids.reserve_more(known_words::kMaxPieces);
-        const int count = scratch_.known.find(bytes, size, out_.ids.end());
-        if (count > 0) {
-            out_.ids.extend(count);
-            if (with_spans) add_known_spans(count, from);
-            return end_word();
+    // Finds the paths of word `first`, which is not known, and of more such words; returns the word behind
+    // the last one that was looked at. Of equal words one has a path.
+    int walk_ahead(int64_t at, int first) {
+        const word_starts& words = scratch_.starts;
+        bpe_paths& paths = scratch_.paths;
+        const uint8_t* const bytes = text_.bytes.data() + at;
+        int places[bpe_paths::kMostWords], num_places = 0;
+        int end = first;
+        for (; end < words.count && num_places < bpe_paths::kMostWords; ++end) {
+            if (scratch_.known.counts[end] != 0) continue;
+            scratch_.known.prefetch(bytes + words.places[end], words.places[end + 1] - words.places[end]);
+            places[num_places++] = end;
         }
+        paths.clear();
+        int32_t ids[known_words::kMaxPieces];
+        for (int k = 0; k < num_places; ++k) {
+            const uint8_t* const word = bytes + words.places[places[k]];
+            const int64_t size = words.places[places[k] + 1] - words.places[places[k]];
+            if (k > 0 && scratch_.known.find(word, size, ids) > 0) continue;
+            if (size <= bpe_paths::kMaxBytes) paths.add(places[k], word, size);
+        }
+        scratch_.segmenter.find(paths);
+        return end;
+    }
+    // Appends the tokens of a word that is known; returns whether it is.
+    bool find_known(int64_t from, int64_t size) {
+        out_.ids.reserve_more(known_words::kMaxPieces);
+        const int count = scratch_.known.find(text_.bytes.data() + from, size, out_.ids.end());
+        if (count == 0) return false;
+        out_.ids.extend(count);
+        if (with_spans) add_known_spans(count, from);
+        end_word();
+        return true;
+    }
+    // Appends the tokens of a word that is not known, which it is from then on.
+    void encode_new(int64_t from, int64_t size, const bpe_path* path) {
         const int64_t first = out_.size();
-        encode_word(from, size);
+        encode_word(from, size, path);
         // The sizes of unknown tokens are not kept.
         const int32_t* const ids = out_.ids.data() + first;
         const int32_t unknown = marks_ && !model_.rules().byte_fallback ? model_.rules().unknown : -1;
         if (unknown >= 0 && std::find(ids, ids + out_.size() - first, unknown) != ids + out_.size() - first) return;
-        scratch_.known.keep(bytes, size, ids, out_.size() - first);
+        scratch_.known.keep(text_.bytes.data() + from, size, ids, out_.size() - first);
     }
-    void encode_word(int64_t from, int64_t size) {
+    void encode_word(int64_t from, int64_t size, const bpe_path* path) {
         pod_vector<bpe_piece>& pieces = scratch_.pieces;
         pieces.clear();
-        scratch_.segmenter.cut(text_.bytes.data() + from, size, pieces);
+        scratch_.segmenter.cut(text_.bytes.data() + from, size, path, pieces);
         out_.ids.reserve_more(pieces.size());
         for (int64_t i = 0; i < pieces.size(); ++i) {
             out_.ids.push(pieces[i].id);

@@ -100,6 +100,7 @@ public:
     const bpe_rules& rules() const { return rules_; }
     const byte_trie& trie() const { return trie_; }
     const bpe_token& token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
+    void prefetch(int32_t id) const { __builtin_prefetch(&tokens_[static_cast<size_t>(id)]); }
     const merge_table& merges() const { return merges_; }
     // The token of a byte, or -1.
     int32_t byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
