@@ -139,7 +139,7 @@ private:
         const char_classes& blocks = lane_.chars.blocks();
         uint8_t* bytes = text_.bytes.end();
         uint8_t* classes = text_.classes.end();
-        int32_t* sources = text_.sources.end();
+        int32_t* sources = with_spans ? text_.sources.end() : nullptr;
         const uint8_t* const most = text_.bytes.data() + most_;
         for (int ascii = 0; done < length && ascii < kAsciiRun && bytes < most; ++done) {
             const uint32_t code = text[done];
