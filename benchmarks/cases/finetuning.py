@@ -75,7 +75,8 @@ def case_specs() -> list[CaseSpec]:
     return [
         CaseSpec(
             name=f"finetuning/{name}",
-            summary=f"{STEPS} steps of 32 rows as long as those of {name}, MiniLM, float32",
+            summary=f"{STEPS} steps ({QUICK_STEPS} in a quick run) of 32 rows as long as those of "
+            f"{name}, MiniLM, float32",
             make=partial(make_case, rows),
             unavailable=minilm_missing,
         )

@@ -1,4 +1,7 @@
-"""Draws long texts and rows with labels from the repository's texts, the same on every machine."""
+"""Draws long texts and rows with labels from the repository's texts.
+
+The same version of NumPy draws the same texts on every machine.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ def _bpe(name: str) -> dict[str, Any]:
 def merges_of(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the merge that makes each token after the bytes, in the order of their ids.
 
-    Its halves are what the merges before it leave of its letters.
+    Its halves are what the merges before it leave of its letters. Raises :class:`ValueError` for a
+    list of tokens in which a half is missing.
     """
     ranks = {token: number for number, token in enumerate(tokens)}
     for token in tokens[NUM_BYTES:]:
@@ -138,4 +139,6 @@ def merges_of(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
             joined = [a + b for a, b in pairwise(parts)]
             place = min(range(len(joined)), key=lambda i: ranks.get(joined[i], len(ranks)))
             parts[place : place + 2] = [joined[place]]
+        if len(parts) < 2 or not all(part in ranks for part in parts):
+            raise ValueError(f"no merge makes the token {token!r}: the file of tokens is damaged")
         yield parts[0], parts[1]

@@ -105,6 +105,12 @@ def test_merges_follow_from_the_order_of_the_tokens() -> None:
     assert list(vocabularies.merges_of(tokens)) == merges
 
 
+def test_a_token_that_no_merge_makes_is_refused() -> None:
+    letters = [chr(0x100 + number) for number in range(253)] + ["a", "b", "c"]
+    with pytest.raises(ValueError, match="'abcc'"):
+        list(vocabularies.merges_of([*letters, "ab", "abcc"]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stream", "multi-stream"])
 def test_documents_of_a_stream_are_different_and_bring_new_words(
