@@ -100,7 +100,7 @@ public:
         next_ = block;
         end_ = block + bytes;
         shift_ = 0;
-        while (bytes <= (words >> (shift_ + 1)) * num_tiles * kLineBytes) ++shift_;
+        while (bytes > 0 && bytes <= (words >> (shift_ + 1)) * num_tiles * kLineBytes) ++shift_;
         share_ = (words >> shift_) * kLineBytes;
     }
     // Calls run(between) with what a tile fetches in its steps.
