@@ -24,7 +24,7 @@ using byte_products = mmla_products<byte_mmla>;
 
 #elif !defined(EE_NEON)
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 
 struct byte_operands : whole_words {
     using Rows = copied_rows;
@@ -36,7 +36,11 @@ struct byte_operands : whole_words {
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         // In assembly: for the built-in, GCC 12 copies each sum back and forth, and runs out of
         // registers.
+#if defined(__AVX512VNNI__)
         __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#else
+        __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+#endif
         return sum;
     }
 };
