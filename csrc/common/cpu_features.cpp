@@ -63,6 +63,8 @@ bool has_avx2() {
            has_bits(read_cpuid(7).b, {3, 5, 8});
 }
 
+bool has_avx_vnni() { return has_avx2() && has_bits(read_cpuid(7, 1).a, {4}); }
+
 // AVX-512 F, DQ, BW and VL, then VBMI, VBMI2 and VNNI.
 bool has_avx512() {
     return has_avx2() && has_bits(kept_registers(), {5, 6, 7}) &&
@@ -128,6 +130,7 @@ std::vector<instruction_set> levels_of_processor() {
     std::vector<instruction_set> out{instruction_set::portable};
 #if defined(__x86_64__)
     if (has_avx2()) out.push_back(instruction_set::avx2);
+    if (has_avx_vnni()) out.push_back(instruction_set::avx_vnni);
     if (has_avx512()) out.push_back(instruction_set::avx512);
     if (has_avx512_bf16()) {
         out.push_back(instruction_set::avx512_bf16);
@@ -148,6 +151,7 @@ const char* instruction_set_name(instruction_set level) {
     switch (level) {
         case instruction_set::portable: return "portable";
         case instruction_set::avx2: return "avx2";
+        case instruction_set::avx_vnni: return "avx_vnni";
         case instruction_set::avx512: return "avx512";
         case instruction_set::avx512_bf16: return "avx512_bf16";
         case instruction_set::amx: return "amx";

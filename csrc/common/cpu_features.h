@@ -7,12 +7,12 @@
 namespace encoder_engine {
 
 // In rising order, after portable those of x86-64, then those of arm64; each level includes the ones of its
-// architecture before it. Other processors have only portable.
-enum class instruction_set { portable, avx2, avx512, avx512_bf16, amx, neon, dotprod, bf16 };
+// architecture before it, but no AVX-512 includes avx_vnni. Other processors have only portable.
+enum class instruction_set { portable, avx2, avx_vnni, avx512, avx512_bf16, amx, neon, dotprod, bf16 };
 
-// The level's name: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2, VNNI),
-// "avx512_bf16", "amx" (AMX-INT8, AMX-BF16); "neon", "dotprod" (products of bytes), "bf16" (with I8MM: products
-// of bfloat16, and of matrices of bytes).
+// The level's name: "portable", "avx2" (with FMA, BMI2), "avx_vnni" (products of bytes), "avx512" (F, BW, DQ, VL,
+// VBMI, VBMI2, VNNI), "avx512_bf16", "amx" (AMX-INT8, AMX-BF16); "neon", "dotprod" (products of bytes), "bf16" (with
+// I8MM: products of bfloat16, and of matrices of bytes).
 const char* instruction_set_name(instruction_set level);
 
 // What this processor, operating system and build can run, rising.

@@ -73,6 +73,7 @@ const kernel_table& kernels();
 extern const kernel_table portable_kernels;
 #if defined(__x86_64__)
 extern const kernel_table avx2_kernels;
+extern const quantized_linear_kernel avx_vnni_quantized_linear[2];
 extern const kernel_table avx512_kernels;
 extern const kernel_table avx512_bf16_kernels;
 extern const kernel_table amx_kernels;

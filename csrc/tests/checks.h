@@ -43,6 +43,7 @@ inline std::u32string random_text(std::mt19937& random) {
 void test_a_forked_child_has_threads_of_its_own();
 void test_a_forked_child_runs_a_plan_of_threads();
 void test_attention_on_every_instruction_set();
+void test_avx_vnni_has_the_bits_of_avx2();
 void test_attention_statistics_on_every_instruction_set();
 void test_models_of_many_tokens_know_what_is_made_and_what_is_shorter();
 void test_known_words_have_their_own_pieces();

@@ -187,6 +187,7 @@ int main(int count, char** arguments) {
         encoder_engine::test_unicode_lookups();
         encoder_engine::test_attention_on_every_instruction_set();
         encoder_engine::test_attention_statistics_on_every_instruction_set();
+        encoder_engine::test_avx_vnni_has_the_bits_of_avx2();
         encoder_engine::test_packed_linear_on_every_instruction_set();
         encoder_engine::test_quantized_linear_on_every_instruction_set();
         encoder_engine::test_rows_on_every_instruction_set();

@@ -24,7 +24,7 @@ using byte_products = mmla_products<byte_mmla>;
 
 #elif !defined(EE_NEON)
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 
 struct byte_operands : whole_words {
     using Rows = copied_rows;
@@ -36,7 +36,11 @@ struct byte_operands : whole_words {
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         // In assembly: for the built-in, GCC 12 copies each sum back and forth, and runs out of
         // registers.
+#if defined(__AVX512VNNI__)
         __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#else
+        __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+#endif
         return sum;
     }
 };
@@ -65,13 +69,23 @@ struct byte_products : plain_rows<uint16_t> {
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
                                    int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
+        shared_fetcher fetcher;
+        fetcher.begin(panel + filled * kPanelWidth, filled * kPanelWidth,
+                      (num_rows + kRows - 1) / kRows * (kPanelWidth / kColumns), filled / kWordBytes);
         for (int64_t at = 0; at < kPanelWidth; at += kColumns) {
             for (int64_t first = 0; first < num_rows; first += kRows) {
                 const int some = static_cast<int>(least<int64_t>(kRows, num_rows - first));
                 with_number<kRows>(some, [&](auto tile) EE_INLINED {
-                    multiply_tile<decltype(tile)::value>(
-                        rows + first * filled, panel + at * kWordBytes, filled, starts + at,
-                        sums + first * kPanelWidth + at);
+                    const auto run = [&](const auto& between) EE_INLINED {
+                        multiply_tile<decltype(tile)::value>(
+                            rows + first * filled, panel + at * kWordBytes, filled, starts + at,
+                            sums + first * kPanelWidth + at, between);
+                    };
+                    if (num_rows < kFewRows) {
+                        fetcher.with_share(run);
+                    } else {
+                        run(nothing{});
+                    }
                 });
             }
         }
@@ -82,6 +96,9 @@ struct byte_products : plain_rows<uint16_t> {
 private:
     // 12 sums, two vectors of weights, one of rows and a product: the 16 registers.
     static constexpr int kRows = 6, kColumns = 8;
+    // The next panel is fetched for fewer rows: the products of more take so long that the processor's own prefetching
+    // suffices, and 32 rows lose 4 %. Of weights from memory, 8 rows gain 1.4 to 1.6 times, 16 rows 1.2 (Zen 4).
+    static constexpr int64_t kFewRows = 4 * kRows;
     // Distance, in bytes of a row, at which weights are prefetched from the L2 to the L1 cache.
     static constexpr int64_t kAhead = 8 * kWordBytes;
 
@@ -91,12 +108,13 @@ private:
         __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
     }
 
-    template <int Rows>
+    template <int Rows, typename Between>
     EE_TILE static void multiply_tile(const Byte* rows, const uint8_t* panel, int64_t filled,
-                                      const Sum* starts, Sum* sums) {
+                                      const Sum* starts, Sum* sums, Between between) {
         __m256i totals[Rows][2] = {};
         for (int64_t at = 0; at < filled; at += kWordBytes, panel += kPanelWidth * kWordBytes) {
             __builtin_prefetch(panel + kAhead * kPanelWidth);
+            between(at / kWordBytes);
             const __m256i low = _mm256_cvtepi8_epi16(load<__m128i>(panel));
             const __m256i high = _mm256_cvtepi8_epi16(load<__m128i>(panel + 16));
 #pragma GCC unroll 6

@@ -73,6 +73,57 @@ struct panel_steps {
     }
 };
 
+// AVX2 alone: the other levels fetch by panel_steps::with_fetcher().
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define EE_SHARED_FETCH
+
+// Prefetches the block of weights that is multiplied next, from memory to the L2 cache: each tile of rows its share,
+// spread over its steps. On Zen 4, weights that come from memory are multiplied by 400 rows 1.05 (depth 768) to 1.2
+// times (3,072) as fast as without, by 16 rows 1.6, by one 1.9; weights in L3 by one row 0.92.
+class shared_fetcher {
+public:
+    // Prefetches a line every so many steps, a power of two.
+    struct steps {
+        const uint8_t* from;
+        int64_t mask;
+        int shift;
+        EE_INLINE void operator()(int64_t step) const {
+            if ((step & mask) != 0) return;
+            const uint8_t* const line = from + (step >> shift) * kLineBytes;
+            // In assembly: GCC 12 takes a function that only prefetches for one without effects, and drops its calls.
+            __asm__ volatile("prefetcht1 %0" : : "m"(*line));
+        }
+    };
+
+    // Starts on a block of `bytes`, shared by `num_tiles` tiles of `words` steps each.
+    EE_INLINE void begin(const uint8_t* block, int64_t bytes, int64_t num_tiles, int64_t words) {
+        next_ = block;
+        end_ = block + bytes;
+        shift_ = 0;
+        while (bytes > 0 && bytes <= (words >> (shift_ + 1)) * num_tiles * kLineBytes) ++shift_;
+        share_ = (words >> shift_) * kLineBytes;
+    }
+    // Calls run(between) with what a tile fetches in its steps.
+    template <typename Run>
+    EE_INLINE void with_share(const Run& run) {
+        if (next_ >= end_) {
+            run(nothing{});
+        } else {
+            run(steps{next_, (int64_t{1} << shift_) - 1, shift_});
+            next_ += share_;
+        }
+    }
+
+private:
+    static constexpr int64_t kLineBytes = 64;
+    const uint8_t* next_;
+    const uint8_t* end_;
+    int64_t share_;
+    int shift_;
+};
+
+#endif
+
 template <typename Sum>
 EE_INLINE vfloat add_sums(vfloat a, vfloat b) {
     return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
@@ -105,8 +156,17 @@ struct vector_products : Operands::Rows, panel_steps {
                 std::memcpy(output + row * output_row, starts, kPanelWidth * sizeof(Sum));
             }
         }
+#if defined(EE_SHARED_FETCH)
+        shared_fetcher fetcher;
+#endif
         for (int64_t at = 0; at < filled; at += kDepthBlock) {
             const int64_t depth = least(kDepthBlock, filled - at);
+#if defined(EE_SHARED_FETCH)
+            const int64_t next_depth = least(kDepthBlock, at + depth < filled ? filled - at - depth : filled);
+            fetcher.begin(panel + (at + depth) * kPanelWidth, next_depth * kPanelWidth,
+                          (num_rows + kRowUnit - 1) / kRowUnit * (kPanelWidth / (kColumns * kLanes)),
+                          depth / kWordBytes);
+#endif
             for (int64_t column = 0; column < kPanelWidth; column += kColumns * kLanes) {
                 const uint8_t* const weights = panel + at * kPanelWidth + column * kWordBytes;
                 const bool last = at + depth == filled;
@@ -119,8 +179,12 @@ struct vector_products : Operands::Rows, panel_steps {
                             at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
                             last ? output + first * output_row + column : kept, to_row, between);
                     };
+#if defined(EE_SHARED_FETCH)
+                    fetcher.with_share(run);
+#else
                     with_fetcher(column, first / rows_beside(kColumns), num_rows <= 2 * rows_beside(kColumns),
                                  weights, depth, run);
+#endif
                 });
             }
         }

@@ -11,6 +11,7 @@ const training_table& training_kernels() {
         case instruction_set::amx: return amx_training_kernels;
         case instruction_set::avx512_bf16: return avx512_bf16_training_kernels;
         case instruction_set::avx512: return avx512_training_kernels;
+        case instruction_set::avx_vnni:
         case instruction_set::avx2: return avx2_training_kernels;
         default: break;
     }

@@ -29,6 +29,7 @@ mask_function choose_mask_function() {
         case instruction_set::amx:
         case instruction_set::avx512_bf16:
         case instruction_set::avx512: return read_masks_avx512;
+        case instruction_set::avx_vnni:
         case instruction_set::avx2: return read_masks_avx2;
         default: break;
     }

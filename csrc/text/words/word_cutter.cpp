@@ -79,6 +79,7 @@ scan_functions choose_scan_functions() {
         case instruction_set::avx512:
             return {classify_avx512, classify_avx512, classify_avx512, cut_bytes_avx512,
                     cut_units_avx512, write_places_avx512};
+        case instruction_set::avx_vnni:
         case instruction_set::avx2:
             return {classify_avx2, classify_avx2, classify_avx2, cut_bmi, cut_bmi,
                     write_places_bmi};
