@@ -1,4 +1,4 @@
-"""Fields of a spec by dotted paths, and the interface of readers of unusual configuration keys."""
+"""Access to a spec's fields by dotted paths, and the interface of config.json key readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Quirk(Protocol):
-    """Reads unusual keys of a configuration into a spec that has all other fields; writes them."""
+    """Reads config.json keys that need code of their own into a spec, and writes them back."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class OneKey:
 
 
 def with_fact(value: Value, path: str, new: object) -> Value:
-    """Return a value with the field of a dotted path replaced, in every block that has it."""
+    """Return a value with the field at a dotted path replaced, in every block that has it."""
     if isinstance(value, tuple):
         # Blocks that are one object stay one: a config may ask for a million.
         distinct = {id(item): item for item in value}
@@ -59,7 +59,7 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the field of a dotted path in the first block; None if a step is None."""
+    """Return the field at a dotted path, taken from the first block; None if a step is None."""
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None
