@@ -1,4 +1,4 @@
-"""``encoder-engine compile``: a model as a folder whose weights are mapped instead of read."""
+"""``encoder-engine compile``: writes a model in a layout that is memory-mapped at loading."""
 
 from __future__ import annotations
 

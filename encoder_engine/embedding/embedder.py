@@ -1,4 +1,4 @@
-"""Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory.
+"""Embeds texts with the tokenizer, the encoder and the pooling of one model directory.
 
 ``kinds/kind.py`` is the loop over texts, ``kinds/dense.py`` says what is computed of them.
 """
@@ -68,8 +68,8 @@ class Embedder(DenseMethods):
 
     queries: the embedder of queries, for a directory with a Router, where queries and documents
         have modules of their own. All other attributes, such as ``max_seq_length``, are then those
-        of documents. None: a query is embedded as a document is.
-    default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
+        of documents. None: queries and documents are embedded alike. default_route: with
+        ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
@@ -107,7 +107,7 @@ class Embedder(DenseMethods):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens kept of each text, special tokens included; None: no limit."""
+        """The most tokens of a text, special tokens included; None: no limit."""
         return self._max_seq_length
 
     @max_seq_length.setter
@@ -122,12 +122,12 @@ class Embedder(DenseMethods):
         self._max_seq_length = value
 
     def _least_length(self) -> int:
-        """Return the number of special tokens of a text, plus one."""
+        """Return the least useful ``max_seq_length``: the number of special tokens plus one."""
         return len(self.tokenizer.encode("")) + 1
 
     @property
     def dimension(self) -> int:
-        """Features of a vector before ``truncate_dim``."""
+        """The number of features of a vector before ``truncate_dim``."""
         return self.recipe.modules.width(self.engine.spec.width * len(self.recipe.pooling))
 
     @property
@@ -137,12 +137,12 @@ class Embedder(DenseMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.recipe.default_prompt_name
 
     @property
     def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
+        """The name of the similarity that the directory states, if any."""
         return self.recipe.similarity
 
     @property
@@ -151,7 +151,7 @@ class Embedder(DenseMethods):
         return self.path or str(self.recipe.encoder_directory)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return dense vectors, and the vectors of tokens; see :meth:`Model.kinds`."""
+        """Return the kinds ``dense`` and ``tokens`` of results; see :meth:`Model.kinds`."""
         dense = Dense(self, self.recipe)
         if self.queries is not None:
             dense = RoutedDense(
@@ -164,7 +164,7 @@ class Embedder(DenseMethods):
         return {"max_seq_length": self.max_seq_length}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return the embedder that cuts this end of long texts; see :meth:`Model.truncating`."""
+        """Return a copy that truncates long texts at this side; see :meth:`Model.truncating`."""
         found = super().truncating(side)
         if self.queries is not None:
             found.queries = self.queries.truncating(side)
@@ -181,7 +181,7 @@ class Embedder(DenseMethods):
         return {"query": self.queries, "document": documents}
 
     def refuse_routes(self) -> None:
-        """Raise :class:`UnsupportedFeatureError` where queries have a model of their own."""
+        """Raise :class:`UnsupportedFeatureError` if queries have a model of their own."""
         if self.queries is not None:
             raise UnsupportedFeatureError(
                 f"{self.name} has a Router, and this is of one encoder: take routes['query'] or "
@@ -292,7 +292,10 @@ class Embedder(DenseMethods):
         max_seq_length: int | None = None,
         encoder: CompiledEncoder | Encoder | None = None,
     ) -> Self:
-        """Read the model of a directory, or of its route for documents; ``encoder``: if known."""
+        """Read the model of a directory, or its documents' model.
+
+        ``encoder``: if already loaded.
+        """
         encoder, tokenizer, recipe = read_parts(opened, request, pooling, encoder)
         if layers is not None:
             recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))
@@ -304,7 +307,7 @@ class Embedder(DenseMethods):
         return embedder
 
     def _read_queries(self, opened: ModelDirectory, request: EngineRequest) -> DenseMethods:
-        """Read the model of queries; it shares the encoder where both routes have one."""
+        """Read the model of queries, which shares the documents' encoder if it is the same."""
         queries: DenseMethods
         if opened.modules[0].kind == "StaticEmbedding":
             from encoder_engine.embedding.static.embedder import StaticEmbedder
@@ -359,7 +362,7 @@ class Embedder(DenseMethods):
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed every token without pooling, special tokens and those of the prompt included.
+        """Embed every token without pooling, including special tokens and the prompt's tokens.
 
         ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
         and exceptions: see :meth:`encode`.
@@ -377,7 +380,7 @@ class Embedder(DenseMethods):
         return found
 
     def _refuse_default_queries(self) -> None:
-        """Refuse to take texts for documents where :meth:`encode` takes them for queries."""
+        """Raise an error if :meth:`encode` takes texts for queries, where documents are needed."""
         if self.default_route == "query":
             self.refuse_routes()
 

@@ -66,9 +66,10 @@ def assert_within_budget(
 ) -> None:
     """Assert that ``ours`` is within the budget set by ``eager`` in the same dtype.
 
-    ``truth``: the result in float64. ``terms``: the length of the longest sum. ``size``: the
-    magnitude of the sum's terms; default: that of the result. ``eager_error``: a known error of
-    eager PyTorch, in addition to the one measured here.
+    ``truth``: the result in float64.
+    ``terms``: the length of the longest sum.
+    ``size``: the magnitude of the sum's terms; default: that of the result.
+    ``eager_error``: a known error of eager PyTorch, in addition to the one measured here.
     """
     assert truth.dtype == torch.float64
     assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"

@@ -69,11 +69,12 @@ class Key:
 class Request(Waiting):
     """A request between its arrival and its answer.
 
-    seconds: the request's timeout. done: a future, set when every text is computed or one has
-    failed; :data:`ANSWERED` in the end. rows: the tokens of its texts and of texts of other
-    requests; None until it is tokenized. first_row: the index of its first text in ``rows``.
-    num_open: the number of texts that are not computed yet. num_bytes: bytes of its results that
-    the admission counts.
+    seconds: the request's timeout.
+    done: a future, set when every text is computed or one has failed; :data:`ANSWERED` in the end.
+    rows: the tokens of its texts and of texts of other requests; None until it is tokenized.
+    first_row: the index of its first text in ``rows``.
+    num_open: the number of texts that are not computed yet.
+    num_bytes: bytes of its results that the admission counts.
     """
 
     texts: Sequence[Text]

@@ -269,9 +269,10 @@ def run_server(
 ) -> int:
     """Serve in this process until a signal; return the exit status: 0 drained, 1 failed.
 
-    ready: called with the address when requests are accepted. A server fails if it does not start,
-    or does not answer every request that it accepted. Raises :class:`ServiceError` for an address
-    that cannot be used.
+    ready: called with the address when requests are accepted.
+
+    A server fails if it does not start, or does not answer every request that it accepted. Raises
+    :class:`ServiceError` for an address that cannot be used.
     """
     sockets = None if unix_socket else _bind(host, port)
     application = asgi_app(service, **app)

@@ -1,4 +1,4 @@
-"""``encoder-engine prune``: the importance of heads for a task, and a model without some."""
+"""``encoder-engine prune``: ranks attention heads by importance, and writes a pruned model."""
 
 from __future__ import annotations
 

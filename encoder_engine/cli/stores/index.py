@@ -1,4 +1,4 @@
-"""``encoder-engine index``: makes a FAISS index of stored vectors, for ``search --index``."""
+"""``encoder-engine index``: builds a FAISS index of stored vectors, for ``search --index``."""
 
 from __future__ import annotations
 

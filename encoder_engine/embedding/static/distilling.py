@@ -63,7 +63,7 @@ def distill_model(
 ) -> StaticModel:
     """Distill the encoder of a model directory; see :meth:`StaticEmbedder.distill`.
 
-    base_model: the model's name, which the table states; None: the directory's name.
+    base_model: the model's name, which is stored with the table; None: the directory's name.
     """
     if pooling not in POOLINGS:
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
@@ -131,7 +131,7 @@ def sif_weights(count: int, coefficient: float) -> npt.NDArray[np.float32]:
 def _static_spec(
     spec: TokenizerSpec, remove_tokens: str | None
 ) -> tuple[TokenizerSpec, npt.NDArray[np.int32]]:
-    """Return the tokenizer of the table, and the encoder's id of each of its tokens."""
+    """Return the tokenizer of the table, and the encoder's id of each token in the table."""
     model = spec.model
     if isinstance(model, SentencePieceSpec):
         raise UnsupportedFeatureError(

@@ -34,7 +34,8 @@ class RequestError(Exception):
     """A request that HTTP refuses before the service sees it.
 
     kind: a key of :data:`STATUSES`.
-    param: the field that is wrong. allow: the HTTP methods that the path supports.
+    param: the field that is wrong.
+    allow: the HTTP methods that the path supports.
     """
 
     def __init__(
