@@ -1,4 +1,4 @@
-"""Writes the two logs of a run: computed values, which a resumed run continues, and speeds."""
+"""Writes the two logs of a run: computed values, which resumption reproduces, and speeds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Log:
             self._file.flush()
 
     def add_speed(self, record: Mapping[str, Any]) -> None:
-        """Append a record of times."""
+        """Append a record of times and speeds."""
         with writing(self._speed_path):
             self._speed.write((json.dumps(record) + "\n").encode())
             self._speed.flush()
@@ -78,10 +78,10 @@ class Tracker(Protocol):
     """A receiver of log records, such as TensorBoard."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Record a step."""
+        """Record the values of a logged step."""
 
     def close(self) -> None:
-        """Close the receiver: no record follows."""
+        """Close the receiver; no record follows."""
 
 
 class _TensorBoard:

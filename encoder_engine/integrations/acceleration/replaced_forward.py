@@ -173,7 +173,7 @@ def _base_of(model: Any) -> Any:
 
 
 class ReplacedForward:
-    """The replacement of an encoder's ``forward``; no module, so that it is not saved."""
+    """The replacement of an encoder's ``forward``; not a module, so that it is not saved."""
 
     def __init__(self, base: Any, *, pack: bool = False) -> None:
         self.base = base
@@ -220,7 +220,7 @@ class ReplacedForward:
             warn_caller(EncoderEngineWarning(message), passed_on=PASSED_ON)
 
     def release(self) -> None:
-        """Drop the encoder and all copies."""
+        """Drop the engine's encoder and all copies of weights."""
         self._shared = self._compiled = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -386,7 +386,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return a ModelOutput's fields, padded; ``read``: the only rows of ``last_hidden_state``."""
+    """Return a ModelOutput's fields, padded; ``read``: the rows in ``last_hidden_state``."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}
@@ -402,7 +402,7 @@ def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> di
 
 
 def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return attention weights in padded columns, zero elsewhere: [B, H, L, L]."""
+    """Return attention weights spread to padded positions, zero elsewhere: [B, H, L, L]."""
     length, num_heads, longest = keep_BL.shape[1], *packed_BHMM.shape[1:3]
     places_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
     rows = places_BL[:, None, :, None].expand(-1, num_heads, -1, longest)
@@ -413,14 +413,14 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """A model's output class, and whether its tuples hold None in place of a missing pooler."""
+    """A model's output class, and whether its tuples contain None for a missing pooler."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Find the form of output by a call with one token, once per class: annotations may err."""
+    """Find the form of output by calling with one token, once per class."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []
