@@ -30,7 +30,7 @@ class DistillationModel(TrainingModel):
     ``temperature``.
     ``mlm``: the cross-entropy of masked language modelling.
     ``cosine``: ``1 - cos`` of student's and teacher's last hidden states, over all tokens.
-    The teacher gets the student's input, without dropout, and is not trained.
+    The teacher gets the same input as the student, has no dropout, and is not trained.
     """
 
     def __init__(
