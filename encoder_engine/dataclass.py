@@ -25,8 +25,9 @@ if not TYPE_CHECKING:
     def dataclass(cls=None, /, **options):
         """Make a class a dataclass, as :func:`dataclasses.dataclass` does.
 
-        With ``frozen=True``, and perhaps ``kw_only=True`` or ``eq=False``, its methods are those of
-        this module; any other class, and one with an ``InitVar``, is left to the standard library.
+        With ``frozen=True``, and perhaps ``kw_only=True`` or ``eq=False``, the class gets this
+        module's methods; other classes, and classes with an ``InitVar``, are left to the standard
+        library.
         """
         if cls is None:
             return lambda cls: dataclass(cls, **options)

@@ -359,7 +359,7 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raise :class:`LockedError` where another run holds the folder's lock; changes nothing.
+    """Raise :class:`LockedError` if another run holds the folder's lock; change nothing.
 
     Any number of processes may check at once, by a shared lock.
     """

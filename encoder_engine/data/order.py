@@ -59,8 +59,8 @@ def epoch_order(
     """Return the order of an epoch: N sequence numbers, int64 [N], shuffled.
 
     ``languages`` [N]: the language of each sequence. Without ``alpha`` every sequence occurs once.
-    With ``alpha``, languages are sampled: sequences of a large one are left out, those of a small
-    one repeat. Within a language the numbers of repeats differ by at most 1.
+    With ``alpha``, languages are sampled: sequences of large languages are left out, sequences of
+    small ones repeat. Within a language the numbers of repeats differ by at most 1.
     """
     generator = _generator(seed, epoch)
     number = len(languages)

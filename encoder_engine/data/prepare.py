@@ -146,7 +146,7 @@ def prepare(
 
     ``tokenizer``: is saved with the corpus; if it is a function, the function is called once.
     ``source``: describes the texts, and the tokenizer if a function makes it.
-    ``salient``: marks salient spans: those of the texts, or names and dates where a text has none.
+    ``salient``: mark salient spans: those given with a text, or else the names and dates in it.
     ``watch``: called after every batch.
 
     Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from

@@ -64,7 +64,8 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Sen
 
     Texts are encoded as a whole, because a byte-level vocabulary encodes the space before a
     sentence, which a sentence by itself does not have. A token belongs to the last sentence that
-    begins before the token's end; of a text of white space alone, to a sentence that is not listed.
+    begins before the token's end; the tokens of a text of only white space belong to no listed
+    sentence.
     """
     encoded = tokenizer.encode_batch(
         list(texts), add_special_tokens=False, truncation=None, return_offsets=True

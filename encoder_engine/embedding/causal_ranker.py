@@ -1,4 +1,4 @@
-"""Rerankers that are causal models: a pair's score is the logit of "yes" less that of "no".
+"""Rerankers that are causal models: a pair's score is the logit of "yes" minus the logit of "no".
 
 How it works: a template makes a prompt of query and document that ends where the model would
 answer. The template is a :class:`PairTemplate`, or the directory's chat template, read as

@@ -1,6 +1,6 @@
 """Embeds texts with the tokenizer, the encoder and the pooling of one model directory.
 
-``kinds/kind.py`` is the loop over texts, ``kinds/dense.py`` says what is computed of them.
+``kinds/kind.py`` is the loop over texts; ``kinds/dense.py`` defines the computation.
 """
 
 from __future__ import annotations
@@ -232,20 +232,18 @@ class Embedder(DenseMethods):
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
         pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
-            neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
-        max_seq_length: replaces the directory's limit.
-        layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
-            are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
-        num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
-            process's affinity and the container's quota. With ``engine="torch"`` it holds for the
-            process, and None leaves PyTorch's setting.
-        engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
-            on any device. ``"auto"`` is ``"compiled"``, except where there is a GPU, and for dtypes
-            and architectures that it does not compute.
-        task: the name of the adapter to merge, of a model that has one for each of several tasks
+            neither names one, mean pooling with a :class:`DefaultPoolingWarning`. max_seq_length:
+            replaces the directory's limit. layers: the layers to pool instead of the last. A list
+            is averaged (``[-4, -3, -2, -1]``; 0 are the embeddings); a mapping gives the weights of
+            a sum, as of :class:`ScalarMix`. num_threads: the threads of a CPU; None:
+            OMP_NUM_THREADS, or the physical cores within the process's affinity and the container's
+            quota. With ``engine="torch"`` the number applies to the whole process, and None keeps
+            PyTorch's setting. engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"``
+            by PyTorch's modules on any device. ``"auto"`` is ``"compiled"``, except where there is
+            a GPU, and for dtypes and architectures that it does not compute. task: the name of the
+            adapter to merge, of a model that has one for each of several tasks
             (jina-embeddings-v3); the prompt of that name becomes the default. None: no adapter, as
-            published.
-        hub: options of an id on the hub: ``revision``, ``token``, ``cache_dir``,
+            published. hub: options of an id on the hub: ``revision``, ``token``, ``cache_dir``,
             ``local_files_only``; see :class:`HubKeywords`.
 
         With a Router, ``pooling``, ``max_seq_length`` and ``layers`` are of documents, and a static
@@ -337,12 +335,12 @@ class Embedder(DenseMethods):
     ) -> Array:
         """Embed texts of any length: one vector each, [N, D]; [D] for a single ``str``.
 
-        A text of more than ``max_seq_length`` tokens is cut into chunks of that many, each with the
-        special tokens and the prompt. Neighbouring chunks share ``overlap`` tokens (None: an eighth
-        of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``, ``"weighted"``
-        by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A text that fits
-        in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
-        :meth:`encode`.
+        A text of more than ``max_seq_length`` tokens is cut into chunks of ``max_seq_length``
+        tokens, each with the special tokens and the prompt. Neighbouring chunks share ``overlap``
+        tokens (None: an eighth of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``,
+        ``"weighted"`` by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A
+        text that fits in one chunk gets exactly the vector of :meth:`encode`. Other options and
+        exceptions: see :meth:`encode`.
         """
         check_names("encode_long", options, EncodeKeywords)
         self._refuse_default_queries()
@@ -364,7 +362,7 @@ class Embedder(DenseMethods):
     ) -> TokenVectors:
         """Embed every token without pooling, including special tokens and the prompt's tokens.
 
-        ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
+        Indexing the :class:`TokenVectors` by i gives the vectors of text i, float32 [n, D]. Options
         and exceptions: see :meth:`encode`.
         """
         self._refuse_default_queries()

@@ -1,6 +1,6 @@
 """Dense, sparse and token vectors from one pass of an encoder, as BGE-M3 has them.
 
-``kinds/hybrid.py`` says what is computed of texts.
+``kinds/hybrid.py`` defines the computation.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class HybridEmbedder(OverEmbedder):
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write an embedder's directory, with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
-        sentence-transformers loads it, for dense vectors alone. Raises
+        sentence-transformers can load the directory, but computes only dense vectors. Raises
         :class:`MissingDependencyError` without PyTorch, whose format the two files have. Other
         exceptions: see :meth:`Embedder.save_pretrained`.
         """

@@ -55,7 +55,7 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class LibraryKeywords(CommonKeywords, total=False):
-    """Keywords of ``SentenceTransformer.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``SentenceTransformer.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
@@ -70,7 +70,7 @@ class LibraryKeywords(CommonKeywords, total=False):
 
 
 class PairKeywords(CommonKeywords, total=False):
-    """Keywords of ``CrossEncoder.predict`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``CrossEncoder.predict``, and the accepted values.
 
     convert_to_numpy: True, as by default.
 
@@ -81,7 +81,7 @@ class PairKeywords(CommonKeywords, total=False):
 
 
 class SparseKeywords(CommonKeywords, total=False):
-    """Keywords of ``SparseEncoder.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``SparseEncoder.encode``, and the accepted values.
 
     save_to_cpu: True, or False where the model is on the CPU. Results are always on the CPU.
 
@@ -92,7 +92,7 @@ class SparseKeywords(CommonKeywords, total=False):
 
 
 class TokenKeywords(CommonKeywords, total=False):
-    """Keywords of ``MultiVectorEncoder.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``MultiVectorEncoder.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False; there is one vector for each token.

@@ -246,8 +246,9 @@ class DenseMethods(QueryMethods):
     ) -> Iterator[EmbeddedWindow]:
         """Embed a stream of any length in constant memory, 4,096 texts at a time.
 
-        Windows come in the order of the texts, with their counts of tokens and truncated texts and
-        the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
+        Windows are in the order of the texts; each has counts of tokens and truncated texts and the
+        seconds spent. Options are validated before the first window. Options and exceptions: see
+        :meth:`encode`.
         """
         check_names("encode_windows", options, EncodeKeywords)
         resolved = self.kind.resolve(on_truncation=on_truncation, **options)

@@ -256,7 +256,7 @@ class Ranker(Model):
 
         activation_fn: a function of PyTorch that replaces the activation: it takes the logits
             [N, C] and returns a row of scores for each pair.
-        apply_softmax: the labels' scores of a pair add up to 1, where there are several.
+        apply_softmax: apply a softmax over the labels, if there are several.
         convert_to_tensor: a tensor on the CPU.
         options: those of :meth:`score`, and others of sentence-transformers; see
             :class:`PairKeywords`.
@@ -297,7 +297,7 @@ class Ranker(Model):
         pair_column: str = "text",
         **options: Unpack[ScoreDatasetKeywords],
     ) -> DatasetSummary:
-        """Score the pairs of files into a file or a folder of shards: a row of scores each.
+        """Score the pairs of files into a file or a folder of shards: one row of scores per pair.
 
         ``load_vectors(output).scores`` reads them. ``column``, by default ``query``, and
         ``pair_column`` name the two texts. Other options: see :meth:`Embedder.encode_dataset`

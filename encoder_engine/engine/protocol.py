@@ -74,7 +74,7 @@ class Engine(Protocol):
         """
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries beside NumPy that decide the bits of results."""
+        """Return the versions of libraries, besides NumPy, on which the bits of results depend."""
 
 
 class EncoderEngine(Engine, Protocol):

@@ -1,4 +1,4 @@
-"""Converts a Hugging Face config.json to a spec, and back; refuses what it does not understand."""
+"""Converts a config.json to a spec and back; refuses unknown values that change the computation."""
 
 from __future__ import annotations
 

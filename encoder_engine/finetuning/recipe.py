@@ -55,8 +55,8 @@ class ModelRecipe:
 
     ``checkpoint``: a directory or hub id.
     ``dropout``: replaces every dropout of the checkpoint's configuration; None: as configured.
-    ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: biases and the head alone
-    (BitFit, Zaken et al. 2022); ``"lora"``: low-rank adapters and the head alone (Hu et al. 2022).
+    ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: only biases and the head
+    (BitFit, Zaken et al. 2022); ``"lora"``: only low-rank adapters and the head (Hu et al. 2022).
     ``cache_frozen``: for a frozen encoder, compute each row once instead of once per epoch; the
     outputs are kept in memory.
     ``lora_rank``, ``lora_alpha``: an adapter adds (alpha / rank) B A, a matrix of this rank.
@@ -180,7 +180,7 @@ class RunSettings:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
     ``epochs``: passes over the training rows. ``steps``: the number of steps, instead of epochs.
-    Neither: 3 epochs; on small sets as many as it takes to reach 500 steps, at most 20.
+    Neither: 3 epochs; for small data sets more, to reach 500 steps, but at most 20.
     ``evaluate_every``, ``checkpoint_every``: intervals in steps; None: an epoch.
     The others: see :class:`encoder_engine.training.RunRecipe`.
     """

@@ -34,7 +34,7 @@ LEAST_PREFIX, LEAST_SHARE = 4, 0.02
 
 
 class Keys(NamedTuple):
-    """The attention keys of texts with a shared prefix: those of the prefix, then of the text.
+    """The attention keys of texts with a shared prefix: the prefix's keys, then the text's own.
 
     tokens: the token of each key, int32 [K].
     starts: each text's first key, int32 [B + 1].

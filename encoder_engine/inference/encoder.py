@@ -152,8 +152,8 @@ class CompiledEncoder:
     ) -> Self:
         """Compile parameters in memory, by the names of :meth:`Encoder.state_dict`.
 
-        Tables and vectors that have the dtype are not copied: a change of them changes the encoder.
-        Dense layers are copied. Parameters of a pooler may be left out.
+        Tables and vectors of this dtype are not copied, so later changes of these arrays change the
+        encoder. Dense layers are copied. Parameters of a pooler may be left out.
 
         config: config.json, which :meth:`save_compiled` needs.
         epsilons: by name, the epsilons of norms that differ from the specification's.
@@ -401,8 +401,8 @@ class CompiledEncoder:
     ) -> npt.NDArray[np.float32]:
         """Return the head's logits: float32 [B, C] for texts, [T, V] or [T, C] for tokens.
 
-        rows: int32 [M], ascending, for a head that reads tokens: return logits of these alone,
-            [M, V] or [M, C]; the last block computes no others.
+        rows: int32 [M], ascending, for a head that reads tokens: return only these tokens' logits,
+        [M, V] or [M, C]; the last block computes only these rows.
 
         Other arguments and exceptions: see :meth:`hidden`. Raises
         :class:`UnsupportedFeatureError` for ``rows`` of a head that reads texts.

@@ -104,7 +104,7 @@ class Program:
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its index.
 
-        ``domain``: what the buffer has one row for: ``"tokens"``, ``"selected"`` tokens,
+        ``domain``: the kind of items of which each has a row: ``"tokens"``, ``"selected"`` tokens,
         ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)

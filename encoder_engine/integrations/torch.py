@@ -137,7 +137,7 @@ class ReplacedForward:
         return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
-        """Return the blocks, made anew where the encoder has changed.
+        """Return the engine's blocks, rebuilt if the encoder has changed.
 
         Raises the errors of :class:`ModuleCheck`.
         """

@@ -72,7 +72,7 @@ def shard_windows(
     """Cut rows into shards of ``shard_rows`` (None: one shard), and shards into windows.
 
     ``recorded``: the number of rows of each shard of earlier runs, where they differ. No window
-    spans two shards, so a shard's content depends on its own rows alone.
+    spans two shards, so a shard's content depends only on its own rows.
     """
     first_row = 0
     for shard, num_rows in enumerate(chain(recorded, repeat(shard_rows))):

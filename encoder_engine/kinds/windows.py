@@ -1,4 +1,4 @@
-"""Windows of a stream of rows: how they are cut, tokenized and computed."""
+"""Splits a stream of rows into windows; the types of tokenized and computed windows."""
 
 from __future__ import annotations
 

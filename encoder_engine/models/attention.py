@@ -144,7 +144,7 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Weights | None]:
         """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
-        ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
+        ``rows``: return only these rows, [M, D], without probabilities; global rows are not
         allowed then.
         """
         query, key, value = self._heads_of(hidden_TD, inputs.position_ids_T)

@@ -17,7 +17,7 @@ class Constant(nn.Module):
     """A constant tensor that is not saved: integers, float32, or float64 as the weights.
 
     The constant lives on the weights' device, but is never rounded to their dtype: ``make`` builds
-    it anew whenever the weights are moved or cast.
+    the constant again whenever the weights are moved or cast.
     """
 
     content: Tensor

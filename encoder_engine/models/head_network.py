@@ -149,7 +149,8 @@ class HeadNetwork(nn.Module):
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
         """Encode a batch with the pooler and global rows that the head needs.
 
-        Where the head reads the first row of each sequence, the last block computes no others.
+        If the head reads only the first row of each sequence, the last block computes only these
+        rows.
         """
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)

@@ -190,7 +190,7 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Weights | None]:
         """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
-        ``rows``: return [M, D] of these rows alone.
+        ``rows``: return only these rows, [M, D].
         """
         if self.spec.norm_first:
             return self._forward_norm_first(hidden_TD, inputs, rows)

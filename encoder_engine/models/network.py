@@ -252,7 +252,7 @@ class Network(nn.Module):
     ) -> tuple[list[Tensor], list[Weights]]:
         """Return the last output, or with ``keep`` all, and the requested attention weights.
 
-        The block at index ``last`` of the order computes ``rows`` alone.
+        The block at index ``last`` of the order computes only ``rows``.
         """
         hidden_states = [embedded_TD]
         attentions: list[Weights] = []

@@ -1,4 +1,6 @@
-"""Distillation (Sanh et al. 2019): trains a smaller encoder to predict what a larger one does.
+"""Distillation (Sanh et al.
+
+2019): trains a smaller encoder (student) to imitate a larger one (teacher).
 
 Dimensions: T tokens, M hidden tokens, V vocabulary, D width.
 """

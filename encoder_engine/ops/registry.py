@@ -44,7 +44,7 @@ class CallFacts:
     """The facts of a call by which an implementation is chosen; operations add their own.
 
     ``transformed``: a transform of torch.func or forward mode is active, or the call is traced and
-    requires a gradient: only operations of PyTorch's own can take it.
+    requires a gradient: only PyTorch's own operations support that.
     """
 
     device: str = "cpu"
@@ -220,7 +220,7 @@ def _wants_grad(tensors: tuple[Tensor | None, ...]) -> bool:
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, or forward mode, is active.
 
-    Both need operations of PyTorch's own: others would drop the tangents.
+    Both need PyTorch's own operations: other implementations would drop the tangents.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
@@ -329,7 +329,7 @@ def find_operation(name: str) -> Operation:
 def explain(operation: str, **facts: object) -> Explanation:
     """Explain which implementations of an operation can take a call, best first.
 
-    Returns ``[(implementation, None | "why not"), ...]``. ``facts``: those of the operation
+    Returns ``[(implementation, None | "why not"), ...]``. ``facts``: the operation's facts
     (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); a missing one has its default.
     """
     found = find_operation(operation)

@@ -1,6 +1,6 @@
 """The numeric rule of all tests: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
 
-The floor is the error of rounding alone, for where eager happens to be exact. It has two parts,
+The floor is the error of rounding, for cases where eager happens to be exact. It has two parts,
 neither chosen by hand: storing the result rounds it once; a sum of n terms of size s in a type of
 precision u has an error of about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
 Probabilistic Rounding Error Analysis). Half precision is summed in float32. A result in float64 may

@@ -58,7 +58,7 @@ class Bucket(NamedTuple):
 
     @property
     def num_offsets(self) -> int:
-        """The length of ``cu_seqlens``: B + 2, as one empty sequence follows the batch's."""
+        """The length of ``cu_seqlens``: B + 2, since one more, empty sequence follows the B."""
         return self.num_sequences + 2
 
     def num_tiles(self, block: int) -> int:

@@ -1,6 +1,6 @@
 """Finds entities in raw texts, as character ranges, from the logits of tokens.
 
-How it works: a text is tokenized as it stands, without being split into words first. A text beyond
+How it works: a text is tokenized directly, without being split into words first. A text beyond
 the model's limit is read in windows that overlap, each token in the window of its maximum context.
 The aggregation says whether tokens are joined to words. Neighbours of one type are joined to
 entities, by the rules of transformers' token-classification pipeline.

@@ -1,4 +1,4 @@
-"""The base of pipelines: options for all calls or one call, and inputs of all shapes."""
+"""The base of pipelines: options for all calls or one call; single inputs, lists, iterators."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class TextClassification(Pipeline):
         return best if top_k is None else best[: check_integer(top_k, "top_k", least=1)]
 
     def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
-        """Return a list for a single text, unless ``top_k`` made the result a list already."""
+        """Return a single input's label in a list, unless ``top_k`` gives a list anyway."""
         return [result] if isinstance(inputs, str) and "top_k" not in given else result
 
 
@@ -409,7 +409,7 @@ def _lowered(options: Options, name: str, known: tuple[str, ...]) -> Any:
 
 @contextmanager
 def _accepting_cuts(options: Options) -> Iterator[None]:
-    """Suppress warnings of truncated texts if the caller asked for truncation."""
+    """Suppress warnings of truncated texts if the caller requested truncation."""
     with warnings.catch_warnings():
         if options.get("truncation"):
             warnings.simplefilter("ignore", TruncationWarning)

@@ -260,7 +260,7 @@ class Predictor(Model):
 def load_task_model(
     saved: SavedTask, directory: Path, request: EngineRequest
 ) -> CompiledModel | TaskModel:
-    """Load a task's model from its directory or that of its adapters.
+    """Load a task's model from its directory or from the directory of its adapters.
 
     Adapters are merged into the encoder of their base. Raises :class:`ChecksumError` if the encoder
     has other weights than in training. Other exceptions: see :meth:`Ranker.from_pretrained` and

@@ -134,7 +134,7 @@ class SpanTagger(_WordPredictor):
         nested: bool = False,
         batch_tokens: int = BATCH_TOKENS,
     ) -> Any:
-        """Find entities of any labels, by a GLiNER model: a list of lists, or that of a ``str``.
+        """Find entities of any labels, by a GLiNER model: a list per text, or a single list.
 
         labels: such as ``["person", "city"]``.
         threshold: an entity's probability must exceed this.

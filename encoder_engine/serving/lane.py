@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A batch, and what a lane needs to compute it.
+    """A batch, with its model, task and options, for a lane to compute.
 
     queue_seconds: how long the requests waited that begin with this batch.
     expected_seconds: the time that the batch should take; 0: unknown.

@@ -22,10 +22,10 @@ class ServingOptions:
     most requests that wait or are computed; further requests are refused. Allow twice as many
     connections, so that a refused client can keep its connection. max_queue_tokens: the most tokens
     of a request together with those that are computed before its
-        last text; None: as many as are computed in 10 seconds.
+        last text; None: the number of tokens that are computed in 10 seconds.
     max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.
-    timeout: seconds after which a request is given up, if it states no deadline of its own.
+    timeout: seconds after which a request is abandoned, unless it states another deadline.
     accept_token_ids: requests may hold token ids instead of texts. They must come from the model's
         own tokenizer, with its special tokens: ids of another tokenizer give wrong vectors that
             look plausible.

@@ -230,7 +230,7 @@ class Scheduler:
         return self._flows[self._order[0]].requests[0].key
 
     def next_batch(self, cost: float, num_tokens: int, each: float | None = None) -> Batch:
-        """Take the texts of the next batch, of at most this cost and as many tokens.
+        """Take the texts of the next batch, with at most ``cost`` and ``num_tokens`` in total.
 
         ``each``: the most cost of one flow, but for its first text; default: ``cost``. A text that
         exceeds cost or tokens alone is a batch of its own. A text must be waiting.

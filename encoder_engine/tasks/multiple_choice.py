@@ -52,7 +52,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     """Chooses one of any number of endings; each is read as ``[CLS] context [SEP] ending [SEP]``.
 
     ``context``: the column of contexts.
-    ``stem``: a column put before every ending, as in SWAG; None: endings stand alone.
+    ``stem``: a column put before every ending, as in SWAG; None: nothing is put before.
     ``endings``: one column of lists, or a column for each ending.
     ``label``: the number of the right ending, from 0.
     """

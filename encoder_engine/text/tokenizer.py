@@ -119,7 +119,7 @@ class Tokenizer(CallableTokenizer):
                 ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
             stride: tokens that a row shares with the overflow row after it.
             return_offsets: keep character offsets and word ids.
-            num_threads: threads to use; by default as many as the batch is worth, within
+            num_threads: threads to use; by default chosen by the size of the batch, within
                 ``OMP_NUM_THREADS`` and the container's CPU quota.
             return_overflow: put the tokens beyond ``max_length`` into further rows; by default only
                 if ``stride`` is above 0.
@@ -129,7 +129,7 @@ class Tokenizer(CallableTokenizer):
             sampling: draw random segmentations, for training; Unigram models only.
 
         Raises:
-            TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
+            TextError: a value is not a string, or has a lone surrogate; ``.row`` names it.
             InputError: the other arguments contradict each other.
         """
         self._check_template(add_special_tokens=add_special_tokens)
@@ -220,7 +220,7 @@ class Tokenizer(CallableTokenizer):
             add_special_tokens: add the template's tokens.
             max_length: the most tokens of a row, template included; ``None``: no limit.
             return_offsets: keep character offsets and word ids.
-            num_threads: threads that encode; by default as many as the texts are worth.
+            num_threads: threads that encode; by default chosen by the size of the texts.
 
         Raises:
             ReadError: a file cannot be read, or one of its rows is bad: ``RowError``, which names

@@ -22,7 +22,7 @@ LOG, SPEED = "log.jsonl", "speed.jsonl"
 class Log:
     """Appends lines of JSON to the two logs of a run.
 
-    ``log.jsonl`` holds values that are a function of the recipe: step, tokens, learning rate
+    ``log.jsonl`` has values that depend only on the recipe: step, tokens, learning rate
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
 

@@ -98,7 +98,7 @@ class DataRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesRecipe:
-    """The training objectives: masked language modelling, and what is added to it.
+    """The training objectives: masked language modelling, and further objectives.
 
     NSP or SOP is added where ``data.form`` has pairs.
 
@@ -106,8 +106,8 @@ class ObjectivesRecipe:
     whole words, spans, or the salient spans that ``prepare --salient`` marked, and other spans
     where these do not suffice. ``mask_share``, ``random_share``: the shares of the tokens to
     predict that are replaced by [MASK] and by random tokens. ``random_tokens``: random tokens are
-    drawn uniformly, or by their frequency in the corpus. ``label_smoothing``: for masked language
-    modelling alone; refused with the options below. ``span_boundary``: adds the span boundary
+    drawn uniformly, or by their frequency in the corpus. ``label_smoothing``: only for masked
+    language modelling; refused with the options below. ``span_boundary``: adds the span boundary
     objective (SpanBERT); needs ``unit="span"``. ``decoder_mask_probability``: adds RetroMAE's
     decoder, whose rows cannot attend to this share of the tokens; its loss is weighted by
     ``decoder_weight``. ``generator``: the keys of the model's config that differ in ELECTRA's

@@ -240,7 +240,7 @@ def search_index(
     The index is compared with its recorded SHA-256 and with the store. An index that FAISS itself
     wrote has no record: all its vectors are compared with the store's, with a warning that its
     recall is unknown. Raises :class:`ReadError` for a file that is not an index of dot products or
-    holds other vectors than the store, and :class:`ShapeError` for queries of another width.
+    has other vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
     check_num_hits(num_hits)

@@ -33,8 +33,8 @@ def fuse_ranks(
     """Fuse rankings of one query: the best rows first, with the sums of their reciprocal ranks.
 
     A row's score is the sum of ``weight / (constant + rank)`` over the rankings that contain it;
-    rank 1 is the best. Equal scores come in the order of their rows. Scores of the rankings are not
-    compared with each other: those of dense and of sparse vectors have different scales.
+    rank 1 is the best. Equal scores are in the order of their rows. Scores of different rankings
+    are not compared, because those of dense and sparse vectors have different scales.
 
     rankings: hits among the same rows, such as those of a dense and of a sparse store; see
         :func:`check_same_rows`.

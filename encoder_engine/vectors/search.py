@@ -28,7 +28,7 @@ def search_vectors(
     """Return, for each query, the rows with the largest dot products, exactly, largest first.
 
     ``queries_QD``: float32 [Q, D], or the sparse vectors of Q queries for a store of sparse
-    vectors; see :meth:`SparseVectors.search`. Equal scores come in the order of their rows. Memory
+    vectors; see :meth:`SparseVectors.search`. Equal scores are in the order of their rows. Memory
     holds one block of the store and its scores for 256 queries at a time; of a sparse store, all
     rows. Raises :class:`InputError` for vectors stored in bits, queries with NaN and a store of
     another kind, :class:`ShapeError` for queries of another width, and :class:`ReadError` for a

@@ -74,7 +74,7 @@ def similarities(first: object, second: object, name: Similarity = "cosine") -> 
 
 
 def pairwise_similarities(first: object, second: object, name: Similarity = "cosine") -> Array:
-    """Compare each vector of ``first`` with that of ``second`` in the same row: float32 [N].
+    """Compare each vector of ``first`` with the vector in the same row of ``second``: float32 [N].
 
     Arguments and exceptions: see :func:`similarities`. Raises :class:`ShapeError` for different
     numbers of vectors.

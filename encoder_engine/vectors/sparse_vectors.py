@@ -70,8 +70,8 @@ class SparseVectors:
     def search(self, queries: SparseVectors, num_hits: int) -> list[list[Hit]]:
         """Return, for each query, the rows with the largest inner products, largest first.
 
-        Only rows that share a token with the query are hits. Equal scores come in the order of
-        their rows. The inverted lists are made at the first call and kept. Hits have no ids;
+        Only rows that share a token with the query are hits. Equal scores are in the order of their
+        rows. The inverted lists are made at the first call and kept. Hits have no ids;
         :func:`search_vectors` of a store adds them. Raises :class:`ShapeError` for queries over
         another vocabulary.
         """

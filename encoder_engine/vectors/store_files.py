@@ -147,7 +147,7 @@ def map_array(path: Path) -> Array:
 def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
     """Yield the ids of a file; for a .npy file, from its file of ids.
 
-    ``id_column``: the column of a table's ids; None: the only column beside the results, if any.
+    ``id_column``: the column of a table's ids; None: the only column besides the results, if any.
     Raises :class:`ReadError` for a damaged file.
     """
     if path.suffix == ".npy":

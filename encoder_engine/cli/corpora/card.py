@@ -29,8 +29,8 @@ def card(path: Path, output: str | None, overwrite: bool) -> None:
     """Write the datasheet of a corpus, or the card of a model.
 
     The page is in Markdown. PATH is the FILE.manifest.json that clean wrote, a folder of prepare,
-    or a run's folder of finetune or pretrain. What they do not record, the page asks: harms first
-    of all.
+    or a run's folder of finetune or pretrain. The page lists open questions for facts that these do
+    not record, first of all harms.
     """
     page = _page(path)
     if output is None:

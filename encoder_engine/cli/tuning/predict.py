@@ -35,7 +35,7 @@ WINDOW_ROWS = 4096
 @option.table
 @option.device
 def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Predict the rows of DATA by a model of finetune, or one that others fine-tuned.
+    """Predict the rows of DATA by a model of finetune, or a model that was fine-tuned elsewhere.
 
     The suffix of the output is its form: .jsonl for every task, .conll for tags of words, .json for
     SQuAD's answers by id, .tsv for GLUE's index and prediction. Tables and folders of shards have

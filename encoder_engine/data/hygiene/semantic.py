@@ -1,6 +1,6 @@
 """Finds semantic duplicates: texts whose vectors are near those of a kept text (Abbas et al. 2023).
 
-Every text is compared with all kept ones, block by block: the time grows with their product.
+Every text is compared with all kept texts, block by block: the time is quadratic.
 """
 
 from __future__ import annotations

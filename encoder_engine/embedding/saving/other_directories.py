@@ -50,7 +50,7 @@ def write_ranker_settings(
     max_seq_length: int | None,
     base_model: str | None,
 ) -> None:
-    """Write the files of a ``CrossEncoder`` beside classifier and tokenizer, and the card."""
+    """Write the files of a ``CrossEncoder``, except classifier and tokenizer, and the card."""
     stated = _stated("CrossEncoder", settings)
     stated[ACTIVATION_KEY] = ACTIVATION_NAMES[activation]
     write_transformer_settings(
@@ -90,7 +90,7 @@ def write_late_interaction_settings(
     normalized: bool = True,
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``MultiVectorEncoder`` beside encoder and tokenizer, and the card.
+    """Write the files of a ``MultiVectorEncoder``, except encoder and tokenizer, and the card.
 
     modules: the modules after the encoder, for each token.
     expansion: the expansion of queries, as a Transformer states it; None: queries are not padded.
@@ -146,7 +146,7 @@ def write_splade_settings(
     default_route: Route = "document",
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``SparseEncoder`` beside masked LM and tokenizer, and the card.
+    """Write the files of a ``SparseEncoder``, except masked LM and tokenizer, and the card.
 
     queries: the token weights of queries, which a Router stores beside the masked LM of documents;
     the masked LM is in :func:`encoder_folder`.

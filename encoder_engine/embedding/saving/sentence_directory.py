@@ -78,7 +78,7 @@ def write_sentence_settings(
     dimension: int,
     base_model: str | None,
 ) -> None:
-    """Write the files of a directory beside encoder and tokenizer, and the card.
+    """Write the files of an embedder's directory, except encoder and tokenizer, and the card.
 
     max_seq_length: the most tokens of a text; None: no limit.
     dimension: features of a vector.

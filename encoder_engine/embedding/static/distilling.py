@@ -4,8 +4,7 @@ How it works: each token of the vocabulary is a text of its own, [CLS] token [SE
 computes all 30,000 in batches, which takes seconds, and their states are pooled. The vectors are
 centred, which removes the mean of all tokens, and projected to their principal components, which
 keep most of the variance in fewer features. Tokens are weighted by smooth inverse frequency (Arora
-et al. 2017): a / (a + p), with Zipf's law for p, since vocabularies stand in the order of
-frequency.
+et al. 2017): a / (a + p), with Zipf's law for p, because vocabularies are in order of frequency.
 
 Dimensions: V tokens, D features of the encoder, K features kept.
 """

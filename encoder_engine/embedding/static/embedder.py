@@ -97,8 +97,8 @@ class StaticEmbedder(DenseMethods):
         max_length: the most tokens of a text; None: no limit. ``"stated"``: the directory's limit.
         rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json says
             otherwise, and first truncates a text to 512 times the median number of characters of a
-            token. ``"sentence-transformers"`` keeps unknown tokens, and cuts where tokenizer.json
-            says so.
+            token. ``"sentence-transformers"`` keeps unknown tokens, and truncates as tokenizer.json
+            states.
             None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the other.
         num_threads: the threads of a call; None: those that the process may use.
         hub: see :class:`HubKeywords`.
@@ -166,9 +166,9 @@ class StaticEmbedder(DenseMethods):
         """Make a table from an encoder's vocabulary, as model2vec does (Tulkens and van Dongen).
 
         Each token goes through the encoder alone, between the special tokens, and is pooled. The
-        vectors are projected to their principal components. A token's vector is multiplied by
-        ``a / (a + p)``, where p is its probability by Zipf's law: tokens stand in the order of
-        their frequency.
+        vectors are projected to their principal components. A token's vector is multiplied by ``a /
+        (a + p)``, where p is its probability by Zipf's law: the vocabulary is in order of
+        frequency.
 
         dimension: principal components to keep; None: no projection.
         sif_coefficient: ``a`` in this formula; None: no weights.

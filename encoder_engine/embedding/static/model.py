@@ -100,7 +100,7 @@ class StaticEngine:
 
     @property
     def batch_tokens(self) -> int:
-        """The most tokens of a batch by default: to add a million rows takes a core 20 ms."""
+        """The most tokens of a batch by default; a core adds a million rows in 20 ms."""
         return 2**20
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:

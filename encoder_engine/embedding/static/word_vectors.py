@@ -2,7 +2,7 @@
 
 A line is a word and its numbers, separated by spaces. word2vec and fastText begin with a line of
 two numbers, of words and of features; GloVe does not. The file is read line by line into a table
-that grows by half, so that memory never holds more than it twice.
+that grows by half, so that memory never exceeds twice its size.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Merges low-rank adapters (LoRA) into the weights of a checkpoint as these are read.
 
 How it works: an adapter adds ``s B A`` to a weight W (Hu et al. 2022). A merged tensor is read as
-W, to which the product is added in float32, so an encoder with an adapter costs what the encoder
-costs. Two layouts are read: peft's, a folder with adapter_config.json, and checkpoints that hold an
-adapter for each of several tasks beside every weight, one of which is chosen by name.
+W, to which the product is added in float32, so inference with an adapter is as fast as without. Two
+layouts are read: peft's, a folder with adapter_config.json, and checkpoints that hold an adapter
+for each of several tasks beside every weight, one of which is chosen by name.
 
 Dimensions: r rank, K columns and N rows of a dense layer's weight.
 """
@@ -199,7 +199,7 @@ def check_no_leftovers(directory: Path) -> None:
 
 
 def has_stacked_adapters(directory: Path) -> bool:
-    """Return whether config.json lists adapters that lie beside the weights, one per task."""
+    """Return whether config.json lists adapters stored beside the weights, one per task."""
     path = directory / "config.json"
     if not path.is_file():
         return False

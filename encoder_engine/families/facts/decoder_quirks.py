@@ -42,7 +42,7 @@ class CausalWindows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         layers = () if self.switch is None else (self.switch, "layer_types", "max_window_layers")
         return (self.key, *layers)
 

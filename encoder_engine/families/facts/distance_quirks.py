@@ -33,7 +33,7 @@ class RelativeBuckets:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
@@ -108,7 +108,7 @@ class DisentangledAttention:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         of_vectors = () if self.own_projections else ("position_buckets", "norm_rel_ebd")
         names = ("pos_att_type", "max_relative_positions", "embedding_size")
         return (*names, *of_vectors, *self._required)

@@ -22,24 +22,24 @@ class Quirk(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads; they are removed before it writes."""
+        """The config.json keys that this reader reads; they are removed before it writes."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
-        """Return the spec with the fields that the keys set."""
+        """Return the spec with the fields set that the keys describe."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
-        """Return the keys with their values for a spec."""
+        """Return the config.json keys with their values for a spec."""
 
 
 @dataclass(frozen=True)
 class OneKey:
-    """The base of quirks that read one key."""
+    """The base of readers of a single config.json key."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key that the quirk reads."""
+        """The config.json key that this reader reads."""
         return (self.key,)
 
 

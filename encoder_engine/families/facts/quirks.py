@@ -47,7 +47,7 @@ class SharedGroups(OneKey):
 class TwoThirds(OneKey):
     """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
 
-    The layer then has as many weights as one of the key's width without a gate.
+    The gated layer then has as many weights as an ungated layer of the key's width.
     """
 
     multiple: int
@@ -136,7 +136,7 @@ class FeedForwardName:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:

@@ -76,7 +76,7 @@ class PairedRotary:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return () if self.key is None else (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:

@@ -356,7 +356,7 @@ def check_replaced(base: Any, kind: type) -> None:
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return rows in padded form, zero where there is no token: [B, L, D]."""
+    """Return packed rows in padded form, [B, L, D]; zeros at padding positions."""
     if len(rows_TD) == keep_BL.numel():
         return rows_TD.view(*keep_BL.shape, -1)
     padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])

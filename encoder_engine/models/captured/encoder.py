@@ -5,7 +5,7 @@ take less. A graph launches all of them at once. It repeats the shapes and addre
 so every batch is copied into a bucket (``packing/bucket.py``): token ids, types, positions and
 offsets in one copy of int32. Positions, owners of rows and lists of tiles are computed in the
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
-were at capture: changes in place take effect, and weights in other memory make the graphs anew.
+were at capture: changes in place take effect, and weights in other memory cause new captures.
 
 A bucket's first batch is computed in its shapes without a graph, with the same kernels and bits: a
 capture takes some four such calls, and waits for the device. On a CPU no batch has a graph.

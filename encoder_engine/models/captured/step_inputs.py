@@ -195,7 +195,7 @@ class StepInputs:
     def _write_rows(
         self, own: npt.NDArray[np.int64], num_tokens: int, views: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        """Write the batch's selected rows, and the first rows after its tokens."""
+        """Write the indices of the batch's selected rows, then those of padding rows."""
         offsets, rows = views["offsets"], views["rows"]
         rows[: len(own)] = own
         rows[len(own) :] = num_tokens + np.arange(len(rows) - len(own))

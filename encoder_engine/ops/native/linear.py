@@ -108,7 +108,7 @@ def multiply(
 
 
 def column_sums(rows_TN: Tensor, factors_T: Tensor | None = None) -> Tensor:
-    """Return ``(factors[:, None] * rows).sum(0)``, float32 [N], summed by chunks of rows."""
+    """Return the weighted sum of rows, ``(factors[:, None] * rows).sum(0)``, float32 [N]."""
     rows_TN = _rows(rows_TN)
     sums_N = torch.empty(rows_TN.shape[1], dtype=torch.float32)
     _native.sum_columns(

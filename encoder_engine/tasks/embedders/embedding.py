@@ -58,8 +58,8 @@ class EmbeddingTask(EmbeddingSettings):
 
     Settings: see :class:`EmbeddingSettings`.
 
-    Fitted in training: ``teacher_width``, the number of features of the teacher's vectors, for the
-    loss ``vectors`` alone.
+    Fitted in training: ``teacher_width``, the number of features of the teacher's vectors, only for
+    the loss ``vectors``.
     """
 
     name: ClassVar[str] = "embedding"

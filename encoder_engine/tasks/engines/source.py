@@ -86,7 +86,7 @@ class CompiledSource:
         return (self.directory / ADAPTER).is_file()
 
     def load_encoder(self) -> CompiledEngine:
-        """Load the encoder alone."""
+        """Load the encoder without a head."""
         with self._knowing_heads():
             return compiled_engine(encoder_directory(self.directory), self.request)
 

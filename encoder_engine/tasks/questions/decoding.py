@@ -38,7 +38,7 @@ class QuestionWindow(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Characters ``start`` to ``stop - 1`` of a context, their text, and the sum of two logits."""
+    """Characters ``start`` to ``stop - 1`` of a context, their text, and the span's score."""
 
     text: str
     start: int

@@ -1,4 +1,4 @@
-"""Decodes ids to text, as the decoders of Hugging Face tokenizers do."""
+"""Decodes token ids to text, with the same results as Hugging Face tokenizers' decoders."""
 
 from __future__ import annotations
 

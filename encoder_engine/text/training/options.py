@@ -27,11 +27,11 @@ class TrainingOptions:
         min_frequency: how often a pair must occur to be merged into a piece; WordPiece only.
         lowercase: lower-case the text.
         strip_accents: remove accents, by default as ``lowercase``; WordPiece only.
-        special_tokens: tokens beside the model's own.
+        special_tokens: special tokens besides the model's own.
         byte_fallback: spell unknown characters by bytes; Unigram with ``sentencepiece`` only.
         character_coverage: share of all characters that must be spelled; the rarest others are
             unknown.
-        max_sentence_length: characters of a line; longer ones are cut.
+        max_sentence_length: the most characters of a line; longer lines are cut.
         input_limit: the number of texts to read; by default all.
         alpha: exponent of the corpora's shares of the texts: 1 keeps the shares, 0 makes them
             equal.
