@@ -282,7 +282,7 @@ def _check_chosen(chosen: Array, num_tokens: int) -> None:
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
-    """Raise for counts that do not match the texts, and for texts that cannot have such tokens.
+    """Raise an error for counts that do not fit the texts, or texts without support for the tokens.
 
     A text of unattended tokens alone has nothing to attend to: its rows would be NaN.
     """

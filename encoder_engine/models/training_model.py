@@ -120,8 +120,8 @@ class TrainingModel(nn.Module, ABC):
 class CoupledModel(TrainingModel):
     """The base of models whose loss couples all items of a step, such as in-batch negatives.
 
-    The loop computes the gradient of a step of several micro-batches from the vectors of all of
-    them: see ``training/step/grad_cache.py``.
+    For a step of several micro-batches, the loop computes the gradient from all micro-batches'
+    vectors: see ``training/step/grad_cache.py``.
 
     ``targets_of_vectors``: the names of targets that :meth:`vectors` reads, and :meth:`losses` does
     not; they may be large, and are not gathered over the step.
