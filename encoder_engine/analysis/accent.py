@@ -57,8 +57,8 @@ class Preference:
 
     ``difference``: the mean pseudo-log-likelihood of the own minus the English-like sentence, nats.
     ``per_token``: the same difference of mean log probabilities per token, which do not depend on
-    length. ``own_share``: percent of the pairs whose own sentence is more likely; equal ones count
-    half.
+    length.
+    ``own_share``: percent of the pairs whose own sentence is more likely; equal ones count half.
     """
 
     difference: Interval

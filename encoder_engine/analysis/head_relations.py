@@ -32,7 +32,8 @@ class RelationScore(NamedTuple):
     """The best attention head of a relation, and the best fixed offset, in percent of its pairs.
 
     ``from_dependent``: the head attends from the dependent to the syntactic head; False: the
-    reverse. ``offset``: the position of the syntactic head minus the dependent's, in words.
+    reverse.
+    ``offset``: the position of the syntactic head minus the dependent's, in words.
     ``accuracies``: of every attention head, [layer][head], in its better direction.
     """
 

@@ -39,11 +39,11 @@ SYNTACTIC = 10.0
 class HeadSummary:
     """Means of a head over the queries of a corpus; shares in percent.
 
-    ``entropy`` in nats; ``evenness``: the entropy as a share of that of equal weights. ``offset``:
-    the most frequent offset of the greatest weight from the query; ``offset_share``: the queries
-    that have it. ``previous``, ``itself``, ``following``, ``first``, ``special``, ``punctuation``:
-    the summed weights of these tokens. ``rare``: queries whose maximum is on the rarest token of
-    their sequence.
+    ``entropy`` in nats; ``evenness``: the entropy as a share of that of equal weights.
+    ``offset``: the most frequent offset of the greatest weight from the query; ``offset_share``:
+    the queries that have it. ``previous``, ``itself``, ``following``, ``first``, ``special``,
+    ``punctuation``: the summed weights of these tokens.
+    ``rare``: queries whose maximum is on the rarest token of their sequence.
     """
 
     layer: int

@@ -48,10 +48,11 @@ class Cosines(NamedTuple):
 class LayerIsotropy:
     """The isotropy of the word vectors of one layer.
 
-    ``mean_cosine``: of all pairs; 0 where directions are even. ``standardised``: the mean cosine of
-    the vectors' z-scores. ``features``, ``shares``: the features that contribute most to the mean
-    cosine, and each one's share of the mean cosine in percent. ``num_dead``: features whose
-    standard deviation is below 1e-4 of the median's.
+    ``mean_cosine``: of all pairs; 0 where directions are even.
+    ``standardised``: the mean cosine of the vectors' z-scores.
+    ``features``, ``shares``: the features that contribute most to the mean cosine, and each one's
+    share of the mean cosine in percent.
+    ``num_dead``: features whose standard deviation is below 1e-4 of the median's.
     """
 
     layer: int

@@ -42,7 +42,8 @@ class Slice(NamedTuple):
     """One batch of the stream, before it is read.
 
     ``numbers`` int64 [B]: the indices of the sequences. ``places`` int64 [B]: their indices in the
-    epoch's order. ``next_position``: the position after this batch.
+    epoch's order.
+    ``next_position``: the position after this batch.
     """
 
     epoch: int

@@ -40,11 +40,11 @@ class Pairs:
     """N runs of consecutive sentences of a document, each split into two segments when read.
 
     Half of the pairs are negatives. Split point, label and replacement are a pure function of
-    ``seed``, the epoch and the index in the epoch. ``negative="elsewhere"``: the second segment is
-    replaced by the beginning of another run, of another document where possible, and no longer than
-    the one it replaces (Devlin et al. 2019). ``negative="swapped"``: the two segments are exchanged
-    (Lan et al. 2020). ``lengths`` int64 [N]: the most tokens a pair can have, special ones
-    included.
+    ``seed``, the epoch and the index in the epoch.
+    ``negative="elsewhere"``: the second segment is replaced by the beginning of another run, of
+    another document where possible, and no longer than the one it replaces (Devlin et al. 2019).
+    ``negative="swapped"``: the two segments are exchanged (Lan et al. 2020).
+    ``lengths`` int64 [N]: the most tokens a pair can have, special ones included.
 
     Raises :class:`CorpusError` for a single run with ``"elsewhere"``.
     """

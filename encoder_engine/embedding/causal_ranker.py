@@ -69,8 +69,8 @@ class CausalRanker(Ranker):
     """Scores pairs of a query and a document by the answer of a causal model.
 
     template: the text around query and document; None: those of Qwen3-Reranker, for a model of its
-    family. answers: the tokens of the positive and of the negative answer, or of the positive
-    alone; None:
+        family.
+    answers: the tokens of the positive and of the negative answer, or of the positive alone; None:
         the template's words.
     activation: ``"sigmoid"``, the probability of the positive answer among the two, or
         ``"identity"``, its log-odds.
@@ -141,7 +141,8 @@ class CausalRanker(Ranker):
 
         template: the text around query and document, the default instruction and the answers,
             instead of the directory's. A plain directory has no template; for a qwen3 the default
-            is Qwen3-Reranker's. activation: None: the directory's, by default sigmoid.
+            is Qwen3-Reranker's.
+        activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
         and :class:`MissingDependencyError` where there is a chat template and no Jinja (extra

@@ -68,8 +68,8 @@ class Embedder(DenseMethods):
 
     queries: the embedder of queries, for a directory with a Router, where queries and documents
         have modules of their own. All other attributes, such as ``max_seq_length``, are then those
-        of documents. None: queries and documents are embedded alike. default_route: with
-        ``queries``, whether :meth:`encode` treats texts as queries or documents.
+        of documents. None: queries and documents are embedded alike.
+    default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
@@ -232,18 +232,20 @@ class Embedder(DenseMethods):
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
         pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
-            neither names one, mean pooling with a :class:`DefaultPoolingWarning`. max_seq_length:
-            replaces the directory's limit. layers: the layers to pool instead of the last. A list
-            is averaged (``[-4, -3, -2, -1]``; 0 are the embeddings); a mapping gives the weights of
-            a sum, as of :class:`ScalarMix`. num_threads: the threads of a CPU; None:
-            OMP_NUM_THREADS, or the physical cores within the process's affinity and the container's
-            quota. With ``engine="torch"`` the number applies to the whole process, and None keeps
-            PyTorch's setting. engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"``
-            by PyTorch's modules on any device. ``"auto"`` is ``"compiled"``, except where there is
-            a GPU, and for dtypes and architectures that it does not compute. task: the name of the
-            adapter to merge, of a model that has one for each of several tasks
+            neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
+        max_seq_length: replaces the directory's limit.
+        layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
+            are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
+        num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
+            process's affinity and the container's quota. With ``engine="torch"`` the number applies
+            to the whole process, and None keeps PyTorch's setting.
+        engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
+            on any device. ``"auto"`` is ``"compiled"``, except where there is a GPU, and for dtypes
+            and architectures that it does not compute.
+        task: the name of the adapter to merge, of a model that has one for each of several tasks
             (jina-embeddings-v3); the prompt of that name becomes the default. None: no adapter, as
-            published. hub: options of an id on the hub: ``revision``, ``token``, ``cache_dir``,
+            published.
+        hub: options of an id on the hub: ``revision``, ``token``, ``cache_dir``,
             ``local_files_only``; see :class:`HubKeywords`.
 
         With a Router, ``pooling``, ``max_seq_length`` and ``layers`` are of documents, and a static

@@ -200,10 +200,10 @@ class DenseMethods(QueryMethods):
         on_truncation: texts longer than ``max_seq_length`` are truncated: ``"warn"`` issues one
             :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
             :class:`SequenceLengthError`. None: :attr:`default_truncation`.
-        batch_size: the most texts of a batch. convert_to_tensor: the same as ``output="torch"``, as
-        named by sentence-transformers. library: other keywords of sentence-transformers, see
-        :class:`LibraryKeywords`; a value that requests another result raises :class:`InputError`,
-        which names the method to call.
+        batch_size: the most texts of a batch.
+        convert_to_tensor: the same as ``output="torch"``, as named by sentence-transformers.
+        library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value that
+            requests another result raises :class:`InputError`, which names the method to call.
 
         Raises :class:`TextError` with the row of a value that is not a text, :class:`InputError`
         for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
@@ -268,22 +268,26 @@ class DenseMethods(QueryMethods):
         options or changed inputs. :func:`load_vectors` reads the output.
 
         inputs: files, directories, globs, or ``"-"`` for standard input; addresses (``s3://``,
-            ``gs://``, ``hf://``, ``https://``) by fsspec. output: a file; a folder if it has no
-            suffix, is a directory, or a shard option is given; or the address of a folder, with
-            ``staging``. staging: the local folder in which a run with an address writes and
-            resumes; it is copied when it is complete, the manifest last. shard_rows: rows of a
-            shard; None: 100,000, or as many as 45 seconds take. shard_format: ``"npy"``,
-            ``"parquet"``, ``"arrow"`` or ``"lance"``. on_error: ``"skip"`` leaves bad rows out and
-            lists them in a separate file; ``"fail"`` raises :class:`RowError`. max_characters: the
-            most characters of a text; a row with more is bad. unique_ids: a row with a repeated id
-            is bad. keep: columns of the inputs to write beside the vectors, into tables;
-            :func:`load_vectors` and ``encoder-engine search`` return them. append: embed only rows
-            that are new since the folder was finished. Rows of known ids whose text has changed are
-            replaced; without ids, rows are recognised by their file and their text. delete_missing:
-            with ``append``, drop the rows that the inputs no longer contain. workers: processes,
-            each with its own GPU where GPUs are used. options: those of :meth:`encode`. Without a
-            prompt, the directory's prompt ``document``, or if that is empty its default prompt, is
-            put before every text.
+            ``gs://``, ``hf://``, ``https://``) by fsspec.
+        output: a file; a folder if it has no suffix, is a directory, or a shard option is given;
+            or the address of a folder, with ``staging``.
+        staging: the local folder in which a run with an address writes and resumes; it is copied
+            when it is complete, the manifest last.
+        shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
+        shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
+        on_error: ``"skip"`` leaves bad rows out and lists them in a separate file; ``"fail"``
+            raises :class:`RowError`.
+        max_characters: the most characters of a text; a row with more is bad.
+        unique_ids: a row with a repeated id is bad.
+        keep: columns of the inputs to write beside the vectors, into tables; :func:`load_vectors`
+            and ``encoder-engine search`` return them.
+        append: embed only rows that are new since the folder was finished. Rows of known ids whose
+            text has changed are replaced; without ids, rows are recognised by their file and their
+            text.
+        delete_missing: with ``append``, drop the rows that the inputs no longer contain.
+        workers: processes, each with its own GPU where GPUs are used.
+        options: those of :meth:`encode`. Without a prompt, the directory's prompt ``document``, or
+            if that is empty its default prompt, is put before every text.
         """
         check_names("encode_dataset", options, DatasetKeywords)
         return run_over_files(self.kind, inputs, output, options)

@@ -96,9 +96,9 @@ class Scorer(Model):
         """Return the log-probability of each text, float64 [N]; of a single ``str``, a number.
 
         context: a text that is put before each text; its tokens are not counted. A token with
-        characters of both context and text is counted. Batches compute the context once.
-        batch_tokens: the most tokens of a batch. on_truncation: see :meth:`Embedder.encode`; a text
-        longer than ``max_seq_length`` is scored
+            characters of both context and text is counted. Batches compute the context once.
+        batch_tokens: the most tokens of a batch.
+        on_truncation: see :meth:`Embedder.encode`; a text longer than ``max_seq_length`` is scored
             up to there.
 
         Raises :class:`TextError` with the row, and :class:`NonFiniteVectorError` where a score is

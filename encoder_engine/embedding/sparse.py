@@ -79,10 +79,12 @@ class SparseEmbedder(TaskMethods):
     A token's weight is ``log(1 + relu(logit))`` of the masked-language model, pooled over the
     text's positions (Formal et al. 2021).
 
-    pooling: ``"max"`` or ``"sum"`` over the positions. activation: ``"relu"``, or ``"log1p_relu"``,
-    which takes the logarithm twice. query_weights: a table of token weights that replaces the model
-    for queries; None: queries are encoded like documents. default_route: with ``query_weights``,
-    whether :meth:`encode` treats texts as queries or documents.
+    pooling: ``"max"`` or ``"sum"`` over the positions.
+    activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
+    query_weights: a table of token weights that replaces the model for queries; None: queries are
+    encoded like documents.
+    default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
+    documents.
     """
 
     engine: EncoderEngine
@@ -195,8 +197,8 @@ class SparseEmbedder(TaskMethods):
         """Embed texts: one row each, in the order given; one row for a single ``str``.
 
         max_active_dims: the number of largest values to keep in a row; None: the directory's
-        setting. task: ``"query"`` or ``"document"``, for a model with weights for queries; None:
-        the
+            setting.
+        task: ``"query"`` or ``"document"``, for a model with weights for queries; None: the
             directory's default.
         convert_to_tensor: True returns a sparse tensor of PyTorch on the CPU, [N, V], or [V] for a
             single ``str``.

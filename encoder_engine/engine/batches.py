@@ -41,10 +41,11 @@ def compute_batches(
 ) -> Iterator[tuple[RowArray, tuple[Vectors, ...]]]:
     """Yield the rows of each batch and the outputs of these rows, the longest rows first.
 
-    batch_tokens: the most tokens of a batch. batch_size: the most rows of a batch; None: no limit.
+    batch_tokens: the most tokens of a batch.
+    batch_size: the most rows of a batch; None: no limit.
     limit: the token limit by memory, lowered to half of a batch that exceeds the device's memory;
-    the remaining rows are then grouped again. numbers: the index of each row in the stream, for
-    messages; None: from 0.
+    the remaining rows are then grouped again.
+    numbers: the index of each row in the stream, for messages; None: from 0.
 
     Raises :class:`DeviceMemoryError` for a single row that does not fit.
     """

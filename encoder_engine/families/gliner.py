@@ -45,11 +45,13 @@ _POOLINGS = ("first", "last", "mean", "max")
 class GlinerSettings:
     """The settings of the layers after the encoder, from gliner_config.json.
 
-    width: the features of words, labels and spans. max_width: the most words of a span. max_words:
-    the most words of a text computed at once. pooling: how a word's tokens make its vector: first,
-    last, mean or max. num_layers: the layers of the LSTM over words; 0: no LSTM. label_token,
-    end_token: the tokens before each label, and after the last. reads_marker: a label is
-    represented by the hidden state of its marker token; False: of the label's own first token.
+    width: the features of words, labels and spans.
+    max_width: the most words of a span. max_words: the most words of a text computed at once.
+    pooling: how a word's tokens make its vector: first, last, mean or max.
+    num_layers: the layers of the LSTM over words; 0: no LSTM.
+    label_token, end_token: the tokens before each label, and after the last.
+    reads_marker: a label is represented by the hidden state of its marker token; False: of the
+    label's own first token.
     """
 
     width: int

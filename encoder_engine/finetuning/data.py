@@ -65,10 +65,11 @@ class Examples:
 class TaskData:
     """The data of a run, tokenized: shared by runs with other seeds.
 
-    ``task``: the task, fitted to the checkpoint and the training rows. ``checkpoint``: the
-    directory of the checkpoint. ``directory``: the folder of the checkpoint's encoder, which may be
-    inside a sentence-transformers directory. ``notes``: warnings about rows that make scores
-    unreliable or are missing.
+    ``task``: the task, fitted to the checkpoint and the training rows.
+    ``checkpoint``: the directory of the checkpoint.
+    ``directory``: the folder of the checkpoint's encoder, which may be inside a
+    sentence-transformers directory.
+    ``notes``: warnings about rows that make scores unreliable or are missing.
     """
 
     task: Task[Any, Any]

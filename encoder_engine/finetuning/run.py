@@ -39,10 +39,12 @@ REPORT, PAGE = "report.json", "report.html"
 class Run:
     """A finished run.
 
-    ``directory``: the run's folder; ``model``: its model. ``scores``: the scores of the exported
-    weights on the dev rows, which also selected these weights; empty without dev rows.
-    ``intervals``: bootstrap intervals of the scores. ``degenerate``: why the model learned nothing,
-    such as the same class for all rows; None: it learned something.
+    ``directory``: the run's folder; ``model``: its model.
+    ``scores``: the scores of the exported weights on the dev rows, which also selected these
+    weights; empty without dev rows.
+    ``intervals``: bootstrap intervals of the scores.
+    ``degenerate``: why the model learned nothing, such as the same class for all rows; None: it
+    learned something.
     """
 
     directory: Path

@@ -97,14 +97,15 @@ class CompiledEncoder:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
 
         dtype: ``"float32"`` or ``"bfloat16"``; ``"auto"`` is float32, and with int8 bfloat16 where
-            the CPU computes it. quantization: ``"int8"`` rounds the dense layers of the blocks,
-            each output feature to 255 steps; a checkpoint that was saved quantized is always loaded
-            quantized. head: the task of the head to load too, ``"sequence-classification"`` or
-            ``"masked-lm"``. num_threads: the threads of a call; None: as many as the process may
-            use, or ``OMP_NUM_THREADS``. adapter: the name of the adapter to merge, of a checkpoint
-            that holds several; None: none. labels: the names of the head's outputs, if an adapter's
-            directory contains the head, and config.json is the base model's; None: those of
-            config.json.
+            the CPU computes it.
+        quantization: ``"int8"`` rounds the dense layers of the blocks, each output feature to 255
+            steps; a checkpoint that was saved quantized is always loaded quantized.
+        head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
+        num_threads: the threads of a call; None: as many as the process may use, or
+            ``OMP_NUM_THREADS``.
+        adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
+        labels: the names of the head's outputs, if an adapter's directory contains the head, and
+            config.json is the base model's; None: those of config.json.
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which

@@ -222,10 +222,11 @@ class ParametersInMemory:
 class LayerReader:
     """Makes layers from parameters, each parameter once.
 
-    dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8. quantized: make the
-    dense layers of blocks int8: rounded here, or already int8 in the checkpoint (``saved``).
-    epsilons: by name, the epsilons of norms that differ from the specification's. made: the layers
-    that were read, by name.
+    dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
+    quantized: make the dense layers of blocks int8: rounded here, or already int8 in the checkpoint
+    (``saved``).
+    epsilons: by name, the epsilons of norms that differ from the specification's.
+    made: the layers that were read, by name.
     """
 
     def __init__(

@@ -39,10 +39,12 @@ _LARGEST = 1e30
 class StaticTable:
     """An embedding table, with the row and the factor of each token id.
 
-    rows_VD: float32, float16, bfloat16 or int8. mapping_N: the row of each id, int32; None: the id
-    is the row. weights_N: the factor of each id, float32; None: 1. left_out: an id that pooling
-    ignores; -1: none. mapped_files: the mapped files of the table, checked for changes at every
-    call; None: the table is in memory.
+    rows_VD: float32, float16, bfloat16 or int8.
+    mapping_N: the row of each id, int32; None: the id is the row.
+    weights_N: the factor of each id, float32; None: 1.
+    left_out: an id that pooling ignores; -1: none.
+    mapped_files: the mapped files of the table, checked for changes at every call; None: the table
+    is in memory.
 
     Raises :class:`CheckpointFileError` for another dtype, :class:`TensorShapeError` for arrays that
     do not belong together, and :class:`NonFiniteWeightsError` for NaN or infinity.

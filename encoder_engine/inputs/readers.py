@@ -35,8 +35,9 @@ class Inputs:
     """Input files in the order given; iterating yields their rows.
 
     found: files that a directory or glob expanded to; some of these may be empty, but not all.
-    total_bytes: the size of all files; None with standard input or a compressed file. recognised:
-    the formats and compressions detected from content, by file; of a stream, after it was read.
+    total_bytes: the size of all files; None with standard input or a compressed file.
+    recognised: the formats and compressions detected from content, by file; of a stream, after it
+    was read.
     """
 
     sources: tuple[tuple[str, Format | None], ...]

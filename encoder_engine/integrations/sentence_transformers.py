@@ -25,10 +25,11 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
     ``model``: a ``SentenceTransformer``, ``CrossEncoder`` or ``SparseEncoder`` whose transformer
     :func:`encoder_engine.integrations.transformers.accelerate` supports; with a Router, the
-    Transformers of both routes. ``pack``: see that function. Returns the model. This engine encodes
-    the tokenizer's calls if it supports the tokenizer, else there is a warning. Prompts, pooling,
-    normalising, ``truncate_dim``, training and saving stay sentence-transformers' own.
-    :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for another model.
+    Transformers of both routes.
+    ``pack``: see that function. Returns the model. This engine encodes the tokenizer's calls if it
+    supports the tokenizer, else there is a warning. Prompts, pooling, normalising,
+    ``truncate_dim``, training and saving stay sentence-transformers' own. :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` for another model.
     """
     transformers, tokenizers = _parts_of(model)
     for place, transformer in enumerate(transformers):

@@ -58,9 +58,9 @@ EAGER = "load the model with attn_implementation='eager'"
 class Layout:
     """The positions of a padded batch's tokens, and their window; made once for all layers.
 
-    ``tokens_BL``: bool; None without padding. ``seen``: transformers' own mask of token pairs, if a
-    text begins with padding. Heads and poolers read the first column, padding or not, so padding
-    attends too, as in transformers' SDPA.
+    ``tokens_BL``: bool; None without padding.
+    ``seen``: transformers' own mask of token pairs, if a text begins with padding. Heads and
+    poolers read the first column, padding or not, so padding attends too, as in transformers' SDPA.
     """
 
     tokens_BL: Tensor | None
@@ -73,10 +73,10 @@ def accelerate(model: Accelerated, *, pack: bool = False, full_logits: bool = Fa
     """Compute a model, a tokenizer or a pipeline of transformers by this engine, in place.
 
     ``model``: a model, a fast tokenizer, or a pipeline with both. A pipeline's tokenizer that the
-    engine does not encode stays as it is, with a warning. ``pack``: a compiled encoder computes the
-    model. ``full_logits``: training computes the logits of all tokens. For models and both options
-    see ``acceleration/replaced_forward.py``. :func:`restore` undoes. Raises
-    :class:`UnsupportedFeatureError` for anything else.
+    engine does not encode stays as it is, with a warning.
+    ``pack``: a compiled encoder computes the model. ``full_logits``: training computes the logits
+    of all tokens. For models and both options see ``acceleration/replaced_forward.py``.
+    :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
     """
     if is_tokenizer(model):
         return accelerate_tokenizer(model)

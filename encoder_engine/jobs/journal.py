@@ -32,9 +32,9 @@ class Journal:
     is detected. A last line cut short by a kill or a full disk is dropped, and its shard is made
     again. Reading changes nothing.
 
-    skipped: whether the list of skipped rows in the folder is this run's. overwriting: whether an
-    overwriting run began this journal; an overwriting run then resumes it instead of starting
-    again.
+    skipped: whether the list of skipped rows in the folder is this run's.
+    overwriting: whether an overwriting run began this journal; an overwriting run then resumes it
+    instead of starting again.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -46,8 +46,9 @@ class Loading:
 class Model(metaclass=ABCMeta):
     """A tokenizer, an engine, the settings of a directory, and the arguments of its loading.
 
-    engine: an :class:`Engine`. max_seq_length: the most tokens of a row, special tokens included;
-    None: no limit. loading: the arguments of loading; None: the model was made in memory.
+    engine: an :class:`Engine`.
+    max_seq_length: the most tokens of a row, special tokens included; None: no limit.
+    loading: the arguments of loading; None: the model was made in memory.
     pickle_by: the content of a pickle. ``"weights"``: the weights. ``"path"``: the path, the
     options of loading and a digest of the model. Unpickling then loads the files, on a GPU if the
     model was on one and there is one, and raises :class:`ChecksumError` if the files have changed.

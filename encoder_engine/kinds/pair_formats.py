@@ -29,10 +29,12 @@ __all__ = ["ChatFormat", "PairFormat", "PairTemplate", "PlainFormat", "TemplateF
 class PairTemplate:
     """The text around a pair; the defaults are those of Qwen3-Reranker.
 
-    prefix, suffix: the text before and after the body, never truncated. body: a format string with
-    ``{instruction}``, ``{query}`` and ``{document}``; too long bodies are truncated. instruction:
-    the default instruction. positive, negative: the answers, one token each; negative None: the
-    score is the logit of ``positive``.
+    prefix, suffix: the text before and after the body, never truncated.
+    body: a format string with ``{instruction}``, ``{query}`` and ``{document}``; too long bodies
+    are truncated.
+    instruction: the default instruction.
+    positive, negative: the answers, one token each; negative None: the score is the logit of
+    ``positive``.
     """
 
     prefix: str = (

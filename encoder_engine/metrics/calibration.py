@@ -25,9 +25,11 @@ class Calibration(NamedTuple):
     """The calibration errors of probabilities, and the bins of a reliability diagram.
 
     ``ece``: the expected calibration error over 15 equal bins of the top probability (Guo et al.
-    2017). ``brier``: the mean squared distance of the probabilities from the one-hot label, summed
-    over classes. ``nll``: the mean negative log-likelihood, in nats. ``confidence``, ``accuracy``,
-    ``counts`` [15]: the values of each bin of the reliability diagram; NaN for an empty bin.
+    2017).
+    ``brier``: the mean squared distance of the probabilities from the one-hot label, summed over
+    classes.
+    ``nll``: the mean negative log-likelihood, in nats. ``confidence``, ``accuracy``, ``counts``
+    [15]: the values of each bin of the reliability diagram; NaN for an empty bin.
     """
 
     ece: float

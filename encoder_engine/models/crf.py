@@ -81,9 +81,9 @@ class CRF(nn.Module):
     ) -> Tensor:
         """Return -log p(tags | emissions), summed over the sequences; float32 or wider.
 
-        ``tags_M``: int64 [M]. ``begins``, ``ends``: bool [B]; False where a sequence is a part of a
-        sentence without the sentence's first or last word: any tag may begin or end it, without a
-        score. None: all True.
+        ``tags_M``: int64 [M].
+        ``begins``, ``ends``: bool [B]; False where a sequence is a part of a sentence without the
+        sentence's first or last word: any tag may begin or end it, without a score. None: all True.
 
         The result is inf for illegal tags.
         """

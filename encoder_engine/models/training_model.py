@@ -143,7 +143,7 @@ class CoupledModel(TrainingModel):
         ``targets``: the micro-batches' targets, concatenated too; they must not hold row numbers.
             Targets in ``targets_of_vectors`` may be missing.
         ``share``: (rank, number of ranks): compute this rank's part of the sums; all parts add up
-        to the loss.
+            to the loss.
         """
 
     def embed(self, inputs: Inputs) -> Tensor:

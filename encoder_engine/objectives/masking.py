@@ -49,17 +49,18 @@ class MaskedTokens:
 class Masking:
     """Chooses and replaces tokens (Devlin et al. 2019; spans: Joshi et al. 2020).
 
-    ``mask_probability``: the share of non-special tokens that is chosen. ``unit``: ``"token"`` and
-    ``"word"`` choose each token or whole word independently. ``"span"`` draws spans of whole words
-    until the sequence's share is spent. Their number of words is geometric with parameter
-    ``success``, truncated at ``longest``; their start is uniform over the positions with enough
-    free words. The last span is kept with the probability that makes the expected share exact.
-    ``"salient"`` first draws from the spans that the corpus marks, names and dates (Guu et al.
-    2020), in a random order, and spends the rest of the share as ``"span"``. A span longer than the
-    rest of the share is the sequence's last span, kept or not: a sequence that draws a long span
-    first may get no mask. Drawing further spans would exceed the expected share. ``mask_share``:
-    the share of the chosen tokens replaced by ``mask_id``. ``random_share``: the share replaced by
-    random tokens; the rest is unchanged. All tokens of a span are replaced in the same way.
+    ``mask_probability``: the share of non-special tokens that is chosen.
+    ``unit``: ``"token"`` and ``"word"`` choose each token or whole word independently. ``"span"``
+    draws spans of whole words until the sequence's share is spent. Their number of words is
+    geometric with parameter ``success``, truncated at ``longest``; their start is uniform over the
+    positions with enough free words. The last span is kept with the probability that makes the
+    expected share exact. ``"salient"`` first draws from the spans that the corpus marks, names and
+    dates (Guu et al. 2020), in a random order, and spends the rest of the share as ``"span"``. A
+    span longer than the rest of the share is the sequence's last span, kept or not: a sequence that
+    draws a long span first may get no mask. Drawing further spans would exceed the expected share.
+    ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
+    ``random_share``: the share replaced by random tokens; the rest is unchanged. All tokens of a
+    span are replaced in the same way.
     ``token_counts``: random tokens are drawn in proportion to these counts; None: uniformly from
     ``vocab_size``.
 

@@ -47,8 +47,9 @@ class ChatSettings:
     """The keys of a Transformer module that decide how a pair is rendered as a text.
 
     message_format: ``"flat"``, ``"structured"`` or ``"auto"``; None: no messages; a pair is
-    tokenized as a pair. template: the name of a template, or a template; None: the default
-    template. variables: further variables of the template, such as ``add_generation_prompt``.
+    tokenized as a pair.
+    template: the name of a template, or a template; None: the default template.
+    variables: further variables of the template, such as ``add_generation_prompt``.
     """
 
     message_format: str | None = None

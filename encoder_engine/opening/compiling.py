@@ -53,9 +53,10 @@ def compile_directory(
 
     output: a new folder, for the directory's settings, vocabularies and modules, and
         ``compiled.safetensors`` instead of the encoder's weights. The folder is loaded like the
-        original. overwrite: replace a folder that contains a compiled model, or nothing, once the
-        new one is complete. No file of the old folder is kept. task: the name of the adapter to
-        merge; see :meth:`Embedder.from_pretrained`.
+        original.
+    overwrite: replace a folder that contains a compiled model, or nothing, once the new one is
+        complete. No file of the old folder is kept.
+    task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
     folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, a causal reranker,

@@ -61,8 +61,9 @@ class ModelDirectory:
     """A model directory whose settings were verified and read.
 
     modules: the modules in ``modules.json``, or a Router's modules for documents; a plain
-    transformers directory has none. makes: the name of the last module's output. routes: the
-    modules of each route of a Router, with the modules before and after the Router;
+        transformers directory has none.
+    makes: the name of the last module's output.
+    routes: the modules of each route of a Router, with the modules before and after the Router;
         ``default_route``: the route of calls that name none.
     """
 

@@ -147,24 +147,28 @@ def attention(
     For each sequence s and head: ``softmax(scale * q_s @ k_s.T + terms) @ v_s`` (Vaswani et al.
     2017).
 
-    ``query_THD``: [T, H, D]. ``key_TKD``, ``value_TKD``: [T, K, D], K divides H; query heads share
-    key heads in order (Ainslie et al. 2023); one dtype and device with the query. ``scale``: of the
-    scores; default ``D ** -0.5``. ``dropout``: the probability of dropping an attention weight.
+    ``query_THD``: [T, H, D].
+    ``key_TKD``, ``value_TKD``: [T, K, D], K divides H; query heads share key heads in order
+    (Ainslie et al. 2023); one dtype and device with the query.
+    ``scale``: of the scores; default ``D ** -0.5``.
+    ``dropout``: the probability of dropping an attention weight.
     ``window``: the number of tokens that a token attends to on either side: ModernBERT's
-    ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all. ``causal``: no
-    token attends to a later one. ``alibi_slopes_H``: constants [H] in float32 (float64 for
-    float64); ``slope * abs(d)`` is subtracted, d the key's position minus the query's (Press et al.
-    2022, in both directions). ``relative_bias_HR``: [H, 2 r + 1] in the query's dtype or float32;
-    adds ``bias[clamp(d, -r, r) + r]``; has a gradient.
-    ``table_NH[relative_position_buckets(..)].T`` makes one of T5's or MPNet's buckets.
+    ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all.
+    ``causal``: no token attends to a later one.
+    ``alibi_slopes_H``: constants [H] in float32 (float64 for float64); ``slope * abs(d)`` is
+    subtracted, d the key's position minus the query's (Press et al. 2022, in both directions).
+    ``relative_bias_HR``: [H, 2 r + 1] in the query's dtype or float32; adds
+    ``bias[clamp(d, -r, r) + r]``; has a gradient. ``table_NH[relative_position_buckets(..)].T``
+    makes one of T5's or MPNet's buckets.
     ``disentangled``: vectors of distances, multiplied by query and key (DeBERTa; He et al. 2021)
     under the same ``scale``; :func:`log_position_entries` maps distances to vectors. Its entries
     must be 0 to N - 1: on a CPU they are checked; on a GPU the check would wait for the device, and
     an entry outside reads other memory, or ends the process. On a GPU, ``aten`` sums their
-    gradients by atomics. ``query_rows``: the query and the result hold these M rows alone, [M, H,
-    D]. ``global_rows``: with a ``window``, rows that attend to every token of their sequence and
-    that every token attends to. For global rows with projections of their own (Longformer), call
-    again with ``query_rows=global_rows`` and write the result over theirs.
+    gradients by atomics.
+    ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
+    ``global_rows``: with a ``window``, rows that attend to every token of their sequence and that
+    every token attends to. For global rows with projections of their own (Longformer), call again
+    with ``query_rows=global_rows`` and write the result over theirs.
 
     Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
     fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Without

@@ -42,9 +42,9 @@ class LengthGroup(NamedTuple):
 class Sequences:
     """The offsets of the sequences of a packed tensor.
 
-    ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes. ``host_offsets``: the
-    same offsets on the host, int64, which saves later synchronisations; None: copied once from a
-    CUDA tensor.
+    ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes.
+    ``host_offsets``: the same offsets on the host, int64, which saves later synchronisations; None:
+    copied once from a CUDA tensor.
 
     Raises :class:`BatchError` where ``cu_seqlens`` is not int32, not 1-D, does not start at 0, or
     decreases.

@@ -105,9 +105,11 @@ class InputRows(EncodedRows):
 class TokenRows:
     """B sequences of T tokens, concatenated.
 
-    ids: int32 [T]. cu_seqlens: the offsets of the sequences, int32 [B + 1]. type_ids: the token
-    type id of each token, int32 [T]; None: all 0. unattended: the number of last tokens of each
-    sequence that no token attends to, int32 [B]; these tokens attend to the others. None: 0.
+    ids: int32 [T].
+    cu_seqlens: the offsets of the sequences, int32 [B + 1].
+    type_ids: the token type id of each token, int32 [T]; None: all 0.
+    unattended: the number of last tokens of each sequence that no token attends to, int32 [B];
+    these tokens attend to the others. None: 0.
     """
 
     ids: IdArray

@@ -62,12 +62,12 @@ class Classifier(Predictor):
         both, also mixed. Returns a list, or the prediction of a single text or pair.
 
         thresholds: the least probability of each label, by name, if a text gets any number of
-            labels; a label that is not named keeps its threshold. function: turns logits into
-            probabilities: ``"softmax"``, ``"sigmoid"`` of each label alone, or ``"none"``, which
-            returns the logits; None: as the model was trained. long: a text beyond the model's
-            limit is truncated (``"cut"``, with a :class:`TruncationWarning`), is read in windows
-            whose logits are averaged, or raises :class:`SequenceLengthError`; None: as in training;
-            published models truncate.
+            labels; a label that is not named keeps its threshold.
+        function: turns logits into probabilities: ``"softmax"``, ``"sigmoid"`` of each label
+            alone, or ``"none"``, which returns the logits; None: as the model was trained.
+        long: a text beyond the model's limit is truncated (``"cut"``, with a
+            :class:`TruncationWarning`), is read in windows whose logits are averaged, or raises
+            :class:`SequenceLengthError`; None: as in training; published models truncate.
 
         A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
         probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score. Raises

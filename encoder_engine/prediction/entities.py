@@ -93,9 +93,11 @@ class EntityTask(TokenClassificationTask):
     ``aggregation``: ``"none"``: each token is an entity; ``"simple"``: neighbouring tokens of a
     type are joined; ``"first"``, ``"average"``, ``"max"``: tokens are first joined to words, each
     with the label of its first token, of the mean of its tokens' probabilities, or of its most
-    certain token. ``ignored``: labels that are no entity. ``stride``: the tokens that the windows
-    of a long text share; of overlapping entities the longer one is kept, then the more probable
-    one. None: each token is read in the window of its maximum context.
+    certain token.
+    ``ignored``: labels that are no entity.
+    ``stride``: the tokens that the windows of a long text share; of overlapping entities the longer
+    one is kept, then the more probable one. None: each token is read in the window of its maximum
+    context.
     """
 
     aggregation: Aggregation = "simple"

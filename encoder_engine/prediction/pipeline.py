@@ -45,12 +45,14 @@ def pipeline(
 
     task: ``"text-classification"`` (``"sentiment-analysis"``), ``"token-classification"``
         (``"ner"``), ``"zero-shot-classification"``, ``"question-answering"``, ``"fill-mask"`` or
-        ``"feature-extraction"``. model: a directory or hub id, or a model of the task's class that
-        was loaded before. tokenizer: a directory of another tokenizer than the model's, or a
-        :class:`Tokenizer`. device: ``"cpu"``, ``"cuda:1"``, or a number as in transformers, where
-        -1 is the CPU; None: a GPU if there is one. options: keywords for all calls, such as
-        ``top_k``, and for loading: ``dtype``, ``quantization``, ``num_threads``, ``engine``,
-        ``revision``, ``token``, ``cache_dir``, ``local_files_only``.
+        ``"feature-extraction"``.
+    model: a directory or hub id, or a model of the task's class that was loaded before.
+    tokenizer: a directory of another tokenizer than the model's, or a :class:`Tokenizer`.
+    device: ``"cpu"``, ``"cuda:1"``, or a number as in transformers, where -1 is the CPU; None: a
+        GPU if there is one.
+    options: keywords for all calls, such as ``top_k``, and for loading: ``dtype``,
+        ``quantization``, ``num_threads``, ``engine``, ``revision``, ``token``, ``cache_dir``,
+        ``local_files_only``.
 
     Raises :class:`InputError` for an unknown task, ``TypeError`` for an unknown keyword, and
     :class:`UnsupportedFeatureError` for a model of another task, which names the class that loads

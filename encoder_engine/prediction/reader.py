@@ -43,12 +43,12 @@ class Reader(Predictor):
         """Return the answer to each pair of a question and its context, or to a single pair.
 
         top_k: the most answers in ``best``; None: all answers that the softmax is taken over; with
-        ``rule="pipeline"`` one. max_tokens: the most tokens of an answer; None: as in training, or
-        15 by the pipeline's
+            ``rule="pipeline"`` one.
+        max_tokens: the most tokens of an answer; None: as in training, or 15 by the pipeline's
             rule.
         allow_none: whether a question may have no answer; None: as in training; False for a
-        published model. rule: ``"engine"`` compares sums of logits over all windows, each span by
-        itself.
+            published model.
+        rule: ``"engine"`` compares sums of logits over all windows, each span by itself.
             ``"pipeline"`` is that of transformers' question-answering pipeline: products of
             probabilities within a window, added over answers of the same text, so that a
             ``probability`` may be above 1; answers are whole words, and ``null`` is a product too.

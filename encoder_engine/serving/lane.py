@@ -149,10 +149,11 @@ class Lane:
     """A thread that computes one batch at a time.
 
     done: called in this thread with the lane, the job and its outcome; returns the next job, or the
-        seconds to wait for one, or None: the lane is idle until :meth:`submit`. waited: called in
-        this thread with the lane after the seconds that ``done`` returned; returns the next job, or
-        None. busy_since: when its batch began; None: it is idle. expected_seconds: the time that
-        its batch should take; 0: unknown.
+        seconds to wait for one, or None: the lane is idle until :meth:`submit`.
+    waited: called in this thread with the lane after the seconds that ``done`` returned; returns
+        the next job, or None.
+    busy_since: when its batch began; None: it is idle.
+    expected_seconds: the time that its batch should take; 0: unknown.
     """
 
     def __init__(

@@ -45,8 +45,8 @@ class Signals:
     """The counters and durations since a service started.
 
     requests: the number of requests by route, status and client's name, which is empty if no key is
-    needed. refusal_seconds: the times of requests that were refused because of the load, from when
-    their
+        needed.
+    refusal_seconds: the times of requests that were refused because of the load, from when their
         head was read to their answer. Includes up to 30 seconds in which a body waits for room, and
         not how long the head waited for a busy event loop to read it.
     cancelled: requests whose client went away, by stage: tokenize, queue, compute, answer.

@@ -100,10 +100,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     ``id``, ``question``, ``context``, ``answers``: the columns; answers are a dict of two lists,
     ``text`` and ``answer_start``, as in Hugging Face's SQuAD data set. A .json file is read as
-    SQuAD's own format. ``no_answer``: whether a question may have no answer; ``"auto"``: if a
-    training question has none (SQuAD 2.0). ``num_best``: the number of best starts, and of best
-    ends, that are paired in a window. ``max_tokens``: the most tokens of an answer. ``metric``: the
-    score that selects the best checkpoint; None: f1.
+    SQuAD's own format.
+    ``no_answer``: whether a question may have no answer; ``"auto"``: if a training question has
+    none (SQuAD 2.0).
+    ``num_best``: the number of best starts, and of best ends, that are paired in a window.
+    ``max_tokens``: the most tokens of an answer.
+    ``metric``: the score that selects the best checkpoint; None: f1.
 
     Fitted in training: ``no_answer``; and on dev questions ``null_threshold``: a question has no
     answer where the null score exceeds the best span's score by more than this.

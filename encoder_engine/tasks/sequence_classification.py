@@ -64,7 +64,8 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     """Classifies texts or pairs of texts; the gold value of a row is a tuple of labels.
 
     ``labels``: the names in the order of the head's outputs; empty: the labels in the training
-    rows. ``positive``: with two labels, the one whose F1 is reported as ``f1``; None: the second.
+    rows.
+    ``positive``: with two labels, the one whose F1 is reported as ``f1``; None: the second.
     ``multi_label``: a row has any number of labels: a list, or names joined by ``separator``.
     ``metric``: the score that selects the best checkpoint; None: accuracy, or micro F1.
     ``label_smoothing``: the part of the target probability spread evenly over all labels.

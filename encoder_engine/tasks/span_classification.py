@@ -81,12 +81,14 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
 
     Columns and files: see :class:`WordTask`. The gold spans come from BIO tags, or from the column
     ``entities``: a list of dicts such as ``{"start": 0, "stop": 2, "label": "PER"}``, here of words
-    0 and 1. ``labels``: the types, in the order of the head's outputs after NULL; empty: the types
-    in the training rows. ``nested``: spans may contain one another; False: gold that overlaps is
-    refused. ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
+    0 and 1.
+    ``labels``: the types, in the order of the head's outputs after NULL; empty: the types in the
+    training rows.
+    ``nested``: spans may contain one another; False: gold that overlaps is refused.
+    ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
     ``summary``: the pooling of a span's words; ``hidden``, ``dropout``: the features of the head's
-    own layers, and its dropout rate. ``metric``: the score that selects the best checkpoint; None:
-    span_f1.
+    own layers, and its dropout rate.
+    ``metric``: the score that selects the best checkpoint; None: span_f1.
 
     Fitted in training: ``labels``, ``max_width``, ``covered`` (the share of gold spans of at most
     that width; longer ones count as missed), and ``threshold`` of 1 - P(NULL), from dev rows.

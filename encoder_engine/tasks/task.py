@@ -50,9 +50,10 @@ Prediction = TypeVar("Prediction")
 class Windows:
     """The most tokens of a sequence, and whether longer texts are truncated or cut into windows.
 
-    ``max_length``: the most tokens of a sequence, special tokens included. ``truncate``: drop the
-    tokens beyond ``max_length``; False: cut the text into overlapping windows. ``stride``: tokens
-    that a window shares with the next; None: a quarter of ``max_length``.
+    ``max_length``: the most tokens of a sequence, special tokens included.
+    ``truncate``: drop the tokens beyond ``max_length``; False: cut the text into overlapping
+    windows.
+    ``stride``: tokens that a window shares with the next; None: a quarter of ``max_length``.
     """
 
     max_length: int

@@ -90,14 +90,16 @@ class TaggedPrediction(NamedTuple):
 class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     """Tags the words of sentences.
 
-    Columns and files: see :class:`WordTask`. ``scheme``: ``"bio"`` for entities, ``"plain"`` for
-    any tags; ``"auto"``: found from the training rows' tags. ``labels``: the tags in the order of
-    the head's outputs; empty: the tags in the training rows. ``subwords``: the tokens of a word
-    that are trained on its tag: the first (BERT), or all. ``pooling``: with ``subwords="all"``, a
-    word's logits: the first subword's, their mean or maximum. ``decoding``: each word's argmax, a
-    sentence's best legal BIO sequence, or a CRF. ``metric``: the score that selects the best
-    checkpoint; None: conlleval_f1, or accuracy. ``label_smoothing``, ``class_weights``: see
-    :class:`SequenceClassificationTask`.
+    Columns and files: see :class:`WordTask`.
+    ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: found from the
+    training rows' tags.
+    ``labels``: the tags in the order of the head's outputs; empty: the tags in the training rows.
+    ``subwords``: the tokens of a word that are trained on its tag: the first (BERT), or all.
+    ``pooling``: with ``subwords="all"``, a word's logits: the first subword's, their mean or
+    maximum.
+    ``decoding``: each word's argmax, a sentence's best legal BIO sequence, or a CRF.
+    ``metric``: the score that selects the best checkpoint; None: conlleval_f1, or accuracy.
+    ``label_smoothing``, ``class_weights``: see :class:`SequenceClassificationTask`.
 
     Fitted in training: ``labels``, ``scheme``, ``weights``, and ``silent_tag``, the tag of words
     that have no token.

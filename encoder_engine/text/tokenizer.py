@@ -81,8 +81,10 @@ class Tokenizer(CallableTokenizer):
 
         SentencePiece's .model files are read as well.
 
-        Args: path: the file or directory. lowercase: whether to lower-case texts; needed for a
-            vocab.txt without a tokenizer_config.json, because vocab.txt does not state it.
+        Args:
+            path: the file or directory.
+            lowercase: whether to lower-case texts; needed for a vocab.txt without a
+                tokenizer_config.json, because vocab.txt does not state it.
 
         Raises:
             TokenizerFileError: the files are missing, malformed, contradict each other, or ask for
@@ -111,11 +113,13 @@ class Tokenizer(CallableTokenizer):
     ) -> Encoding:
         """Encode texts, or pairs of texts, into packed rows.
 
-        Args: texts: strings, in any iterable; or lists of words, see ``is_split_into_words``.
-            pairs: as many second texts, or ``None``. add_special_tokens: add the template's tokens.
+        Args:
+            texts: strings, in any iterable; or lists of words, see ``is_split_into_words``.
+            pairs: as many second texts, or ``None``.
+            add_special_tokens: add the template's tokens.
             max_length: the most tokens of a row, template included; ``None``: no limit. Text beyond
-            the row's last token is not read. truncation: the text of a pair to cut:
-            ``"longest_first"``, ``"only_first"``,
+                the row's last token is not read.
+            truncation: the text of a pair to cut: ``"longest_first"``, ``"only_first"``,
                 ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
             stride: tokens that a row shares with the overflow row after it.
             return_offsets: keep character offsets and word ids.
@@ -226,8 +230,7 @@ class Tokenizer(CallableTokenizer):
             ReadError: a file cannot be read, or one of its rows is bad: ``RowError``, which names
                 file and line.
             TextError: a text has a token beyond the model's embedding table; ``.row`` is its index
-                among all texts.
-            InputError: the arguments contradict each other.
+            among all texts. InputError: the arguments contradict each other.
         """
         # Readers of tables and archives, which a tokenizer of strings does not wait for.
         from encoder_engine.inputs.readers import open_inputs

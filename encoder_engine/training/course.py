@@ -31,8 +31,9 @@ class StepBatches(NamedTuple):
     """The micro-batches of one training step on this process.
 
     Every process gets the same number, because DDP and FSDP run in step; a process with fewer
-    repeats the step's first one. Only the first ``num_counted`` add to the loss. ``next_position``:
-    the position in the data at which the next step's batches begin, over all processes.
+    repeats the step's first one. Only the first ``num_counted`` add to the loss.
+    ``next_position``: the position in the data at which the next step's batches begin, over all
+    processes.
     """
 
     inputs: list[Inputs]

@@ -54,9 +54,10 @@ class ModelRecipe:
     """The model: a ``config`` with random weights, or a ``checkpoint``.
 
     ``config``: the values of a config.json, without ``vocab_size`` and ``pad_token_id``, which the
-    corpus sets. ``checkpoint``: a directory or hub id to continue training from. The corpus'
-    vocabulary must begin with the checkpoint's; a further token is tokenized into these, and gets
-    the mean of their embeddings.
+    corpus sets.
+    ``checkpoint``: a directory or hub id to continue training from. The corpus' vocabulary must
+    begin with the checkpoint's; a further token is tokenized into these, and gets the mean of their
+    embeddings.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -102,16 +103,18 @@ class ObjectivesRecipe:
 
     NSP or SOP is added where ``data.form`` has pairs.
 
-    ``mask_probability``: the share of tokens to predict. ``unit``: the unit of masking: tokens,
-    whole words, spans, or the salient spans that ``prepare --salient`` marked, and other spans
-    where these do not suffice. ``mask_share``, ``random_share``: the shares of the tokens to
-    predict that are replaced by [MASK] and by random tokens. ``random_tokens``: random tokens are
-    drawn uniformly, or by their frequency in the corpus. ``label_smoothing``: only for masked
-    language modelling; refused with the options below. ``span_boundary``: adds the span boundary
-    objective (SpanBERT); needs ``unit="span"``. ``decoder_mask_probability``: adds RetroMAE's
-    decoder, whose rows cannot attend to this share of the tokens; its loss is weighted by
-    ``decoder_weight``. ``generator``: the keys of the model's config that differ in ELECTRA's
-    generator; the losses are weighted by ``generator_weight`` and ``detection_weight``.
+    ``mask_probability``: the share of tokens to predict.
+    ``unit``: the unit of masking: tokens, whole words, spans, or the salient spans that
+    ``prepare --salient`` marked, and other spans where these do not suffice.
+    ``mask_share``, ``random_share``: the shares of the tokens to predict that are replaced by
+    [MASK] and by random tokens.
+    ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
+    ``label_smoothing``: only for masked language modelling; refused with the options below.
+    ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
+    ``decoder_mask_probability``: adds RetroMAE's decoder, whose rows cannot attend to this share of
+    the tokens; its loss is weighted by ``decoder_weight``.
+    ``generator``: the keys of the model's config that differ in ELECTRA's generator; the losses are
+    weighted by ``generator_weight`` and ``detection_weight``.
     ``teacher``: a checkpoint to distil from (DistilBERT), with logits at ``temperature``; the
     losses are weighted by ``soft_weight``, ``hard_weight`` and ``cosine_weight``.
     """
@@ -181,11 +184,12 @@ class ScheduleRecipe:
     """The schedule of the learning rate: linear warm-up, then decay.
 
     ``name``: the shape of the decay; ``"stable"``: constant, then ``1 - sqrt`` over the last steps
-    (warm-up, stable, decay). ``warmup``: the share of all steps over which the learning rate rises.
-    ``decay``: the share of all steps over which ``"stable"`` decays. ``final``: the learning rate
-    at the end, as a share of the peak. ``from_zero``: start at learning rate 0 and round the
-    warm-up to whole steps, as in transformers; otherwise the first step already changes the
-    weights.
+    (warm-up, stable, decay).
+    ``warmup``: the share of all steps over which the learning rate rises.
+    ``decay``: the share of all steps over which ``"stable"`` decays.
+    ``final``: the learning rate at the end, as a share of the peak.
+    ``from_zero``: start at learning rate 0 and round the warm-up to whole steps, as in
+    transformers; otherwise the first step already changes the weights.
     """
 
     name: Literal["linear", "cosine", "stable", "constant"] = "linear"
@@ -239,21 +243,25 @@ class BatchRecipe:
 class RunRecipe:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
-    ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: both). None:
-    as in the run that is resumed; in a new run bfloat16 on a GPU that has it, and on a CPU with AMX
-    or AMD's AVX-512 BF16, else float32. Evaluations compute in the weights' dtype. ``residual``:
-    the type of the residual stream, where ``precision`` is bfloat16; None: as in the run that is
-    resumed; in a new run bfloat16 on a GPU, where norms are bound by memory, else float32.
-    ``deterministic``: only operations with bit-reproducible results. ``compile``: compile the
-    encoders by torch.compile. ``peak_tflops``: peak TFLOP/s of each process' device in that
-    precision; MFU is logged with it. ``graphs``: compute micro-batches of up to 32,768 tokens, and
-    the update, by CUDA graphs; if graphs are impossible, a log record says why. ``recompute``:
-    activation checkpointing: blocks store their input and recompute the rest. ``ema``: the decay of
-    an exponential moving average of the weights, which is evaluated and exported; None: no average.
-    ``sharding``: ``"none"`` (DDP) or ``"full"`` (FSDP2). ``log_every``, ``evaluate_every``,
-    ``checkpoint_every``: intervals in steps. ``evaluation_tokens``: held-out tokens of an
-    evaluation. ``keep_last``: the number of latest checkpoints to keep; those at multiples of
-    ``keep_every`` are kept too.
+    ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: both).
+    None: as in the run that is resumed; in a new run bfloat16 on a GPU that has it, and on a CPU
+    with AMX or AMD's AVX-512 BF16, else float32. Evaluations compute in the weights' dtype.
+    ``residual``: the type of the residual stream, where ``precision`` is bfloat16; None: as in the
+    run that is resumed; in a new run bfloat16 on a GPU, where norms are bound by memory, else
+    float32.
+    ``deterministic``: only operations with bit-reproducible results.
+    ``compile``: compile the encoders by torch.compile.
+    ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
+    ``graphs``: compute micro-batches of up to 32,768 tokens, and the update, by CUDA graphs; if
+    graphs are impossible, a log record says why.
+    ``recompute``: activation checkpointing: blocks store their input and recompute the rest.
+    ``ema``: the decay of an exponential moving average of the weights, which is evaluated and
+    exported; None: no average.
+    ``sharding``: ``"none"`` (DDP) or ``"full"`` (FSDP2).
+    ``log_every``, ``evaluate_every``, ``checkpoint_every``: intervals in steps.
+    ``evaluation_tokens``: held-out tokens of an evaluation.
+    ``keep_last``: the number of latest checkpoints to keep; those at multiples of ``keep_every``
+    are kept too.
     """
 
     steps: int = 1000

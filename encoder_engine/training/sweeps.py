@@ -32,9 +32,10 @@ NAME_BYTES = 255
 class SweepCell:
     """The scores of one combination of settings.
 
-    ``settings``: values by key, such as ``{"run.steps": "100"}``. ``scores``: means over the seeds;
-    ``intervals``: their t intervals, empty for a single seed. ``diverged``: the message of the
-    first run whose loss was not finite, if any: then ``scores`` is empty.
+    ``settings``: values by key, such as ``{"run.steps": "100"}``.
+    ``scores``: means over the seeds; ``intervals``: their t intervals, empty for a single seed.
+    ``diverged``: the message of the first run whose loss was not finite, if any: then ``scores`` is
+    empty.
     """
 
     settings: dict[str, str]

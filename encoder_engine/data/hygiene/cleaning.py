@@ -43,12 +43,15 @@ CLEANING = 2
 class CleanSettings:
     """The steps of cleaning.
 
-    exact: drop texts whose normal form equals that of a kept text. near: the Jaccard similarity
-    from which texts are near duplicates; None: these are kept. shingle_size: the number of words of
-    a shingle (word n-gram). semantic: the cosine from which texts are semantic duplicates; None:
-    these are kept. personal: ``mask`` replaces each match by its kind, ``drop`` drops the text,
-    ``keep`` does not search for matches. languages: the languages to keep; empty: all.
-    least_characters: shorter texts are dropped. seed: the seed of the hash functions.
+    exact: drop texts whose normal form equals that of a kept text.
+    near: the Jaccard similarity from which texts are near duplicates; None: these are kept.
+    shingle_size: the number of words of a shingle (word n-gram).
+    semantic: the cosine from which texts are semantic duplicates; None: these are kept.
+    personal: ``mask`` replaces each match by its kind, ``drop`` drops the text, ``keep`` does not
+    search for matches.
+    languages: the languages to keep; empty: all.
+    least_characters: shorter texts are dropped.
+    seed: the seed of the hash functions.
 
     Raises :class:`InputError` for values out of range.
     """
@@ -77,7 +80,8 @@ class CleanCounts:
     """Counts of cleaned texts.
 
     ``dropped``: the number of texts by reason. ``personal``: matches by kind; ``with_personal``:
-    texts with any. ``languages``: kept texts by language, where they are labelled.
+    texts with any.
+    ``languages``: kept texts by language, where they are labelled.
     """
 
     read: int = 0

@@ -69,10 +69,11 @@ class CleanJob:
     """The files of a cleaning run, and the settings that its output depends on.
 
     output: the .jsonl file of kept rows. dropped: the file that lists dropped rows; None: no file.
-    column: the column of the texts. language_column: the column to write labelled texts' languages
-    to; rows must not have it. begun: everything that the output depends on, as JSON values; a run
-    resumes only with equal values. overwrite: replace files, and an interrupted run of other
-    settings.
+    column: the column of the texts.
+    language_column: the column to write labelled texts' languages to; rows must not have it.
+    begun: everything that the output depends on, as JSON values; a run resumes only with equal
+    values.
+    overwrite: replace files, and an interrupted run of other settings.
     """
 
     output: Path

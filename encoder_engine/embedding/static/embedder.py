@@ -98,8 +98,8 @@ class StaticEmbedder(DenseMethods):
         rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json says
             otherwise, and first truncates a text to 512 times the median number of characters of a
             token. ``"sentence-transformers"`` keeps unknown tokens, and truncates as tokenizer.json
-            states.
-            None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the other.
+            states. None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the
+            other.
         num_threads: the threads of a call; None: those that the process may use.
         hub: see :class:`HubKeywords`.
 

@@ -43,9 +43,10 @@ LARGEST_PLAUSIBLE = 1e4
 class Assembly:
     """Reads a checkpoint's tensors as a model's parameters, each once, and checks their values.
 
-    ``shapes``: the parameters by the engine's names. ``whole``: the names of parameters that must
-    be int8. ``arrangements``: the orders of rows and columns, by the engine's names, of parameters
-    that are not plain stacks of equal parts.
+    ``shapes``: the parameters by the engine's names.
+    ``whole``: the names of parameters that must be int8.
+    ``arrangements``: the orders of rows and columns, by the engine's names, of parameters that are
+    not plain stacks of equal parts.
     """
 
     def __init__(

@@ -252,12 +252,13 @@ def mapped_files(directory: Path) -> list[Path]:
 class StoredTensor(NamedTuple):
     """A tensor in a file.
 
-    dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype. read: a function
-    that reads the tensor into new memory; a ``.bin`` in the format before PyTorch 1.6 is in memory
-    already. map: a function that returns the tensor as a read-only view of the mapped file: pages
-    are read when first touched, and unmapped with the array. blocks: a function that yields the
-    tensor's elements block by block in one reused buffer; None: reading or mapping the tensor takes
-    its memory anyway.
+    dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
+    read: a function that reads the tensor into new memory; a ``.bin`` in the format before PyTorch
+    1.6 is in memory already.
+    map: a function that returns the tensor as a read-only view of the mapped file: pages are read
+    when first touched, and unmapped with the array.
+    blocks: a function that yields the tensor's elements block by block in one reused buffer; None:
+    reading or mapping the tensor takes its memory anyway.
     """
 
     shape: tuple[int, ...]

@@ -31,9 +31,9 @@ DEFAULT_BASE = 10_000.0
 class CausalWindows:
     """The windows of a causal model: the key counts the tokens seen, the token itself included.
 
-    With attention in both directions, the key counts the tokens seen on either side. ``switch``: a
-    key that says whether there are windows at all (Qwen); None: every block has a window if the key
-    has a value (Mistral).
+    With attention in both directions, the key counts the tokens seen on either side.
+    ``switch``: a key that says whether there are windows at all (Qwen); None: every block has a
+    window if the key has a value (Mistral).
     """
 
     switch: str | None = None

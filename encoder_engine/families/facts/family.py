@@ -55,28 +55,32 @@ class ConfigKeys:
 class Family:
     """One family of encoders, whose members differ only in sizes.
 
-    ``architecture``: the class of transformers that loads a saved encoder. ``prefix``: what the
-    encoder's tensor names begin with in a checkpoint with a head. ``renames``: the encoder's
-    modules and their names in a checkpoint. ``memory_renames``: where transformers' parameters are
-    named otherwise in memory. ``copies``: names under which a checkpoint may repeat another tensor.
-    ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe. ``padding_id``:
-    the padding token where the configuration names none; None: no padding. ``block``: a block of
-    the family; its values are the defaults of keys missing in config.json, sizes excepted (the head
-    size counts if it is above 1). ``feed_forward_factor``: the width of the feed-forward layer as a
-    multiple of the encoder's, where the configuration has null. ``buffers``: patterns of tensors
-    that checkpoints hold and no encoder or head computes with. ``position_table``: positions are
-    learned; False: the key only limits the length of a text. ``segments_optional``: a member may
-    lack the table of segments. ``dropouts``, ``flags``: map keys to the paths of the fields that
-    they set in a spec. ``quirks``: readers of keys that need code of their own, see :class:`Quirk`.
+    ``architecture``: the class of transformers that loads a saved encoder.
+    ``prefix``: what the encoder's tensor names begin with in a checkpoint with a head.
+    ``renames``: the encoder's modules and their names in a checkpoint.
+    ``memory_renames``: where transformers' parameters are named otherwise in memory.
+    ``copies``: names under which a checkpoint may repeat another tensor.
+    ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
+    ``padding_id``: the padding token where the configuration names none; None: no padding.
+    ``block``: a block of the family; its values are the defaults of keys missing in config.json,
+    sizes excepted (the head size counts if it is above 1).
+    ``feed_forward_factor``: the width of the feed-forward layer as a multiple of the encoder's,
+    where the configuration has null.
+    ``buffers``: patterns of tensors that checkpoints hold and no encoder or head computes with.
+    ``position_table``: positions are learned; False: the key only limits the length of a text.
+    ``segments_optional``: a member may lack the table of segments.
+    ``dropouts``, ``flags``: map keys to the paths of the fields that they set in a spec.
+    ``quirks``: readers of keys that need code of their own, see :class:`Quirk`.
     ``required``: values of keys that are supported; others would change the computation.
-    ``ignored``: keys that do not change the computation. ``written_as``: the model_type in
-    config.json where that is another family's; ``marks``: the values that distinguish the two.
+    ``ignored``: keys that do not change the computation.
+    ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
+    values that distinguish the two.
     ``code``: the values of ``auto_map`` that name this family's model code; ``recognised_by_code``:
-    a configuration without such a value is of another family. ``vocabulary``: the tensor name of a
-    causal model's output layer, which a checkpoint may omit if the layer is tied to the token
-    embeddings; None: not a causal model. ``vocabulary_tied``: the output layer is tied where
-    config.json does not say. ``in_place``: transformers' own models of the family can compute with
-    the engine (integrations).
+    a configuration without such a value is of another family.
+    ``vocabulary``: the tensor name of a causal model's output layer, which a checkpoint may omit if
+    the layer is tied to the token embeddings; None: not a causal model.
+    ``vocabulary_tied``: the output layer is tied where config.json does not say.
+    ``in_place``: transformers' own models of the family can compute with the engine (integrations).
     """
 
     model_type: str

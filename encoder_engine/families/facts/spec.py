@@ -111,9 +111,10 @@ class RotarySpec:
     """Rotary position embeddings, with angles ``position * base^(-2i/head_dim)``.
 
     ``stretch``: the factor of NTK-aware scaling, for texts that many times longer than in training:
-    it multiplies the base, and all angles are divided by ``stretch^(2/head_dim)``. ``scaling``:
-    another change of the angles. ``fraction``: the share of each head's features that are rotated,
-    the first ones. ``turns_values``: the value vectors are rotated as well (RoFormer).
+    it multiplies the base, and all angles are divided by ``stretch^(2/head_dim)``.
+    ``scaling``: another change of the angles.
+    ``fraction``: the share of each head's features that are rotated, the first ones.
+    ``turns_values``: the value vectors are rotated as well (RoFormer).
     ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
     parameters have the first features of all pairs of a head, then the second ones.
     """
@@ -211,19 +212,23 @@ class AttentionSpec:
     """Multi-head self-attention.
 
     ``num_key_heads``: heads of key and value, shared by as many query heads each (Ainslie et al.
-    2023); None: one for each query head. ``bias``: in the projections of query, key and value;
-    ``output_bias``: in the output's. ``key_bias``: False: the key's part of the bias is zero, and
-    stays so in training. ``stacked_by_head``: a checkpoint has query, key and value of a head side
-    by side. ``query_key_norm``: of query and key before the rotary embedding: of each head by
-    itself with ``norm_by_head``, else over all heads together. ``scale``: of the scores; None:
-    ``head_dim ** -0.5``. ``causal``: no token attends to a later one. ``window``: tokens seen on
-    either side; None: all. ``alibi_slopes``: by head, subtracted from the scores per token of
-    distance. ``global_projections``: global rows have their own query, key and value projections.
+    2023); None: one for each query head.
+    ``bias``: in the projections of query, key and value; ``output_bias``: in the output's.
+    ``key_bias``: False: the key's part of the bias is zero, and stays so in training.
+    ``stacked_by_head``: a checkpoint has query, key and value of a head side by side.
+    ``query_key_norm``: of query and key before the rotary embedding: of each head by itself with
+    ``norm_by_head``, else over all heads together.
+    ``scale``: of the scores; None: ``head_dim ** -0.5``.
+    ``causal``: no token attends to a later one.
+    ``window``: tokens seen on either side; None: all.
+    ``alibi_slopes``: by head, subtracted from the scores per token of distance.
+    ``global_projections``: global rows have their own query, key and value projections.
     ``relative_bias``: the block's own bias; the bias of an :class:`EncoderSpec` is shared by all
-    blocks. ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
+    blocks.
+    ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
     ``distance_projections``: distance vectors have their own projections, of the key without a
-    bias, of the query with one (DeBERTa); False: they share those of the tokens. ``dropout``: of
-    the attention weights; ``output_dropout``: of the result.
+    bias, of the query with one (DeBERTa); False: they share those of the tokens.
+    ``dropout``: of the attention weights; ``output_dropout``: of the result.
     """
 
     num_heads: int

@@ -81,14 +81,15 @@ def accelerate(model: Model, *, pack: bool = False, full_logits: bool = False) -
     """Compute the encoder of a transformers model by this engine, in place; return the model.
 
     ``model``: an encoder or a model with one below its head, of the families of
-    :func:`all_families` that transformers has. ``pack``: in evaluation mode on a CPU, without
-    gradients, a compiled encoder computes. It has copies of the dense layers' weights, which take
-    as much memory again. Each call compares a hash of the copied weights, and compiles the encoder
-    again if a byte has changed. Hidden states, attention weights, global rows and positions of the
-    caller's are computed as without it. An architecture that cannot be compiled gives a warning,
-    and computes as without it. ``full_logits``: compute the logits of all tokens in training. By
-    default a masked-language model that is called with labels in training mode computes its loss
-    only for the labelled tokens; its ``logits`` then raise an error when they are read.
+    :func:`all_families` that transformers has.
+    ``pack``: in evaluation mode on a CPU, without gradients, a compiled encoder computes. It has
+    copies of the dense layers' weights, which take as much memory again. Each call compares a hash
+    of the copied weights, and compiles the encoder again if a byte has changed. Hidden states,
+    attention weights, global rows and positions of the caller's are computed as without it. An
+    architecture that cannot be compiled gives a warning, and computes as without it.
+    ``full_logits``: compute the logits of all tokens in training. By default a masked-language
+    model that is called with labels in training mode computes its loss only for the labelled
+    tokens; its ``logits`` then raise an error when they are read.
 
     Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
     they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and

@@ -55,10 +55,10 @@ class CapturedEncoder:
     for the device and empties PyTorch's caches of memory. Batches on the CPU are best: the copy to
     the device is part of the call, and no check waits for the device.
 
-    encoder: its modules must be those that its specification makes. max_tokens: batches of more
-    tokens are computed by the encoder itself. max_graphs: the most buckets that are kept; when one
-    more is needed, those without a graph are dropped, or all if each has one. A graph keeps its
-    results, [tokens, D].
+    encoder: its modules must be those that its specification makes.
+    max_tokens: batches of more tokens are computed by the encoder itself.
+    max_graphs: the most buckets that are kept; when one more is needed, those without a graph are
+    dropped, or all if each has one. A graph keeps its results, [tokens, D].
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention

@@ -84,13 +84,16 @@ def in_batch_negatives(
     """Return the loss summed over the rows: ``F.cross_entropy(scale * cosines, arange(B))``.
 
     ``documents_CD``: the positives in the order of the queries, then negatives of any rows.
-    ``owners_C``: the row that a document belongs to, int64; None: the rows in turn. ``scale``: the
-    factor of similarities; ``normalized``: similarities are cosines, else inner products.
+    ``owners_C``: the row that a document belongs to, int64; None: the rows in turn.
+    ``scale``: the factor of similarities; ``normalized``: similarities are cosines, else inner
+    products.
     ``directions``: the texts that each row is compared with; if several: ``joint`` uses one
-    denominator for all, else the mean of their losses is taken. ``ids``: leave known pairs out of
-    the denominator: documents equal to the row's query or positive, and positives of an equal
-    query. ``guide``: filters false negatives. ``share``: (rank, number of ranks): compute only this
-    rank's tiles; the sum over ranks is the loss.
+    denominator for all, else the mean of their losses is taken.
+    ``ids``: leave known pairs out of the denominator: documents equal to the row's query or
+    positive, and positives of an equal query.
+    ``guide``: filters false negatives.
+    ``share``: (rank, number of ranks): compute only this rank's tiles; the sum over ranks is the
+    loss.
 
     Raises :class:`InputError` for shapes that do not fit, and :class:`UnknownNameError` for another
     direction.

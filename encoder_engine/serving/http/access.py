@@ -43,8 +43,9 @@ class AccessLog:
     """Writes requests as lines, flushed every :data:`FLUSH_SECONDS`.
 
     level: ``"errors"`` writes requests with a status of 500 or more, ``"all"`` every request,
-    ``"off"`` none. form: ``"json"`` or ``"text"``. stream: the file to write to; None: the logger
-    ``encoder_engine.serving``, which takes 39 us a
+        ``"off"`` none.
+    form: ``"json"`` or ``"text"``.
+    stream: the file to write to; None: the logger ``encoder_engine.serving``, which takes 39 us a
         line instead of 3.
     """
 

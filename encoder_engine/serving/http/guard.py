@@ -45,11 +45,12 @@ REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 class Limits:
     """The limits of requests.
 
-    max_body_bytes: the most bytes of one body. max_bodies_bytes: the most bytes of all bodies, each
-    from its first byte to its answer. max_connections: with more open connections, requests other
-    than health checks are refused and their connections closed. body_timeout: seconds for a whole
-    body. allowed_hosts: names that ``Host`` may have beside localhost and loopback addresses, in
-    upper or
+    max_body_bytes: the most bytes of one body.
+    max_bodies_bytes: the most bytes of all bodies, each from its first byte to its answer.
+    max_connections: with more open connections, requests other than health checks are refused and
+        their connections closed.
+    body_timeout: seconds for a whole body.
+    allowed_hosts: names that ``Host`` may have beside localhost and loopback addresses, in upper or
         lower case; ``"*"`` allows any.
     """
 

@@ -71,9 +71,10 @@ class RetrievalExample:
 class RetrievalColumns:
     """The names of a row's columns; a row needs only ``query``.
 
-    ``documents``: a text, or a list of texts. ``negatives``: a text, or a list; columns with this
-    name and ``_1``, ``_2``, ... are read as well. ``scores``: a number, or a list with one number
-    for each document.
+    ``documents``: a text, or a list of texts.
+    ``negatives``: a text, or a list; columns with this name and ``_1``, ``_2``, ... are read as
+    well.
+    ``scores``: a number, or a list with one number for each document.
     """
 
     query: str

@@ -43,14 +43,16 @@ class EmbeddingSettings(RetrievalTask[Any]):
 
     ``loss``: ``in_batch`` negatives, ``cosent``, ``cosine``, ``triplet``, ``margin`` (MarginMSE),
     ``divergence`` (KL) or ``vectors`` (regression on a teacher's vectors); None: chosen by the
-    columns of the rows. ``scale``: the factor of similarities in ``in_batch`` and ``cosent``.
-    ``symmetric``: in ``in_batch``, documents are compared with all queries of the batch as well.
-    ``similarity``: ``"cosine"`` or ``"dot"``, in ``in_batch`` and in evaluation. ``distance``,
-    ``margin``: used by ``triplet``; ``temperature``: by ``divergence``; ``vector_metric``: by
-    ``vectors``. ``matryoshka``: the lengths of vector prefixes that are trained too, with
-    ``matryoshka_weights``. ``guide``: an embedder that filters false negatives (GIST), with
-    ``guide_margin``. ``pooling``, ``normalized``: how vectors are made; empty and None: as the
-    checkpoint does.
+    columns of the rows.
+    ``scale``: the factor of similarities in ``in_batch`` and ``cosent``. ``symmetric``: in
+    ``in_batch``, documents are compared with all queries of the batch as well.
+    ``similarity``: ``"cosine"`` or ``"dot"``, in ``in_batch`` and in evaluation.
+    ``distance``, ``margin``: used by ``triplet``; ``temperature``: by ``divergence``;
+    ``vector_metric``: by ``vectors``.
+    ``matryoshka``: the lengths of vector prefixes that are trained too, with
+    ``matryoshka_weights``.
+    ``guide``: an embedder that filters false negatives (GIST), with ``guide_margin``.
+    ``pooling``, ``normalized``: how vectors are made; empty and None: as the checkpoint does.
     """
 
     loss: LossName | None = None

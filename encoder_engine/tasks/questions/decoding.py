@@ -25,9 +25,9 @@ __all__ = ["Answer", "QuestionWindow", "best_null_threshold", "n_best", "null_sc
 class QuestionWindow(NamedTuple):
     """The logits of a window, and the range of its context tokens.
 
-    ``starts``, ``ends`` [n]: logits of all tokens of the window. ``first``, ``stop``: the context
-    is tokens ``first`` to ``stop - 1``. ``chars`` int64 [stop - first, 2]: each context token's
-    first and last + 1 character in the context.
+    ``starts``, ``ends`` [n]: logits of all tokens of the window.
+    ``first``, ``stop``: the context is tokens ``first`` to ``stop - 1``. ``chars`` int64 [stop -
+    first, 2]: each context token's first and last + 1 character in the context.
     """
 
     starts: Floats

@@ -91,8 +91,8 @@ def window_of_spans(
     """Mark the spans that belong to each window of a sentence, in the order of the window's spans.
 
     A span belongs to the window where the smaller of its contexts, before and after, is greatest;
-    of equals the first (see :mod:`windows`). words, before, after: the fields of each window's
-    :class:`WordWindow`.
+    of equals the first (see :mod:`windows`).
+    words, before, after: the fields of each window's :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}
     listed = []

@@ -165,8 +165,9 @@ class TokenizerSpec:
 
     single, pair: the templates of a text and of a pair; each contains its texts once.
     template_fault: why the file's template cannot be used; ``single`` and ``pair`` then have no
-    special tokens. trim: whether offsets leave out white space at a token's ends. truncation,
-    padding, model_max_length: recommendations of the files;
+        special tokens.
+    trim: whether offsets leave out white space at a token's ends.
+    truncation, padding, model_max_length: recommendations of the files;
         :meth:`Tokenizer.encode_batch` truncates only with ``max_length``.
     """
 

@@ -32,8 +32,9 @@ class Lines:
     """Cuts texts into lines for a trainer, and counts the changes.
 
     num_cut: the number of lines longer than ``max_length``, cut at white space if possible.
-    num_blank: the number of texts without a character. num_reserved: the number of lines with a
-    character that the trainer reserves; it becomes a space.
+    num_blank: the number of texts without a character.
+    num_reserved: the number of lines with a character that the trainer reserves; it becomes a
+    space.
     """
 
     max_length: int

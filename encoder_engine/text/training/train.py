@@ -89,11 +89,13 @@ def train_tokenizer(
     corpora gets a share of ``p ** alpha / sum``, where ``p`` is its share of all texts. The
     directory appears when it is complete.
 
-    Args: corpora: texts, or a mapping of labels to texts; each iterable must be readable twice.
+    Args:
+        corpora: texts, or a mapping of labels to texts; each iterable must be readable twice.
         directory: where to write; it must not exist, unless ``overwrite`` replaces a tokenizer.
-        options: by default those of :class:`TrainingOptions`. overwrite: replace a directory that
-        holds nothing but a tokenizer. watch: called with the stage (``"count"``, ``"read"`` or
-        ``"train"``) and the number of texts done in that stage.
+        options: by default those of :class:`TrainingOptions`.
+        overwrite: replace a directory that holds nothing but a tokenizer.
+        watch: called with the stage (``"count"``, ``"read"`` or ``"train"``) and the number of
+            texts done in that stage.
 
     Raises:
         InputError: the options contradict each other, or the texts do not make such a vocabulary.
